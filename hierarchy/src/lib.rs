@@ -1,0 +1,1 @@
+//! The host's memory hierarchy, measured by timing alone.
