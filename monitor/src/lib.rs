@@ -1,0 +1,6 @@
+//! `statcache`: launch, observe and report. The binary is a thin shell around this library.
+//!
+//! Dependencies point one way: views (`cli`, `report`, `export`) -> `session` -> engines ->
+//! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
+
+pub mod profile;

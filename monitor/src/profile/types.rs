@@ -1,0 +1,263 @@
+//! What a profile holds: the contract between the engines that measure and the views that report.
+//!
+//! Nothing here does IO or knows a process; everything is plain data in the units its name says.
+//! A profile is a stream of [`Record`]s; readers fold it into a [`Profile`].
+
+use serde::{Deserialize, Serialize};
+
+/// The five line sizes followed by every sample, in bytes, smallest first.
+pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
+
+/// Version of the record layout below; a reader refuses any other.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Index of a module in the profile's module table.
+pub type ModuleId = u32;
+/// Index of an instruction in the profile's instruction table.
+pub type InstrId = u32;
+
+/// First record of every profile: what was run, where and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// `CARGO_PKG_VERSION` of the writer.
+    pub statcache_version: String,
+    /// The command line as given.
+    pub command: Vec<String>,
+    /// Working directory of the program at its start.
+    pub cwd: String,
+    /// Process id of the profiled process, and of its parent.
+    pub pid: i32,
+    /// Parent process id.
+    pub ppid: i32,
+    /// `translate`, `counter` or `step`.
+    pub engine: String,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Requested overhead, per cent of wall time.
+    pub overhead_percent: f64,
+    /// Whether the whole run was observed (`--full`).
+    pub full: bool,
+    /// Start of the run, seconds since the Unix epoch.
+    pub start_unix_s: f64,
+    /// Processor model name of the host.
+    pub host_cpu: String,
+    /// Data-cache levels of the host, nearest first.
+    pub host_caches: Vec<HostCache>,
+}
+
+/// One data or unified cache level of the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostCache {
+    /// 1 for the cache nearest to the core.
+    pub level: u8,
+    /// Capacity in bytes.
+    pub bytes: u64,
+    /// Line size in bytes.
+    pub line_bytes: u32,
+    /// Ways; 0 when unknown.
+    pub ways: u32,
+}
+
+/// A mapped object the program executed from or touched data in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Module {
+    /// Path as the kernel gives it in `/proc/PID/maps` (`[vdso]` included).
+    pub path: String,
+    /// Address in the process minus address in the object file (the load bias).
+    pub bias: u64,
+    /// GNU build id in lower-case hexadecimal, empty when there is none.
+    pub build_id: String,
+}
+
+/// An instruction that was a sample or a trigger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Instr {
+    /// The module it lies in; `None` for anonymous (generated) code.
+    pub module: Option<ModuleId>,
+    /// Address in the object file, or the process address where `module` is `None`.
+    pub offset: u64,
+}
+
+/// How the watch of a sample ended at one line size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The line was touched again.
+    Reused {
+        /// Line references strictly between, at this line size.
+        distance: u64,
+        /// The instruction that touched it.
+        trigger: InstrId,
+        /// Whether the trigger wrote.
+        store: bool,
+    },
+    /// The watch was ended by us after this many line references without a touch.
+    Censored {
+        /// Line references after the sampled one, all without a touch (`d >= at`).
+        at: u64,
+    },
+    /// The process ended and the line had not been touched.
+    NeverReused {
+        /// Line references after the sampled one until the end.
+        at: u64,
+    },
+    /// Not followed at this line size.
+    NotFollowed,
+}
+
+/// What kind of memory a sampled address lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Memory {
+    /// A file-backed data segment (or its .bss) of a module; the symbol is found from the offset.
+    Static {
+        /// The module.
+        module: ModuleId,
+        /// Address in the object file.
+        offset: u64,
+    },
+    /// The `[heap]` mapping or an anonymous mapping.
+    Heap,
+    /// The stack of a thread.
+    Stack,
+    /// Any other mapping.
+    Mapping,
+}
+
+/// Bits of [`SampleRecord::flags`].
+pub mod sample_flags {
+    /// The sampled access wrote.
+    pub const STORE: u8 = 1;
+    /// The sampled access also read (read-modify-write), or only read when `STORE` is clear.
+    pub const LOAD: u8 = 2;
+    /// The touched-byte mask of this sample is valid (bytes used per fetched line).
+    pub const FOOTPRINT: u8 = 4;
+}
+
+/// One sampled line reference and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampleRecord {
+    /// The instruction that made the sampled access.
+    pub ip: InstrId,
+    /// Effective address of the access.
+    pub address: u64,
+    /// Size of the access in bytes.
+    pub size: u16,
+    /// See [`sample_flags`].
+    pub flags: u8,
+    /// Thread that made it.
+    pub tid: i32,
+    /// Position of the sample: references at 64-byte lines since the window's start.
+    pub position: u64,
+    /// What kind of memory it lies in.
+    pub memory: Memory,
+    /// Own-thread outcome for each of [`LINE_SIZES`].
+    pub own: [Outcome; 5],
+}
+
+/// One sampling window, complete when written. With `contiguous_with_previous`, the window
+/// continues the previous one without a gap and watches cross the border: a sample belongs to the
+/// window in which it was taken and is written with the window in which its watch ended, `taken_in`
+/// naming the former.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WindowRecord {
+    /// Number of the window, from 0.
+    pub index: u32,
+    /// Seconds since the start of the run.
+    pub start_s: f64,
+    /// CPU seconds of the thread at its start.
+    pub cpu_start_s: f64,
+    /// Wall seconds the window took, our own work included.
+    pub wall_s: f64,
+    /// Whether it continues the window before it.
+    pub contiguous_with_previous: bool,
+    /// The thread it observed.
+    pub tid: i32,
+    /// Accesses executed inside the window.
+    pub accesses: u64,
+    /// Line references inside the window for each of [`LINE_SIZES`].
+    pub refs: [u64; 5],
+    /// Native accesses this window stands for (rate around it times the CPU time represented), with bounds.
+    pub stands_for: Estimate,
+    /// Samples whose watches ended (or were cut) in this window.
+    pub samples: Vec<TakenSample>,
+    /// Units declined while it was open.
+    pub declined: u32,
+}
+
+/// A sample with the window it was taken in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TakenSample {
+    /// Index of the window in which the sample was taken.
+    pub taken_in: u32,
+    /// The sample.
+    pub sample: SampleRecord,
+}
+
+/// A value with the bounds we can vouch for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Best value.
+    pub value: f64,
+    /// Lower bound.
+    pub low: f64,
+    /// Upper bound.
+    pub high: f64,
+}
+
+/// Something the user should know about the result, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// What happened.
+    pub what: String,
+    /// What the user can do.
+    pub remedy: String,
+}
+
+/// One resolved source position; an instruction may have several (inline chain, innermost first).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// Demangled function, or nearest symbol `+0x..`; empty when unknown.
+    pub function: String,
+    /// Source file; empty when unknown.
+    pub file: String,
+    /// Line, 0 when unknown.
+    pub line: u32,
+}
+
+/// Last record: how the run ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Footer {
+    /// Exit status as a shell would see it (128+n for signal n); `None` when it was detached alive.
+    pub exit_status: Option<i32>,
+    /// Wall seconds of the whole run.
+    pub wall_s: f64,
+    /// CPU seconds of the program.
+    pub cpu_s: f64,
+    /// Wall seconds spent in windows.
+    pub window_wall_s: f64,
+    /// Accesses of the whole run, estimated (exact with `--full`).
+    pub accesses_estimated: Estimate,
+    /// Everything that makes the result less sure.
+    pub warnings: Vec<Warning>,
+}
+
+/// One record of the profile stream, in the order the monitor writes them. Tables grow: a record
+/// appends to the table of its kind, and what is referred to comes before the reference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Record {
+    /// Always first.
+    Header(Header),
+    /// Appended to the module table.
+    Modules(Vec<Module>),
+    /// Appended to the instruction table.
+    Instrs(Vec<Instr>),
+    /// A complete window.
+    Window(WindowRecord),
+    /// Source positions of instructions, resolved before the file is closed; index = [`InstrId`].
+    Symbols(Vec<Vec<Frame>>),
+    /// Names of static objects: module, start offset, size, name.
+    DataSymbols(Vec<(ModuleId, u64, u64, String)>),
+    /// Always last in a finished profile.
+    Footer(Footer),
+}
