@@ -3,4 +3,5 @@
 //! Dependencies point one way: views (`cli`, `report`, `export`) -> `session` -> engines ->
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
+pub mod arch;
 pub mod profile;
