@@ -3,6 +3,8 @@
 //! Dependencies point one way: views (`cli`, `report`, `export`) -> `session` -> engines ->
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
+pub mod arch;
+pub mod engine;
 pub mod observe;
 pub mod profile;
 pub mod tracee;
