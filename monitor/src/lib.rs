@@ -4,3 +4,4 @@
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
 pub mod profile;
+pub mod symbols;

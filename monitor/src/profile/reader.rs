@@ -249,7 +249,7 @@ impl Fold {
     fn finish(mut self) -> Result<Profile, &'static str> {
         let header = self.header.ok_or("no header")?;
         self.data_symbols
-            .sort_by(|a, b| (a.module, a.start, a.size).cmp(&(b.module, b.start, b.size)));
+            .sort_by_key(|a| (a.module, a.start, a.size));
         let mut read_warnings = Vec::new();
         if let Some((at, length)) = self.torn {
             read_warnings.push(Warning {
