@@ -3,5 +3,6 @@
 //! Dependencies point one way: views (`cli`, `report`, `export`) -> `session` -> engines ->
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
+pub mod analysis;
 pub mod profile;
 pub mod symbols;
