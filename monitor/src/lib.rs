@@ -4,5 +4,8 @@
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
 pub mod analysis;
+pub mod cli;
+pub mod export;
 pub mod profile;
+pub mod report;
 pub mod symbols;

@@ -333,7 +333,7 @@ fn modules() -> Vec<Module> {
         },
         Module {
             path: "/usr/lib/libc.so.6".to_owned(),
-            bias: 0x7ffff7c0_0000,
+            bias: 0x7fff_f7c0_0000,
             build_id: String::new(),
         },
     ]
