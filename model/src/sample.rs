@@ -4,8 +4,8 @@
 
 use crate::ModelError;
 
-/// An opaque name for an instruction, a data object or a thread.
-pub type Key = u64;
+/// An opaque name for an instruction, a data object or a thread: an index into the caller's table.
+pub type Key = u32;
 
 /// The access that touched a watched line again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -16,8 +16,6 @@ pub struct Trigger {
     pub thread: Key,
     /// Whether it wrote.
     pub store: bool,
-    /// First byte and size of the access where known (false sharing needs it).
-    pub touched: Option<(u64, u16)>,
 }
 
 /// How the watch of a sample ended at one line size.
@@ -68,7 +66,7 @@ pub struct Remote {
 }
 
 /// One sampled line reference and what became of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// References at 64-byte lines since the start of the window.
     pub position: u64,
@@ -87,9 +85,9 @@ pub struct Sample {
     /// Outcome counted in the thread's own references, per line size.
     pub own: [Outcome; 5],
     /// Outcome counted in all threads' references, where followed.
-    pub all: Option<[Outcome; 5]>,
+    pub all: Option<Box<[Outcome; 5]>>,
     /// What other threads did to the line meanwhile, where followed (per line size).
-    pub remote: Option<[Remote; 5]>,
+    pub remote: Option<Box<[Remote; 5]>>,
 }
 
 impl Default for Sample {
