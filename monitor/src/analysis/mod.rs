@@ -3,6 +3,7 @@
 //! Holds no text and does no IO. `report` and `export` (and the views to come) ask an [`Analysis`]
 //! and never the model, so that all of them show the same figures.
 
+mod attribute;
 mod ranking;
 pub mod sizes;
 mod spatial;
@@ -50,6 +51,7 @@ pub struct Analysis<'p> {
     /// The profile.
     pub profile: &'p Profile,
     run: Run,
+    windows: Vec<model::Window>,
     data: Vec<Subject>,
     /// Per (instruction, datum): samples taken.
     touched: HashMap<(u32, u32), u64>,
@@ -110,10 +112,11 @@ impl<'p> Analysis<'p> {
                     .all(|w| w.contiguous_with_previous),
             ..model::Options::default()
         };
-        let run = Run::new(windows, options)?;
+        let run = Run::new(windows.clone(), options)?;
         Ok(Self {
             profile,
             run,
+            windows,
             data: data.into_list(),
             touched,
         })
@@ -218,7 +221,7 @@ impl<'p> Analysis<'p> {
     /// The subject of a site.
     fn key(&self, subjects: &Subjects, site: &Site) -> u32 {
         match subjects.by {
-            By::Data => site.data as u32,
+            By::Data => site.data,
             By::Window => site.window as u32,
             _ => subjects.of_instr[site.instr as usize],
         }
@@ -240,7 +243,7 @@ impl<'p> Analysis<'p> {
 }
 
 fn key_of_tid(tid: i32) -> model::Key {
-    u64::from(tid.unsigned_abs())
+    tid.unsigned_abs()
 }
 
 fn model_sample(s: &SampleRecord, datum: u32) -> model::Sample {
@@ -258,8 +261,8 @@ fn model_sample(s: &SampleRecord, datum: u32) -> model::Sample {
         address: s.address,
         size: s.size,
         kind,
-        instr: u64::from(s.ip),
-        data: u64::from(datum),
+        instr: s.ip,
+        data: datum,
         thread,
         own: s.own.map(|outcome| match outcome {
             Outcome::Reused {
@@ -269,10 +272,9 @@ fn model_sample(s: &SampleRecord, datum: u32) -> model::Sample {
             } => model::Outcome::Reused {
                 distance,
                 trigger: model::Trigger {
-                    instr: u64::from(trigger),
+                    instr: trigger,
                     thread,
                     store,
-                    touched: None,
                 },
             },
             Outcome::Censored { at } => model::Outcome::Censored { at },

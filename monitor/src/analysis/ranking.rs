@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use statcache_model::{KeyFigures, ModelError, Policy, Stream, Weak};
+use statcache_model::{KeyFigures, ModelError, Policy, Weak};
 
-use super::Analysis;
 use super::subjects::{By, Subjects};
+use super::{Analysis, attribute};
 
 /// Which caches a ranking is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,11 +88,12 @@ impl Analysis<'_> {
         let mut unattributed = Vec::with_capacity(caches.sizes.len());
         let edges_of = caches.primary.unwrap_or(0);
         for (at, &cache_bytes) in caches.sizes.iter().enumerate() {
-            let figures = self.run.attribute(
+            let figures = attribute::attribute(
+                &self.run,
+                &self.windows,
                 u64::from(caches.line_bytes),
                 cache_bytes,
                 caches.policy,
-                Stream::Own,
                 |site| self.key(&subjects, site),
             )?;
             unattributed.push(figures.unattributed_share);

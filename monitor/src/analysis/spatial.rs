@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 
-use statcache_model::{ModelError, Policy, Stream};
+use statcache_model::{ModelError, Policy};
 
-use super::Analysis;
 use super::subjects::Subjects;
+use super::{Analysis, attribute};
 use crate::profile::types::LINE_SIZES;
 
 /// Misses of one subject below which its spatial use is not given (guessed: the ratio of two
@@ -58,11 +58,12 @@ impl Analysis<'_> {
         line_bytes: u32,
         policy: Policy,
     ) -> Result<HashMap<u32, (f64, f64)>, ModelError> {
-        let figures = self.run.attribute(
+        let figures = attribute::attribute(
+            &self.run,
+            &self.windows,
             u64::from(line_bytes),
             cache_bytes,
             policy,
-            Stream::Own,
             |site| self.key(subjects, site),
         )?;
         let refs = self.refs_per_access(line_bytes);
