@@ -118,6 +118,7 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
         over: false,
         program_cpu_s: (0.0, 0.0),
         declined: std::collections::BTreeMap::new(),
+        breakpoint: 0,
         pid,
     };
     let status = session.follow(stopped);
@@ -150,6 +151,8 @@ struct Session<'a> {
     /// CPU seconds: the first thread's, and the process's with its children.
     program_cpu_s: (f64, f64),
     declined: std::collections::BTreeMap<&'static str, u64>,
+    /// Where the last breakpoint of the rate measurement was; 0 before the first.
+    breakpoint: u64,
     pid: Pid,
 }
 
@@ -250,6 +253,9 @@ impl Session<'_> {
     /// Handles a stop that no window waits for: signals are passed on as they come.
     fn any_stop(&mut self, stopped: Stopped) -> Result<Next> {
         Ok(Next::Running(match stopped.reason {
+            StopReason::Signal(libc::SIGTRAP) if rate::is_breakpoint(&stopped.siginfo()?, self.breakpoint) => {
+                stopped.resume(Resume::Continue, 0)?
+            }
             StopReason::Signal(signal) => stopped.resume(Resume::Continue, signal)?,
             StopReason::Group => stopped.resume(Resume::Listen, 0)?,
             StopReason::Exec => return self.new_image(stopped),
@@ -421,7 +427,7 @@ impl Session<'_> {
     }
 
     /// Sets breakpoints on instructions that should come up often enough in [`RATE_S`].
-    fn start_counting(&self, accesses: u64, window_s: f64) -> Option<rate::Counting> {
+    fn start_counting(&mut self, accesses: u64, window_s: f64) -> Option<rate::Counting> {
         let (probe, engine) = (self.probe.as_ref()?, self.engine.as_ref()?);
         let native_s = self.weights.native_rate().map_or(0.4 * window_s, |r| accesses as f64 / r);
         let wanted = (rate::HITS * native_s / RATE_S).max(rate::HITS);
@@ -431,6 +437,8 @@ impl Session<'_> {
             .into_iter()
             .map(|(ip, executions)| Unit { ip, executions })
             .collect();
+        self.breakpoint = units.first().map_or(0, |unit| unit.ip);
+        tracing::debug!(?units, accesses, native_s, "counting");
         probe.start(self.pid, &units, accesses)
     }
 
@@ -442,6 +450,7 @@ impl Session<'_> {
         if let (Next::Stopped(_), Some(before), Some(after)) = (&next, before, after)
             && let Some((rate, error, cost_s)) = counting.finish(after - before)
         {
+            tracing::debug!(rate, error, cost_s, cpu_s = after - before, "native rate");
             self.weights.measured(rate, error, cost_s);
             self.schedule.spend(cost_s);
         }
