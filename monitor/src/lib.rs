@@ -4,4 +4,7 @@
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
 pub mod arch;
+pub mod engine;
+pub mod observe;
 pub mod profile;
+pub mod tracee;
