@@ -3,9 +3,9 @@
     tracee  crossing
     .set    N, 64
     lea     rdi, [rip + page + 4096 - 32]
-    xor     ecx, ecx
     pxor    xmm0, xmm0
     begin
+    xor     ecx, ecx
 again:
     mov     rax, [rdi + rcx]
     mov     [rdi + rcx], eax

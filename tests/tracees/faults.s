@@ -13,6 +13,7 @@
     mov     rcx, [rbx]                  # faults with rbx = 0, once; then 1
     mov     rdx, [rip + hits]           # 1
     expect  3
+    expect  3                           # the handler's
     end
     cmp     rdx, 1
     wrong_if ne, 1
@@ -23,7 +24,6 @@ handler:
     lea     rax, [rip + hits]
     mov     [rdx + 128], rax            # 1
     ret                                 # 1
-    expect  3
 restorer:
     mov     eax, 15
     syscall

@@ -13,7 +13,7 @@
 again:
     int3
     mov     rax, [rip + hits]
-    expect  1 * N
+    expect  (1 + 2) * N                 # the handler's two
     dec     r12d
     jnz     again
     end
@@ -22,7 +22,6 @@ again:
     finish
 handler:
     inc     qword ptr [rip + hits]
-    expect  2 * N                       # and the return address
     ret
 restorer:
     mov     eax, 15

@@ -2,7 +2,7 @@
     .include "tracee.inc"
     tracee  locked
     .set    N, 50
-    lea     rdi, [rip + word]
+    lea     rdi, [rip + cells]
     xor     ebx, ebx
     mov     r12d, N
     begin
@@ -30,4 +30,4 @@ again:
     finish
     .bss
     .balign 64
-word:   .skip 64
+cells:  .skip 64

@@ -15,9 +15,10 @@ again:
     mov     byte ptr [rdi + 1], 0x8d    # lea
     call    patched
     expect  (1 + 3 + 1 + 2) * N
+    mov     rbx, rax
     dec     r12d
     jnz     again
     end
-    cmp     rax, rdi
+    cmp     rbx, rdi
     wrong_if ne, 1
     finish

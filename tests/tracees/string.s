@@ -64,10 +64,11 @@
     .byte   0x67
     rep stosb                           # 3 iterations at edi: the image lies below 4 GiB
     expect  3
+    mov     ebx, ecx
     end
     cmp     rdx, 59
     wrong_if ne, 4
-    test    ecx, ecx
+    test    ebx, ebx
     wrong_if ne, 5
     finish
     .bss
