@@ -125,6 +125,20 @@ impl Observer {
         }
     }
 
+    /// Counts references beyond one per access, by line size: accesses just counted with
+    /// [`Observer::skip`] that cross lines.
+    pub fn skip_crossings(&mut self, extra: [u32; 5]) {
+        self.until_sample -= u64::from(extra[DEFAULT_LINE]);
+        for (refs, extra) in self.refs.iter_mut().zip(extra) {
+            *refs += u64::from(extra);
+        }
+    }
+
+    /// Accesses so far that touched a line which is watched.
+    pub fn filter_hits(&self) -> u64 {
+        self.watches.hits()
+    }
+
     /// Takes one access, in program order.
     pub fn access(&mut self, access: Access) {
         let first = access.address >> LINE_SHIFTS[DEFAULT_LINE];

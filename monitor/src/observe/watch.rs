@@ -70,6 +70,7 @@ pub(super) struct WatchTable {
     by_line: FxHashMap<u64, Vec<u32>>,
     filter: LineFilter,
     finished: Vec<Sample>,
+    hits: u64,
 }
 
 /// Sizes of 64 bytes and more.
@@ -83,11 +84,16 @@ impl WatchTable {
             by_line: FxHashMap::default(),
             filter: LineFilter::new(seed),
             finished: Vec::new(),
+            hits: 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.watches.len() - self.free.len()
+    }
+
+    pub(super) fn hits(&self) -> u64 {
+        self.hits
     }
 
     pub(super) fn filter(&self) -> &LineFilter {
@@ -142,6 +148,7 @@ impl WatchTable {
     pub(super) fn touch(&mut self, access: &Access, first: u64, last: u64, refs: &[u64; 5]) {
         for line in first..=last {
             let Some(ids) = self.by_line.get(&line) else { continue };
+            self.hits += 1;
             for id in ids.clone() {
                 self.touch_watch(id, access, refs);
             }

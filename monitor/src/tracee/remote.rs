@@ -9,7 +9,7 @@
 //! SYSCALL/SYSRET), so vector state needs no saving.
 
 use super::maps::Maps;
-use super::{Event, Regs, Result, Resume, Stopped, StopReason, TraceError};
+use super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError};
 
 /// Machine code of the stub; the words it reads follow at [`WORDS`].
 ///
@@ -17,8 +17,12 @@ use super::{Event, Regs, Result, Resume, Stopped, StopReason, TraceError};
 const STUB_LEN: usize = 2 + 9 * 7 + 6;
 /// Offset of the saved words: rax, rcx, r11, rdi, rsi, rdx, r10, r8, r9, rip.
 const WORDS: usize = (STUB_LEN + 7) & !7;
+/// Offset of a short string calls can point at.
+const NAME: usize = WORDS + 10 * 8;
+/// The string: names the shared memory in the tracee's `/proc/PID/maps`.
+const NAME_BYTES: &[u8; 10] = b"statcache\0";
 /// Bytes a stub needs, words included.
-pub const STUB_BYTES: usize = WORDS + 10 * 8;
+pub const STUB_BYTES: usize = NAME + 16;
 
 /// Opcode bytes of `mov r64, [rip+disp32]` for each restored register.
 const LOADS: [[u8; 3]; 9] = [
@@ -54,6 +58,7 @@ pub fn stub(regs: &Regs) -> [u8; STUB_BYTES] {
     for (i, word) in words.iter().enumerate() {
         bytes[WORDS + 8 * i..WORDS + 8 * i + 8].copy_from_slice(&word.to_le_bytes());
     }
+    bytes[NAME..NAME + NAME_BYTES.len()].copy_from_slice(NAME_BYTES);
     bytes
 }
 
@@ -90,48 +95,14 @@ impl CallSite {
         Ok(CallSite { address, before, home })
     }
 
-    /// Makes system call `number` in the tracee, which must be stopped in user mode (not inside a
-    /// system call), and returns its result with the thread stopped right after it.
-    ///
-    /// # Errors
-    /// [`TraceError::Remote`] when the call failed; [`TraceError::Unsuitable`] when something else
-    /// happened to the thread first (it is then back at its own registers).
-    pub fn call(
-        &self,
-        mut stopped: Stopped,
-        what: &'static str,
-        number: i64,
-        args: [u64; 6],
-    ) -> Result<(Stopped, u64)> {
-        let tid = stopped.tid();
-        let mut regs = self.home;
-        regs.rip = self.address;
-        regs.rax = number as u64;
-        regs.orig_rax = u64::MAX;
-        [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
-        stopped.set_regs(&regs)?;
-        // Two stops: at entry and at exit.
-        for _ in 0..2 {
-            stopped = match stopped.resume(Resume::Syscall, 0)?.wait()? {
-                Event::Stopped(s) if s.reason == StopReason::Syscall => s,
-                Event::Stopped(s) => {
-                    s.set_regs(&self.home)?;
-                    let reason = format!("interrupted by {:?} while preparing it", s.reason);
-                    let signal = if let StopReason::Signal(n) = s.reason { n } else { 0 };
-                    s.resume(Resume::Continue, signal)?;
-                    return Err(TraceError::Unsuitable { tid, reason });
-                }
-                Event::Exited(_) | Event::Killed(_) => return Err(TraceError::Gone(tid)),
-            };
-        }
-        let result = stopped.regs()?.rax;
-        let error = -(result as i64);
-        if (1..4096).contains(&error) {
-            stopped.set_regs(&self.home)?;
-            let source = std::io::Error::from_raw_os_error(error as i32);
-            return Err(TraceError::Remote { what, tid, source });
-        }
-        Ok((stopped, result))
+    /// Address of the NUL-terminated string `statcache`.
+    pub fn name(&self) -> u64 {
+        self.address + NAME as u64
+    }
+
+    /// Lets `stopped`, which is stopped in user mode, make calls here.
+    pub fn caller(&self, stopped: Stopped) -> Caller<'_> {
+        Caller { site: self, stopped: Some(stopped) }
     }
 
     /// Puts the thread's registers and the place's bytes back.
@@ -143,6 +114,74 @@ impl CallSite {
         home.orig_rax = u64::MAX;
         stopped.set_regs(&home)?;
         stopped.write(self.address, &self.before)
+    }
+}
+
+/// A stopped thread that makes calls at a [`CallSite`].
+#[derive(Debug)]
+pub struct Caller<'a> {
+    site: &'a CallSite,
+    /// Always there between calls.
+    stopped: Option<Stopped>,
+}
+
+impl Caller<'_> {
+    fn stopped(&self) -> &Stopped {
+        self.stopped.as_ref().expect("a caller holds its thread between calls")
+    }
+
+    /// The thread.
+    pub fn tid(&self) -> nix::unistd::Pid {
+        self.stopped().tid()
+    }
+
+    /// Gives the thread back; `None` when it died meanwhile. When its stop is for a signal, that
+    /// must be delivered at its resume.
+    pub fn done(mut self) -> Option<Stopped> {
+        self.stopped.take()
+    }
+
+    /// Makes system call `number` in the tracee and returns its result.
+    ///
+    /// # Errors
+    /// [`TraceError::Remote`] when the call failed. [`TraceError::Unsuitable`] when a signal came
+    /// first: the thread is back at its own registers and the call has not been made.
+    pub fn call(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64> {
+        let tid = self.tid();
+        let mut regs = self.site.home;
+        regs.rip = self.site.address;
+        regs.rax = number as u64;
+        regs.orig_rax = u64::MAX;
+        [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
+        self.stopped().set_regs(&regs)?;
+        let mut syscall_stops = 0;
+        while syscall_stops < 2 {
+            let stopped = self.stopped.take().expect("a caller holds its thread between calls");
+            match stopped.resume(Resume::Syscall, 0)?.wait()? {
+                Event::Stopped(stopped) => {
+                    match stopped.reason {
+                        StopReason::Syscall => syscall_stops += 1,
+                        StopReason::Signal(signal) => {
+                            // Never held back: the thread goes home and the caller delivers it.
+                            stopped.set_regs(&self.site.home)?;
+                            self.stopped = Some(stopped);
+                            let reason = format!("signal {signal} came first");
+                            return Err(TraceError::Unsuitable { tid, reason });
+                        }
+                        _ => {}
+                    }
+                    self.stopped = Some(stopped);
+                }
+                Event::Exited(_) | Event::Killed(_) => return Err(TraceError::Gone(tid)),
+            }
+        }
+        let result = self.stopped().regs()?.rax;
+        let error = -(result as i64);
+        if (1..4096).contains(&error) {
+            let source = std::io::Error::from_raw_os_error(error as i32);
+            return Err(TraceError::Remote { what, tid, source });
+        }
+        Ok(result)
     }
 }
 

@@ -107,7 +107,7 @@ impl Asm {
     /// Stores the low 16 bits of mask register `number` to `[log + 8*word]`.
     pub fn log_mask(&mut self, log: Gpr, word: usize, number: u8) {
         let k = Register::K0 + u32::from(number);
-        self.own(Instruction::with2(Code::VEX_Kmovw_m16_k, at(log, 8 * word as i64), k));
+        self.own(Instruction::with2(Code::VEX_Kmovw_m16_kr, at(log, 8 * word as i64), k));
     }
 
     /// `lea register, [base + displacement]`

@@ -2,6 +2,13 @@
 //! register values for every address to be computed later.
 
 pub mod asm;
+pub mod cache;
+pub mod fragment;
 pub mod layout;
+pub mod log;
+pub mod memory;
+pub mod runtime;
+pub mod state;
+pub mod target;
 pub mod trace;
 pub mod values;

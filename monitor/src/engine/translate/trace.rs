@@ -17,6 +17,9 @@ const MAX_ROUNDS: usize = 8;
 pub trait Code {
     /// Up to 15 bytes at `ip`; empty when this is not code that may be translated.
     fn bytes(&mut self, ip: u64) -> &[u8];
+
+    /// Whether accesses made by code at `ip` count. Those of the vDSO do not: it is the kernel's.
+    fn counted(&self, ip: u64) -> bool;
 }
 
 /// One instruction of a trace.
@@ -99,6 +102,9 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         let mut accesses = Vec::new();
         if let Err(reason) = arch::accesses(&instruction, factory, &mut accesses) {
             break End::Declined(at, reason.reason);
+        }
+        if !code.counted(at) {
+            accesses.clear();
         }
         match former.push(instruction, accesses) {
             Ok(next) => at = next,
