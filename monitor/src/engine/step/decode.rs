@@ -1,5 +1,6 @@
 //! Instructions as found in the thread's memory, decoded once for as long as their bytes stay the same.
 
+use super::flags::FlagsWord;
 use crate::arch::{Access, Flow, accesses, classify};
 use crate::tracee::Stopped;
 use iced_x86::{Decoder as IcedDecoder, DecoderOptions, InstructionInfoFactory, Mnemonic};
@@ -22,8 +23,8 @@ pub struct Decoded {
     pub accesses: Vec<Access>,
     /// Where control goes.
     pub flow: Flow,
-    /// For `pushf`: bytes of the word stored.
-    pub pushes_flags: Option<u64>,
+    /// For `pushf` and `popf`.
+    pub flags_word: Option<FlagsWord>,
     refused: Option<&'static str>,
 }
 
@@ -98,9 +99,11 @@ fn decode(
         len: instruction.len() as u64,
         accesses: list,
         flow,
-        pushes_flags: match instruction.mnemonic() {
-            Pushfq => Some(8),
-            Pushf => Some(2),
+        flags_word: match instruction.mnemonic() {
+            Pushfq => Some(FlagsWord::Push(8)),
+            Pushf => Some(FlagsWord::Push(2)),
+            Popfq => Some(FlagsWord::Pop(8)),
+            Popf => Some(FlagsWord::Pop(2)),
             _ => None,
         },
         refused,

@@ -304,8 +304,10 @@ fn handler(before: u64, page: u64) -> std::result::Result<(Vec<u8>, u64), iced_x
     code.mov(r10d, SET_BYTES as i32)?;
     code.mov(eax, libc::SYS_rt_sigaction as i32)?;
     code.syscall()?;
-    code.cmp(r8d, signals::TRAP_TRACE)?;
-    code.je(done)?;
+    for step in [signals::TRAP_TRACE, signals::TRAP_BRKPT] {
+        code.cmp(r8d, step)?;
+        code.je(done)?;
+    }
     // Blocked until the handler returns, then delivered.
     code.mov(eax, libc::SYS_gettid as i32)?;
     code.syscall()?;

@@ -9,7 +9,7 @@
 //! * No thread is stepped without a SIGTRAP handler of ours behind it (`guard`): a step outlives the tracer that
 //!   asked for it, and its trap would kill the program. Where the program handles or blocks SIGTRAP, or may be killed for
 //!   an unexpected system call (seccomp), the window is declined; it ends before a system call that would change that.
-//! * The trap flag never shows: `pushf` is carried out by the monitor, `syscall` (which copies the flags to r11) is run
+//! * The trap flag never shows: `pushf` and `popf` are carried out by the monitor, `syscall` (which copies the flags to r11) is run
 //!   without stepping.
 //! * An instruction counts when it has completed, not when it faults. Each iteration of a `rep` is one step.
 //! * Instructions of the vDSO are stepped but not reported (the definition of an access leaves them out).
@@ -17,6 +17,7 @@
 //! Source: ptrace(2); Intel SDM volume 3, 17.3.1.4 (single-step exception).
 
 mod decode;
+mod flags;
 mod guard;
 mod registers;
 mod signals;
@@ -26,7 +27,7 @@ use crate::arch::{Flow, Kind, evaluate};
 use crate::observe::Access;
 use crate::tracee::maps::{Backing, Maps};
 use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, procinfo};
-use decode::{Decoded, Decoder};
+use decode::Decoder;
 use guard::Guard;
 use registers::View;
 use std::ops::Range;
@@ -246,9 +247,10 @@ impl Stepper {
                 touched.iter().copied().for_each(&mut *sink);
             }
         };
-        if let Some(bytes) = decoded.pushes_flags
-            && push_flags(&stopped, regs, decoded, bytes)?
-        {
+        if let Some(word) = decoded.flags_word {
+            if !word.carry_out(&stopped, regs, decoded.len)? {
+                return declined(stopped, "flags word out of reach");
+            }
             report();
             return Ok(Turn::Go(stopped));
         }
@@ -313,24 +315,4 @@ fn read_maps(stopped: &Stopped) -> Result<Maps> {
         tid,
         reason: format!("its memory map cannot be read: {error}"),
     })
-}
-
-/// Carries out `pushf` in the thread's stead, so that the trap flag is not in the word. Tells whether it could: a stack
-/// that cannot be written is left for the instruction itself to fault on.
-fn push_flags(stopped: &Stopped, regs: &Regs, decoded: &Decoded, bytes: u64) -> Result<bool> {
-    /// RF and VM are stored as zero. Source: Intel SDM volume 2, PUSHF.
-    const NOT_STORED: u64 = 0x3_0000;
-    /// TF, which is ours where it is set: a program with a trap flag of its own has a SIGTRAP handler.
-    const TRAP: u64 = 0x100;
-    let word = (regs.eflags & !(NOT_STORED | TRAP)).to_le_bytes();
-    let mut after = *regs;
-    after.rsp = after.rsp.wrapping_sub(bytes);
-    after.rip += decoded.len;
-    after.orig_rax = u64::MAX;
-    // Memory first: if the monitor dies in between, the instruction is executed again and stores the same.
-    if stopped.write(after.rsp, &word[..bytes as usize]).is_err() {
-        return Ok(false);
-    }
-    stopped.set_regs(&after)?;
-    Ok(true)
 }

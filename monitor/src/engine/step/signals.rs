@@ -6,6 +6,9 @@ use nix::unistd::Pid;
 
 /// `si_code` of the trap after a single step.
 pub const TRAP_TRACE: i32 = 2;
+/// What some virtual machines make of it after a store to a page that was fetched from: the exception comes without the
+/// reason "single step". An `int3` has another code (`SI_KERNEL`), and `int1` is not stepped.
+pub const TRAP_BRKPT: i32 = 1;
 /// Bit of SIGTRAP in a signal set.
 pub const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 
@@ -35,7 +38,8 @@ impl Delivered {
 
 /// Whether a SIGTRAP stop is the end of a single step, not a trap of the program's or somebody's signal.
 pub fn is_step(stopped: &Stopped) -> Result<bool> {
-    Ok(stopped.siginfo()?.si_code == TRAP_TRACE)
+    let code = stopped.siginfo()?.si_code;
+    Ok(code == TRAP_TRACE || code == TRAP_BRKPT)
 }
 
 /// Delivers the signal that `stopped` stopped for.
