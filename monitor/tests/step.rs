@@ -2,11 +2,17 @@
 
 mod support;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use statcache::engine::step::{After, End, Limits, Stepper, Window};
 use statcache::observe::Access;
+use statcache::tracee::Event;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use support::{Ending, MARK_BEGIN, MARK_END, Tracee, Tracees, exclusive};
 
-const TO_THE_MARK: Limits = Limits {
+const TO_THE_MARK: Limits<'static> = Limits {
     before_syscall: Some(MARK_END),
     ..Limits::NONE
 };
@@ -16,14 +22,25 @@ struct Observed {
     window: Vec<Access>,
     end: End,
     steps: u64,
+    window_time: Duration,
     ending: Ending,
 }
 
 /// Steps `name` between its marks and lets it finish natively. `None` where it cannot be built.
-fn observe(name: &str, limits: &Limits) -> Option<Observed> {
+fn observe(name: &str, limits: &Limits<'_>) -> Option<Observed> {
+    observe_with(name, &[], limits, |_| {})
+}
+
+/// As `observe`; `begin` is given the process just before its window.
+fn observe_with(
+    name: &str,
+    args: &[&str],
+    limits: &Limits<'_>,
+    begin: impl FnOnce(Pid),
+) -> Option<Observed> {
     let _turn = exclusive();
     let (_tracees, program) = Tracees::build(name)?;
-    let (tracee, stopped) = Tracee::launch(&program, &[]);
+    let (tracee, stopped) = Tracee::launch(&program, args);
     let stopped = match Tracee::run_past(stopped, MARK_BEGIN) {
         Ok(stopped) => stopped,
         Err(event) => {
@@ -32,6 +49,8 @@ fn observe(name: &str, limits: &Limits) -> Option<Observed> {
             return None;
         }
     };
+    begin(stopped.tid());
+    let begun = Instant::now();
     let mut stepper = Stepper::new();
     let mut accesses = Vec::new();
     let window = stepper.window(stopped, limits, |access| accesses.push(access));
@@ -40,18 +59,24 @@ fn observe(name: &str, limits: &Limits) -> Option<Observed> {
         steps,
         accesses: count,
     } = window.expect("stepped");
+    let window_time = begun.elapsed();
     assert_eq!(count, accesses.len() as u64);
     let After::Stopped(stopped, end) = after else {
         panic!("{name} ended in the window: {after:?}");
     };
-    let After::Stopped(stopped, _) = stepper.release(stopped).expect("released") else {
-        panic!("{name} ended at the release");
+    let stopped = match end {
+        End::Exiting => stopped,
+        _ => match stepper.release(stopped).expect("released") {
+            After::Stopped(stopped, _) => stopped,
+            after => panic!("{name} ended at the release: {after:?}"),
+        },
     };
     let ending = tracee.finish(stopped);
     Some(Observed {
         window: accesses,
         end,
         steps,
+        window_time,
         ending,
     })
 }
@@ -309,4 +334,86 @@ fn window_ends_at_its_limits() {
         return;
     };
     assert_eq!((observed.end, observed.steps), (End::Limit, 77));
+}
+
+#[test]
+fn timer_signals_reach_their_handler_and_interrupt_calls() {
+    check_count("alarms");
+}
+
+#[test]
+fn signals_that_do_nothing_go_unnoticed() {
+    check_count("ignored");
+}
+
+#[test]
+fn fatal_signal_is_fatal() {
+    let Some(observed) = observe_with("dies", &["15"], &TO_THE_MARK, |_| {}) else {
+        return;
+    };
+    assert_eq!((observed.end, observed.window.len()), (End::Exiting, 1));
+    let event = &observed.ending.event;
+    assert!(matches!(event, Event::Killed(libc::SIGTERM)), "{event:?}");
+}
+
+#[test]
+fn trap_signal_of_the_program_reaches_it() {
+    let Some(observed) = observe_with("dies", &["05"], &TO_THE_MARK, |_| {}) else {
+        return;
+    };
+    assert_eq!((observed.end, observed.window.len()), (End::Trap, 1));
+    let event = &observed.ending.event;
+    assert!(matches!(event, Event::Killed(libc::SIGTRAP)), "{event:?}");
+}
+
+#[test]
+fn trap_instruction_of_the_program_reaches_it() {
+    let Some(observed) = observe("breakpoint", &TO_THE_MARK) else {
+        return;
+    };
+    assert_eq!(observed.end, End::Declined("software interrupt"));
+    let event = &observed.ending.event;
+    assert!(matches!(event, Event::Killed(libc::SIGTRAP)), "{event:?}");
+}
+
+#[test]
+fn stopped_and_continued_program_goes_on() {
+    let continue_it = |pid| {
+        std::thread::spawn(move || {
+            for _ in 0..20 {
+                std::thread::sleep(Duration::from_millis(50));
+                let _ = kill(pid, Signal::SIGCONT);
+            }
+        });
+    };
+    let Some(observed) = observe_with("dies", &["19"], &TO_THE_MARK, continue_it) else {
+        return;
+    };
+    assert_eq!(observed.end, End::Interrupted);
+    assert_eq!(observed.ending.expected_accesses("dies"), Some(2));
+}
+
+#[test]
+fn window_is_left_from_within_a_sleep() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let limits = Limits {
+        stop: Some(&stop),
+        ..TO_THE_MARK
+    };
+    let begun = Instant::now();
+    let stop_soon = |_| {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            stop.store(true, Ordering::Relaxed);
+        });
+    };
+    let Some(observed) = observe_with("sleeps", &[], &limits, stop_soon) else {
+        return;
+    };
+    assert_eq!((observed.end, observed.window.len()), (End::Interrupted, 0));
+    // It slept out its two seconds natively.
+    assert_eq!(observed.ending.expected_accesses("sleeps"), Some(1));
+    assert!(begun.elapsed() > Duration::from_secs(2));
+    assert!(observed.window_time < Duration::from_secs(1));
 }

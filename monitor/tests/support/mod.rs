@@ -4,7 +4,7 @@ use statcache::tracee::launch::launch;
 use statcache::tracee::{Event, Resume, Running, StopReason, Stopped};
 use std::ffi::CString;
 use std::io::Read;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,9 +43,9 @@ impl Tracees {
     }
 }
 
-/// A tracee whose standard output is captured.
+/// A tracee whose standard output is captured, unless it was launched without.
 pub struct Tracee {
-    output: OwnedFd,
+    output: Option<OwnedFd>,
 }
 
 /// How a tracee ended, and what it printed.
@@ -75,34 +75,36 @@ impl Ending {
 impl Tracee {
     /// Starts `program` and stops it at the return from `execve`, before its first instruction.
     pub fn launch(program: &Path, args: &[&str]) -> (Tracee, Stopped) {
-        let path = CString::new(program.as_os_str().as_encoded_bytes()).expect("no NUL");
-        let mut argv = vec![path.clone()];
-        argv.extend(args.iter().map(|arg| CString::new(*arg).expect("no NUL")));
-        // The child inherits our standard output: lend it the pipe for the moment of the fork. Tests are
-        // processes of one thread here (nextest) or take turns (see `exclusive`).
+        // The child inherits our standard output: it is the pipe for the moment of the fork (see `exclusive`).
         let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
         let saved = nix::unistd::dup(std::io::stdout()).expect("a descriptor");
         nix::unistd::dup2_stdout(&write).expect("a descriptor");
-        let launched = launch(&path, &argv);
+        let stopped = Self::launch_uncaptured(program, args);
         nix::unistd::dup2_stdout(&saved).expect("a descriptor");
-        drop(write);
-        let (_, running, _) = launched.expect("launched");
-        let mut running = running;
+        let output = Some(read);
+        (Tracee { output }, stopped)
+    }
+
+    /// As `launch`, with our standard output.
+    pub fn launch_uncaptured(program: &Path, args: &[&str]) -> Stopped {
+        let path = CString::new(program.as_os_str().as_encoded_bytes()).expect("no NUL");
+        let mut argv = vec![path.clone()];
+        argv.extend(args.iter().map(|arg| CString::new(*arg).expect("no NUL")));
+        let (_, mut running, _) = launch(&path, &argv).expect("launched");
         let mut exec_seen = false;
-        let stopped = loop {
+        loop {
             match running.wait().expect("waited") {
                 Event::Stopped(stopped) => match stopped.reason {
                     StopReason::Exec => {
                         exec_seen = true;
                         running = stopped.resume(Resume::Syscall, 0).expect("resumed");
                     }
-                    StopReason::Syscall if exec_seen => break stopped,
+                    StopReason::Syscall if exec_seen => return stopped,
                     _ => running = stopped.resume(Resume::Continue, 0).expect("resumed"),
                 },
                 other => panic!("{program:?} did not start: {other:?}"),
             }
-        };
-        (Tracee { output: read }, stopped)
+        }
     }
 
     /// Runs natively until the system call `mark` has returned. `None` where the program ended before.
@@ -140,15 +142,11 @@ impl Tracee {
     /// What it printed, once it has ended by `event`.
     pub fn ended(self, event: Event) -> Ending {
         let mut printed = String::new();
-        std::fs::File::from(self.output)
-            .read_to_string(&mut printed)
-            .expect("text");
+        if let Some(output) = self.output {
+            let mut output = std::fs::File::from(output);
+            output.read_to_string(&mut printed).expect("text");
+        }
         Ending { event, printed }
-    }
-
-    /// The read end of its standard output.
-    pub fn output(&self) -> i32 {
-        self.output.as_raw_fd()
     }
 }
 

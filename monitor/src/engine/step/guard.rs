@@ -104,7 +104,13 @@ impl Guard {
             0,
             0,
         ];
-        match call(stopped, page + CALLS as u64, libc::SYS_rt_sigaction, args)? {
+        match call(
+            stopped,
+            page + CALLS as u64,
+            libc::SYS_rt_sigaction,
+            args,
+            false,
+        )? {
             Called::Done(stopped, 0) => {
                 self.installed = true;
                 // A signal may have been delivered on the way.
@@ -132,17 +138,13 @@ impl Guard {
             0,
         ];
         let calls = page + CALLS as u64;
-        let tid = stopped.tid().as_raw() as u64;
-        let called = match call(stopped, calls, libc::SYS_rt_sigaction, args)? {
-            // The stop for the signal is past; it is raised again for the disposition put back.
-            Called::Done(stopped, _) if end == End::Trap => call(
-                stopped,
-                calls,
-                libc::SYS_tkill,
-                [tid, libc::SIGTRAP as u64, 0, 0, 0, 0],
-            )?,
-            called => called,
-        };
+        let called = call(
+            stopped,
+            calls,
+            libc::SYS_rt_sigaction,
+            args,
+            end == End::Trap,
+        )?;
         Ok(match called {
             Called::Done(stopped, _) => After::Stopped(stopped, end),
             Called::Over(after) => after,
@@ -156,7 +158,7 @@ impl Guard {
             return Ok(After::Stopped(stopped, End::Limit));
         };
         let args = [page, PAGE as u64, 0, 0, 0, 0];
-        Ok(match call(stopped, slack, libc::SYS_munmap, args)? {
+        Ok(match call(stopped, slack, libc::SYS_munmap, args, false)? {
             Called::Done(stopped, _) => {
                 stopped.write(slack, &[0; STUB_BYTES])?;
                 After::Stopped(stopped, End::Limit)
@@ -213,7 +215,7 @@ fn map_page(stopped: Stopped, slack: u64) -> Result<Called> {
     let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let args = [0, PAGE as u64, protection, flags, u64::MAX, 0];
-    let called = call(stopped, slack, libc::SYS_mmap, args)?;
+    let called = call(stopped, slack, libc::SYS_mmap, args, false)?;
     if let Called::Done(stopped, _) = &called {
         stopped.write(slack, &[0; STUB_BYTES])?;
     }
@@ -222,8 +224,17 @@ fn map_page(stopped: Stopped, slack: u64) -> Result<Called> {
 
 /// Makes a system call in the thread, which must be stopped in user mode, by a stub at `site`. The thread is then where
 /// it was, or at the start of the handler of a signal that came meanwhile.
-fn call(mut stopped: Stopped, site: u64, number: i64, args: [u64; 6]) -> Result<Called> {
+///
+/// A SIGTRAP that its stop took off the queue, before (`raise`) or under way, is raised again at the end.
+fn call(
+    mut stopped: Stopped,
+    site: u64,
+    number: i64,
+    args: [u64; 6],
+    mut raise: bool,
+) -> Result<Called> {
     let home = restarted(&stopped.regs()?);
+    let tid = stopped.tid();
     stopped.write(site, &stub(&home))?;
     let mut regs = home;
     regs.rip = site;
@@ -241,14 +252,25 @@ fn call(mut stopped: Stopped, site: u64, number: i64, args: [u64; 6]) -> Result<
             StopReason::Syscall if entered => {
                 let result = stopped.regs()?.rax as i64;
                 stopped.set_regs(&home)?;
-                return Ok(Called::Done(stopped, result));
+                if !raise {
+                    return Ok(Called::Done(stopped, result));
+                }
+                let args = [tid.as_raw() as u64, libc::SIGTRAP as u64, 0, 0, 0, 0];
+                return Ok(match call(stopped, site, libc::SYS_tkill, args, false)? {
+                    Called::Done(stopped, _) => Called::Done(stopped, result),
+                    over => over,
+                });
             }
             StopReason::Syscall => entered = true,
+            StopReason::Signal(libc::SIGTRAP) if !entered => {
+                raise |= !signals::is_step(&stopped)?;
+                stopped.set_regs(&regs)?;
+            }
             StopReason::Signal(signal) if !entered => {
                 stopped.set_regs(&home)?;
                 return match signals::deliver(stopped, signal)? {
                     Delivered::InHandler(stopped) | Delivered::NotHandled(stopped) => {
-                        call(stopped, site, number, args)
+                        call(stopped, site, number, args, raise)
                     }
                     Delivered::Over(after) => Ok(Called::Over(after)),
                 };

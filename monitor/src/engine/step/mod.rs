@@ -31,28 +31,36 @@ use decode::Decoder;
 use guard::Guard;
 use registers::View;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Steps between two looks at which processor the thread runs on.
 const STEPS_PER_MOVE: u64 = 1024;
 
 /// When a window ends at the latest. Looked at between instructions (and iterations of a `rep`).
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct Limits<'a> {
     /// Reported accesses.
     pub accesses: u64,
     /// Steps taken.
     pub steps: u64,
     /// Ends before a system call with this number.
     pub before_syscall: Option<u64>,
+    /// Ends soon after this is set, even while the program waits in a system call.
+    pub stop: Option<&'a AtomicBool>,
 }
 
-impl Limits {
+impl Limits<'_> {
     /// No limit: until the program does what no window survives.
-    pub const NONE: Limits = Limits {
+    pub const NONE: Limits<'static> = Limits {
         accesses: u64::MAX,
         steps: u64::MAX,
         before_syscall: None,
+        stop: None,
     };
+
+    fn stop_asked(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
 }
 
 /// Why a window ended with the thread alive.
@@ -64,7 +72,7 @@ pub enum End {
     Syscall(u64),
     /// The program cannot be stepped here; the next instruction must run natively.
     Declined(&'static str),
-    /// Somebody asked the thread to stop, or it was continued after a stopping signal.
+    /// [`Limits::stop`] was set, or the thread was continued after a stopping signal.
     Interrupted,
     /// A SIGTRAP of the program's own came; it is pending again and will be met at the next resume.
     Trap,
@@ -132,7 +140,7 @@ impl Stepper {
     pub fn window(
         &mut self,
         stopped: Stopped,
-        limits: &Limits,
+        limits: &Limits<'_>,
         mut sink: impl FnMut(Access),
     ) -> Result<Window> {
         let mut window = Window {
@@ -165,10 +173,10 @@ impl Stepper {
             }
             let regs = stopped.regs()?;
             if syscalls::restart_pending(&regs) && !interrupted {
-                turn = syscalls::run(stopped)?;
+                turn = syscalls::run(stopped, limits)?;
                 continue;
             }
-            let end = if interrupted {
+            let end = if interrupted || limits.stop_asked() {
                 Some(End::Interrupted)
             } else if window.accesses >= limits.accesses || window.steps >= limits.steps {
                 Some(End::Limit)
@@ -194,7 +202,7 @@ impl Stepper {
         &mut self,
         stopped: Stopped,
         regs: &Regs,
-        limits: &Limits,
+        limits: &Limits<'_>,
         window: &mut Window,
         sink: &mut impl FnMut(Access),
     ) -> Result<Turn> {
@@ -210,7 +218,7 @@ impl Stepper {
                 return Ok(Turn::Over(After::Stopped(stopped, End::Syscall(number))));
             }
             window.steps += 1;
-            let turn = syscalls::run(stopped)?;
+            let turn = syscalls::run(stopped, limits)?;
             return Ok(match turn {
                 Turn::Go(stopped) if syscalls::may_unmask(number) => {
                     self.guard.forget_critical_section();
@@ -293,7 +301,8 @@ impl Stepper {
         }
     }
 
-    /// Unmaps what the stepper left in the process; to be called before letting it go for good.
+    /// Unmaps what the stepper left in the process; to be called before letting it go for good, not when it is about to
+    /// exit. The thread must be in user mode, as for [`Stepper::window`].
     ///
     /// # Errors
     /// As [`Stepper::window`].

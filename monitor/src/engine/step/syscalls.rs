@@ -1,9 +1,10 @@
 //! System calls in a window: run without stepping, as a step would leave the trap flag in r11.
 
 use super::signals::{SIGTRAP_BIT, deliver};
-use super::{After, End, Turn};
-use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped};
+use super::{After, End, Limits, Turn};
+use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// Results by which the kernel remembers that an interrupted call may start over. Source: linux/errno.h.
 const RESTARTS: RangeInclusive<i64> = -516..=-512;
@@ -68,11 +69,11 @@ pub fn may_unmask(number: u64) -> bool {
 }
 
 /// Runs the system call that the thread is about to make or to start over.
-pub fn run(stopped: Stopped) -> Result<Turn> {
+pub fn run(stopped: Stopped, limits: &Limits<'_>) -> Result<Turn> {
     let mut entered = false;
     let mut running = stopped.resume(Resume::Syscall, 0)?;
     loop {
-        let stopped = match running.wait()? {
+        let stopped = match wait(running, limits)? {
             Event::Stopped(stopped) => stopped,
             Event::Exited(status) => return Ok(Turn::Over(After::Exited(status))),
             Event::Killed(signal) => return Ok(Turn::Over(After::Killed(signal))),
@@ -83,9 +84,7 @@ pub fn run(stopped: Stopped) -> Result<Turn> {
                 entered = true;
                 running = stopped.resume(Resume::Syscall, 0)?;
             }
-            StopReason::Signal(signal) => {
-                return Ok(deliver(stopped, signal)?.turn());
-            }
+            StopReason::Signal(signal) => return Ok(deliver(stopped, signal)?.turn()),
             StopReason::Interrupt => return Ok(Turn::Interrupted(stopped)),
             StopReason::Group => running = stopped.resume(Resume::Listen, 0)?,
             StopReason::Exiting => {
@@ -95,5 +94,28 @@ pub fn run(stopped: Stopped) -> Result<Turn> {
                 running = stopped.resume(Resume::Syscall, 0)?;
             }
         }
+    }
+}
+
+/// Waits for a thread in a system call, which may last; interrupts it when the window is to stop.
+fn wait(mut running: Running, limits: &Limits<'_>) -> Result<Event> {
+    /// Longest pause between two looks: guessed, small against a user's patience.
+    const LONGEST: Duration = Duration::from_millis(5);
+    if limits.stop.is_none() {
+        return running.wait();
+    }
+    let mut pause = Duration::from_micros(5);
+    let mut interrupted = false;
+    loop {
+        running = match running.poll()? {
+            Ok(event) => return Ok(event),
+            Err(running) => running,
+        };
+        if limits.stop_asked() && !interrupted {
+            running.interrupt()?;
+            interrupted = true;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST);
     }
 }
