@@ -15,7 +15,6 @@ use support::{Ending, MARK_BEGIN, MARK_END, Tracee, Tracees, exclusive};
 struct Run {
     accesses: u64,
     steps: u64,
-    windows: u32,
     ending: Ending,
 }
 
@@ -24,12 +23,12 @@ struct Run {
 fn step_whole(program: &Path, args: &[&str]) -> Run {
     let (tracee, mut stopped) = Tracee::launch(program, args);
     let mut stepper = Stepper::new();
-    let mut run = (0, 0, 0);
+    let mut run = (0, 0);
     let event = loop {
         let window = stepper
             .window(stopped, &Limits::NONE, |_| {})
             .expect("stepped");
-        run = (run.0 + window.accesses, run.1 + window.steps, run.2 + 1);
+        run = (run.0 + window.accesses, run.1 + window.steps);
         stopped = match window.after {
             After::Stopped(stopped, End::Syscall(_)) => match over_syscall(stopped) {
                 Ok(stopped) => stopped,
@@ -46,7 +45,6 @@ fn step_whole(program: &Path, args: &[&str]) -> Run {
     Run {
         accesses: run.0,
         steps: run.1,
-        windows: run.2,
         ending: tracee.ended(event),
     }
 }
@@ -149,6 +147,9 @@ fn lackey(program: &Path, argument: &str) -> Option<u64> {
 /// Environment variable that makes [`doomed_monitor`] do something: the tracee to step.
 const DOOMED: &str = "STATCACHE_TEST_DOOMED";
 
+/// And how long its windows are.
+const DOOMED_STEPS: &str = "STATCACHE_TEST_DOOMED_STEPS";
+
 /// No test by itself: steps a program until it is killed, in a process of its own.
 #[test]
 fn doomed_monitor() {
@@ -159,9 +160,9 @@ fn doomed_monitor() {
     let mut stopped = Tracee::run_past(stopped, MARK_BEGIN).expect("at its mark");
     eprintln!("stepping");
     let mut stepper = Stepper::new();
-    // Short windows, so that some deaths fall into the injected calls at their borders.
+    let steps = std::env::var(DOOMED_STEPS).expect("set with the other");
     let limits = Limits {
-        steps: 40,
+        steps: steps.parse().expect("a number"),
         before_syscall: Some(MARK_END),
         ..Limits::NONE
     };
@@ -179,16 +180,19 @@ fn doomed_monitor() {
 
 #[test]
 fn program_survives_the_death_of_its_monitor() {
-    const DEATHS: u64 = 12;
+    const DEATHS: u64 = 16;
     let _turn = exclusive();
     let Some((_tracees, program)) = Tracees::build("patient") else {
         return;
     };
     let this = std::env::current_exe().expect("this test's path");
     for death in 0..DEATHS {
+        // Short windows, so that half of the deaths fall into the injected calls at their borders.
+        let steps = if death % 2 == 0 { "40" } else { "1000000000" };
         let mut monitor = Command::new(&this)
             .args(["--exact", "doomed_monitor", "--nocapture"])
             .env(DOOMED, &program)
+            .env(DOOMED_STEPS, steps)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -204,7 +208,7 @@ fn program_survives_the_death_of_its_monitor() {
         // To the end of file, which comes when the orphaned program is gone too.
         stdout.read_to_string(&mut printed).expect("text");
         assert!(
-            printed.contains("ok patient accesses 1000000\n"),
+            printed.contains("ok patient accesses 2200000\n"),
             "death {death}: {printed:?}"
         );
     }

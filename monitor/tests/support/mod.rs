@@ -1,5 +1,8 @@
 //! Building the tracees of `tests/tracees` and bringing them to the place where observation begins.
 
+// Each test program uses its part.
+#![allow(dead_code)]
+
 use statcache::tracee::launch::launch;
 use statcache::tracee::{Event, Resume, Running, StopReason, Stopped};
 use std::ffi::CString;

@@ -1,12 +1,13 @@
 //! Instructions as found in the thread's memory, decoded once for as long as their bytes stay the same.
 
 use super::flags::FlagsWord;
-use crate::arch::{Access, Flow, accesses, classify};
+use crate::arch::{Access, Flow, Gpr, accesses, classify};
 use crate::tracee::Stopped;
 use iced_x86::{Decoder as IcedDecoder, DecoderOptions, InstructionInfoFactory, Mnemonic};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use rustc_hash::FxHashMap;
 use std::io::IoSliceMut;
+use std::rc::Rc;
 
 /// Longest x86 instruction, bytes.
 const LONGEST: usize = 15;
@@ -23,6 +24,8 @@ pub struct Decoded {
     pub accesses: Vec<Access>,
     /// Where control goes.
     pub flow: Flow,
+    /// The register an indirect jump or call goes through.
+    pub target: Option<Gpr>,
     /// For `pushf` and `popf`.
     pub flags_word: Option<FlagsWord>,
     refused: Option<&'static str>,
@@ -30,7 +33,7 @@ pub struct Decoded {
 
 /// Decodes and remembers.
 pub struct Decoder {
-    known: FxHashMap<u64, Decoded>,
+    known: FxHashMap<u64, Rc<Decoded>>,
     factory: InstructionInfoFactory,
 }
 
@@ -47,24 +50,24 @@ impl Decoder {
     ///
     /// # Errors
     /// Why the instruction cannot be stepped.
-    pub fn at(&mut self, stopped: &Stopped, ip: u64) -> Result<&Decoded, &'static str> {
+    pub fn at(&mut self, stopped: &Stopped, ip: u64) -> Result<Rc<Decoded>, &'static str> {
         let mut bytes = [0; LONGEST];
         let read = read_code(stopped, ip, &mut bytes);
         if read == 0 {
             return Err("code that cannot be read");
         }
-        let stale = |known: &Decoded| {
+        let stale = |known: &Rc<Decoded>| {
             let len = known.len as usize;
             len > read || known.bytes[..len] != bytes[..len]
         };
         if self.known.get(&ip).is_none_or(stale) {
             let decoded = decode(bytes, read, ip, &mut self.factory);
-            self.known.insert(ip, decoded);
+            self.known.insert(ip, Rc::new(decoded));
         }
         let decoded = &self.known[&ip];
         match decoded.refused {
             Some(reason) => Err(reason),
-            None => Ok(decoded),
+            None => Ok(Rc::clone(decoded)),
         }
     }
 }
@@ -99,6 +102,10 @@ fn decode(
         len: instruction.len() as u64,
         accesses: list,
         flow,
+        target: match flow {
+            Flow::IndirectJump | Flow::IndirectCall => Gpr::containing(instruction.op0_register()),
+            _ => None,
+        },
         flags_word: match instruction.mnemonic() {
             Pushfq => Some(FlagsWord::Push(8)),
             Pushf => Some(FlagsWord::Push(2)),

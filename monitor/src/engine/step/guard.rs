@@ -8,6 +8,7 @@
 //!
 //! Calls injected here come back by themselves if the monitor dies (`tracee::remote`).
 
+use super::ahead::Revealing;
 use super::signals::{self, Delivered, SIGTRAP_BIT};
 use super::syscalls::restarted;
 use super::{After, End, Turn};
@@ -15,17 +16,20 @@ use crate::observe::Access;
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::{STUB_BYTES, find_slack, stub};
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, procinfo};
-use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, edi, edx, esi, r8d, r10d, rdx, rsi};
+use iced_x86::code_asm::{CodeAssembler, byte_ptr, dword_ptr, qword_ptr};
+use iced_x86::code_asm::{eax, edi, edx, esi, r8d, r9, r10d, rax, rcx, rdx, rsi};
 use nix::unistd::Pid;
 
 /// Bytes of the page.
 const PAGE: usize = 4096;
 /// What tells a later monitor whose page this is.
 const MAGIC: &[u8; 16] = b"statcache step 1";
-/// Offsets in the page: the disposition installed, the one put back, the magic number, the place of injected calls.
+/// Offsets in the page: the disposition installed, the one put back, the magic number, what is to be repaired
+/// (address behind the instruction, stack pointer, 1 for `syscall`), the place of injected calls.
 const INSTALLED: usize = 0x200;
 const BEFORE: usize = 0x220;
 const MARK: usize = 0x240;
+const REVEALING: usize = 0x260;
 const CALLS: usize = 0x280;
 const _: () = assert!(CALLS + STUB_BYTES <= PAGE);
 
@@ -38,6 +42,7 @@ const SA_RESTORER: u64 = 0x0400_0000;
 pub struct Guard {
     page: Option<u64>,
     installed: bool,
+    announced: Option<Revealing>,
     /// Address of the thread's `rseq_cs` word once looked up, 0 where there is none.
     critical_section: Option<u64>,
 }
@@ -55,6 +60,7 @@ impl Guard {
         Guard {
             page: None,
             installed: false,
+            announced: None,
             critical_section: None,
         }
     }
@@ -96,6 +102,7 @@ impl Guard {
         self.page = Some(page);
         let ignored = sets.ignored & SIGTRAP_BIT != 0;
         stopped.write(page, &contents(page, ignored))?;
+        self.announced = None;
         let args = [
             libc::SIGTRAP as u64,
             page + INSTALLED as u64,
@@ -121,6 +128,22 @@ impl Guard {
             }
             Called::Over(after) => Ok(Turn::Over(after)),
         }
+    }
+
+    /// Says which instruction the handler is to repair if it comes to that (see `ahead`).
+    pub fn announce(&mut self, stopped: &Stopped, revealing: Option<Revealing>) -> Result<()> {
+        let Some(page) = self.page.filter(|_| self.announced != revealing) else {
+            return Ok(());
+        };
+        let words = match revealing {
+            None => [0, 0, 0],
+            Some(Revealing::PushFlags { behind, rsp }) => [behind, rsp, 0],
+            Some(Revealing::Syscall { behind }) => [behind, 0, 1],
+        };
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        stopped.write(page + REVEALING as u64, &bytes)?;
+        self.announced = revealing;
+        Ok(())
     }
 
     /// Puts the disposition of SIGTRAP back, if the handler is installed.
@@ -310,15 +333,45 @@ fn contents(page: u64, ignored: bool) -> Vec<u8> {
 
 /// The handler's code at `page`, and the address of its restorer. Runs only when no monitor is there any more.
 fn handler(before: u64, page: u64) -> std::result::Result<(Vec<u8>, u64), iced_x86::IcedError> {
-    /// Offset of the flags in `ucontext_t` (asm/ucontext.h, asm/sigcontext.h).
-    const EFLAGS: i32 = 40 + 17 * 8;
+    /// Offset of register `index` (`REG_*` of sys/ucontext.h) in `ucontext_t`.
+    const fn register(index: i32) -> i32 {
+        40 + index * 8
+    }
+    let (r11, rcx_saved, rsp) = (register(3), register(14), register(15));
+    let (rip, flags) = (register(16), register(17));
     /// Offset of `si_code` in `siginfo_t`.
     const SI_CODE: i32 = 8;
     const NOT_TRAP: i32 = !0x100;
     let mut code = CodeAssembler::new(64)?;
-    let mut done = code.create_label();
-    let mut restorer = code.create_label();
-    code.and(dword_ptr(rdx + EFLAGS), NOT_TRAP)?;
+    let [
+        mut system_call,
+        mut pushed,
+        mut repaired,
+        mut done,
+        mut restorer,
+    ] = std::array::from_fn(|_| code.create_label());
+    code.and(dword_ptr(rdx + flags), NOT_TRAP)?;
+    // The instruction that showed the trap flag.
+    code.mov(r9, page + REVEALING as u64)?;
+    code.mov(rax, qword_ptr(rdx + rip))?;
+    code.cmp(rax, qword_ptr(r9))?;
+    code.jne(repaired)?;
+    code.cmp(qword_ptr(r9 + 16), 0)?;
+    code.jne(system_call)?;
+    code.mov(rcx, qword_ptr(rdx + rsp))?;
+    code.cmp(qword_ptr(r9 + 8), 0)?;
+    code.je(pushed)?;
+    code.cmp(rcx, qword_ptr(r9 + 8))?;
+    code.jne(repaired)?;
+    code.set_label(&mut pushed)?;
+    code.and(byte_ptr(rcx + 1), !1)?;
+    code.jmp(repaired)?;
+    code.set_label(&mut system_call)?;
+    code.cmp(rax, qword_ptr(rdx + rcx_saved))?;
+    code.jne(repaired)?;
+    code.and(dword_ptr(rdx + r11), NOT_TRAP)?;
+    code.set_label(&mut repaired)?;
+    // The disposition of SIGTRAP.
     code.mov(r8d, dword_ptr(rsi + SI_CODE))?;
     code.mov(rsi, before)?;
     code.mov(edi, libc::SIGTRAP)?;
@@ -330,7 +383,7 @@ fn handler(before: u64, page: u64) -> std::result::Result<(Vec<u8>, u64), iced_x
         code.cmp(r8d, step)?;
         code.je(done)?;
     }
-    // Blocked until the handler returns, then delivered.
+    // A signal of somebody else's: blocked until the handler returns, then delivered.
     code.mov(eax, libc::SYS_gettid as i32)?;
     code.syscall()?;
     code.mov(edi, eax)?;

@@ -16,6 +16,7 @@
 //!
 //! Source: ptrace(2); Intel SDM volume 3, 17.3.1.4 (single-step exception).
 
+mod ahead;
 mod decode;
 mod flags;
 mod guard;
@@ -262,6 +263,8 @@ impl Stepper {
             report();
             return Ok(Turn::Go(stopped));
         }
+        let revealing = ahead::revealing(&mut self.decoder, &decoded, &stopped, regs);
+        self.guard.announce(&stopped, revealing)?;
         // `IntoHandler` is the plain single step where no signal comes with it.
         let mut running = stopped.resume(Resume::IntoHandler, 0)?;
         let mut interrupted = false;

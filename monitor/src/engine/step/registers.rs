@@ -32,6 +32,11 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Value of a general-purpose register.
+    pub fn value(&self, gpr: Gpr) -> u64 {
+        self.gpr(gpr)
+    }
+
     /// Whether everything that was asked for could be had.
     ///
     /// # Errors
