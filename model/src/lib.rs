@@ -2,3 +2,32 @@
 //!
 //! Pure: no IO, no clock, no operating system; deterministic for a seed.
 #![forbid(unsafe_code)]
+
+pub mod bins;
+mod cluster;
+mod contiguous;
+mod equation;
+mod error;
+mod interval;
+pub mod oracle;
+mod placed;
+mod prepare;
+mod result;
+mod rng;
+mod run;
+mod sample;
+mod sparse;
+mod stack;
+mod survival;
+mod timeline;
+mod units;
+
+pub use equation::{Undecided, random_miss_ratio};
+pub use error::ModelError;
+pub use result::{Attribution, CurvePoint, KeyFigures, ReuseFrom, Site, Weak};
+pub use rng::Rng;
+pub use run::{Options, Run, RunBuilder};
+pub use sample::{Estimate, Key, Kind, Outcome, Remote, Sample, Stream, Trigger, Window};
+pub use stack::{StackDistance, lru_miss_ratio, miss_probability};
+pub use survival::{Histogram, Step, Survival};
+pub use units::{Accesses, Bytes, Cache, LineSize, Lines, MissRatio, Policy, Weight};

@@ -1,2 +1,7 @@
 //! `statcache`: a data-locality profiler for Linux on x86-64.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    statcache::cli::main()
+}

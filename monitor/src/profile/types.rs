@@ -47,6 +47,38 @@ pub struct Header {
     pub host_caches: Vec<HostCache>,
 }
 
+impl Header {
+    /// A header for tests and documentation: `command` run with seed 1 on a host of three levels.
+    #[must_use]
+    pub fn example(command: &[&str]) -> Self {
+        let level = |level, bytes, ways| HostCache {
+            level,
+            bytes,
+            line_bytes: 64,
+            ways,
+        };
+        Self {
+            schema_version: SCHEMA_VERSION,
+            statcache_version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: command.iter().map(|&s| s.to_owned()).collect(),
+            cwd: "/home/user".to_owned(),
+            pid: 4242,
+            ppid: 4241,
+            engine: "translate".to_owned(),
+            seed: 1,
+            overhead_percent: 10.0,
+            full: false,
+            start_unix_s: 1_700_000_000.0,
+            host_cpu: "Example CPU".to_owned(),
+            host_caches: vec![
+                level(1, 48 << 10, 12),
+                level(2, 2 << 20, 16),
+                level(3, 32 << 20, 16),
+            ],
+        }
+    }
+}
+
 /// One data or unified cache level of the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostCache {

@@ -280,6 +280,13 @@ impl CodeCache {
         Some(Place::Fragment(id, states.at(address)?))
     }
 
+    /// `length` bytes of the cache at `address`.
+    pub fn bytes_at(&self, address: u64, length: usize) -> Option<Vec<u8>> {
+        let arena = self.arenas.iter().find(|a| a.contains(address))?;
+        let words = (0..length as u64).map(|i| arena.memory.word(address + i) as u8);
+        Some(words.collect())
+    }
+
     /// Whether `address` is where a thread that leaves the cache is seen by the monitor.
     pub fn is_exit_stop(&self, address: u64) -> bool {
         self.arenas.iter().any(|a| a.runtime.after_syscall == address)

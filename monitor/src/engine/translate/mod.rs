@@ -12,3 +12,4 @@ pub mod state;
 pub mod target;
 pub mod trace;
 pub mod values;
+pub mod window;

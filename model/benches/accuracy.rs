@@ -1,0 +1,140 @@
+//! Accuracy and coverage on synthetic streams, printed as tables. Not a timing.
+//!
+//! `cargo bench -p statcache-model --bench accuracy [-- STREAM...]`; `REPEATS=n` sets the number
+//! of seeded repetitions (default 20).
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::{STREAMS, contiguous, sizes, sparse, stream};
+use statcache_model::oracle::Trace;
+use statcache_model::{CurvePoint, Options, Policy, Run, Stream, Window};
+
+const REFERENCES: usize = 4_000_000;
+const SAMPLES: usize = 10_000;
+
+#[derive(Default)]
+struct Tally {
+    error: f64,
+    forms: [f64; 3],
+    worst: (f64, u64),
+    covered: usize,
+    sampling_covered: usize,
+    points: usize,
+    widths: Vec<f64>,
+    model: Vec<f64>,
+    means: Vec<f64>,
+}
+
+fn run(windows: Vec<Window>, gapless: bool) -> Run {
+    Run::new(windows, Options { contiguous: gapless, ..Options::default() }).expect("valid windows")
+}
+
+fn tally(make: impl Fn(u64) -> Run, policy: Policy, exact: &[f64], repeats: u64) -> Tally {
+    let sizes = sizes();
+    let mut t = Tally { means: vec![0.0; sizes.len()], ..Tally::default() };
+    let curves: Vec<_> = (0..repeats)
+        .map(|seed| {
+            let run = make(seed);
+            for (k, &bytes) in sizes.iter().enumerate() {
+                let f = run.forms(64, bytes, policy, Stream::Own).expect("valid cache");
+                for i in 0..3 {
+                    t.forms[i] += (f[i] - exact[k]).abs();
+                }
+            }
+            run.curve(64, policy, Stream::Own, &sizes).expect("valid sizes")
+        })
+        .collect();
+    for curve in &curves {
+        for (k, p) in curve.iter().enumerate() {
+            t.means[k] += p.miss_ratio / repeats as f64;
+        }
+    }
+    if std::env::var_os("DETAIL").is_some() {
+        detail(&curves, &t.means, exact);
+    }
+    for curve in &curves {
+        for (k, p) in curve.iter().enumerate() {
+            let e = (p.miss_ratio - exact[k]).abs();
+            t.error += e;
+            if e > t.worst.0 {
+                t.worst = (e, p.cache_bytes);
+            }
+            t.covered += usize::from(p.low <= exact[k] && exact[k] <= p.high);
+            let own = (p.miss_ratio - t.means[k]).abs();
+            t.sampling_covered += usize::from(own <= p.sampling_half_width);
+            t.points += 1;
+            t.widths.push(p.high - p.low);
+            t.model.push(p.model_half_width);
+        }
+    }
+    t.widths.sort_by(f64::total_cmp);
+    t
+}
+
+fn detail(curves: &[Vec<CurvePoint>], means: &[f64], exact: &[f64]) {
+    let n = curves.len() as f64;
+    for k in 0..exact.len() {
+        let points = || curves.iter().map(|c| &c[k]);
+        let sd = (points().map(|p| (p.miss_ratio - means[k]).powi(2)).sum::<f64>() / n).sqrt();
+        let mean = |f: &dyn Fn(&CurvePoint) -> f64| points().map(f).sum::<f64>() / n;
+        println!(
+            "   {:6}K exact {:.4} mean {:.4} sd {sd:.4} stated {:.4} model {:.4} undecided {:.4}..{:.4}",
+            curves[0][k].cache_bytes >> 10,
+            exact[k],
+            means[k],
+            mean(&|p| p.sampling_half_width / 1.96),
+            mean(&|p| p.model_half_width),
+            mean(&|p| p.undecided.map_or(p.miss_ratio, |u| u.0)),
+            mean(&|p| p.undecided.map_or(p.miss_ratio, |u| u.1)),
+        );
+    }
+}
+
+fn print(name: &str, how: &str, t: &Tally) {
+    let n = t.points as f64;
+    println!(
+        "{name:8} {how:22} | err {:.4} worst {:.4} at {:6}K | whole {:.4} windows {:.4} varying {:.4} | covers limit {:5.1} % oracle {:5.1} % | width median {:.4} p90 {:.4}",
+        t.error / n,
+        t.worst.0,
+        t.worst.1 >> 10,
+        t.forms[0] / n,
+        t.forms[1] / n,
+        t.forms[2] / n,
+        100.0 * t.sampling_covered as f64 / n,
+        100.0 * t.covered as f64 / n,
+        t.widths[t.widths.len() / 2],
+        t.widths[t.widths.len() * 9 / 10],
+    );
+}
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let repeats = std::env::var("REPEATS").ok().and_then(|r| r.parse().ok()).unwrap_or(20);
+    for name in STREAMS.iter().filter(|s| wanted.is_empty() || wanted.iter().any(|w| w == *s)) {
+        let trace: Trace = stream(name, REFERENCES, 7);
+        let distances = trace.distances();
+        let lines: Vec<u64> = sizes().iter().map(|s| s / 64).collect();
+        let random: Vec<f64> = lines.iter().map(|&l| trace.random_miss_ratio(l, None, 3)).collect();
+        let lru = trace.lru_curve(&lines);
+        for (policy, exact) in [(Policy::RANDOM, &random), (Policy::LRU, &lru)] {
+            let kind = if matches!(policy, Policy::Random { .. }) { "random" } else { "lru" };
+            let t = tally(|s| run(contiguous(&distances, SAMPLES, 40, s), true), policy, exact, repeats);
+            print(name, &format!("{kind} gapless"), &t);
+            let t = tally(
+                |s| run(sparse(&distances, SAMPLES, 20, (10_000, 200_000), s), false),
+                policy,
+                exact,
+                repeats,
+            );
+            print(name, &format!("{kind} 20 x 10K..200K"), &t);
+            let t = tally(
+                |s| run(sparse(&distances, SAMPLES, 200, (4_000, 20_000), s), false),
+                policy,
+                exact,
+                repeats,
+            );
+            print(name, &format!("{kind} 200 x 4K..20K"), &t);
+        }
+    }
+}

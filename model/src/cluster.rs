@@ -1,0 +1,167 @@
+//! Which windows behave alike: merging neighbours in time, then clustering what recurs.
+//!
+//! The equation is not linear, so nothing is solved on fewer than about 1,000 samples (DESIGN.md
+//! 7.4): windows whose distance distributions cannot be told apart share one. Likeness is the
+//! two-sample Kolmogorov-Smirnov statistic of octave-binned Kaplan-Meier curves, up to the
+//! distance that both have seen.
+
+use crate::bins;
+use crate::survival::CompactHistogram;
+
+/// Octaves of distance in a signature.
+const OCTAVES: usize = 48;
+/// Samples below which a cluster is never solved alone. Source: DESIGN.md 7.4.
+pub(crate) const SOLVE_SAMPLES: f64 = 1000.0;
+/// Kolmogorov-Smirnov statistic below which two sets count as alike: 1.36 is its 5 % point for
+/// independent samples; windows are correlated inside, hence the larger figure (guessed).
+const ALIKE: f64 = 2.0;
+/// Most clusters kept: each costs a solve per bootstrap replicate.
+const MAX_CLUSTERS: usize = 8;
+/// Samples at risk below which an octave is not compared.
+const THIN: f64 = 8.0;
+
+/// Octave-binned life table of some windows.
+#[derive(Clone, Debug)]
+pub(crate) struct Signature {
+    events: [f64; OCTAVES],
+    censored: [f64; OCTAVES],
+    never: f64,
+    /// Samples behind it.
+    pub samples: f64,
+    weight: f64,
+}
+
+impl Signature {
+    pub fn new(h: &CompactHistogram, factor: f64) -> Self {
+        let mut s = Self {
+            events: [0.0; OCTAVES],
+            censored: [0.0; OCTAVES],
+            never: 0.0,
+            samples: f64::from(h.samples),
+            weight: factor * f64::from(h.samples),
+        };
+        for (bin, events, censored) in h.counts() {
+            let octave = (bins::lower_edge(bin) + 1.0).log2() as usize;
+            let octave = octave.min(OCTAVES - 1);
+            s.events[octave] += factor * events;
+            s.censored[octave] += factor * censored;
+        }
+        s
+    }
+
+    pub fn absorb(&mut self, other: &Signature) {
+        for (a, b) in self.events.iter_mut().zip(&other.events) {
+            *a += b;
+        }
+        for (a, b) in self.censored.iter_mut().zip(&other.censored) {
+            *a += b;
+        }
+        self.never += other.never;
+        self.samples += other.samples;
+        self.weight += other.weight;
+    }
+
+    /// Survival after each octave, as far as enough samples are at risk.
+    fn curve(&self) -> Vec<f64> {
+        let mut curve = Vec::with_capacity(OCTAVES);
+        let (mut at_risk, mut s) = (self.weight, 1.0);
+        if self.weight <= 0.0 {
+            return curve;
+        }
+        for (e, c) in self.events.iter().zip(&self.censored) {
+            if at_risk / self.weight * self.samples < THIN {
+                break;
+            }
+            let risk = at_risk - c / 2.0;
+            if risk > 0.0 {
+                s *= 1.0 - (e / risk).min(1.0);
+            }
+            at_risk -= e + c;
+            curve.push(s);
+        }
+        curve
+    }
+
+    /// Largest gap of the two survival curves in units of its noise.
+    pub fn distance(&self, other: &Signature) -> f64 {
+        let (a, b) = (self.curve(), other.curve());
+        let gap = a.iter().zip(&b).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+        gap / (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt()
+    }
+}
+
+/// Merges neighbours in time, most alike first, until at most `most` remain. Returns the number
+/// of the merged unit of each item.
+pub(crate) fn merge_neighbours(items: &[Signature], most: usize) -> (Vec<usize>, Vec<Signature>) {
+    let mut units: Vec<(Signature, Vec<usize>)> =
+        items.iter().enumerate().map(|(i, s)| (s.clone(), vec![i])).collect();
+    let mut gaps: Vec<f64> = units.windows(2).map(|p| p[0].0.distance(&p[1].0)).collect();
+    while units.len() > most.max(1) {
+        let at = (0..gaps.len()).min_by(|&a, &b| gaps[a].total_cmp(&gaps[b])).unwrap_or(0);
+        let (signature, members) = units.remove(at + 1);
+        units[at].0.absorb(&signature);
+        units[at].1.extend(members);
+        gaps.remove(at);
+        if at > 0 {
+            gaps[at - 1] = units[at - 1].0.distance(&units[at].0);
+        }
+        if at < gaps.len() {
+            gaps[at] = units[at].0.distance(&units[at + 1].0);
+        }
+    }
+    let mut unit_of = vec![0; items.len()];
+    for (u, (_, members)) in units.iter().enumerate() {
+        for &m in members {
+            unit_of[m] = u;
+        }
+    }
+    (unit_of, units.into_iter().map(|u| u.0).collect())
+}
+
+/// Clusters units: small ones join their nearest, then those that cannot be told apart merge.
+pub(crate) fn cluster(units: &[Signature]) -> Vec<usize> {
+    let mut of: Vec<usize> = (0..units.len()).collect();
+    let mut clusters: Vec<Option<Signature>> = units.iter().cloned().map(Some).collect();
+    loop {
+        let live: Vec<usize> = (0..clusters.len()).filter(|&i| clusters[i].is_some()).collect();
+        if live.len() <= 1 {
+            break;
+        }
+        let samples = |i: usize| clusters[i].as_ref().map_or(0.0, |s| s.samples);
+        let gap = |a: usize, b: usize| match (&clusters[a], &clusters[b]) {
+            (Some(x), Some(y)) => x.distance(y),
+            _ => f64::INFINITY,
+        };
+        let smallest = live.iter().copied().min_by(|&a, &b| samples(a).total_cmp(&samples(b)));
+        let Some(smallest) = smallest else { break };
+        let pair = if samples(smallest) < SOLVE_SAMPLES {
+            live.iter()
+                .copied()
+                .filter(|&i| i != smallest)
+                .min_by(|&a, &b| gap(smallest, a).total_cmp(&gap(smallest, b)))
+                .map(|i| (i, smallest))
+        } else {
+            let mut best: Option<(usize, usize)> = None;
+            let mut least = f64::INFINITY;
+            for (n, &a) in live.iter().enumerate() {
+                for &b in &live[n + 1..] {
+                    let g = gap(a, b);
+                    if g < least {
+                        (least, best) = (g, Some((a, b)));
+                    }
+                }
+            }
+            best.filter(|_| least < ALIKE || live.len() > MAX_CLUSTERS)
+        };
+        let Some((into, from)) = pair else { break };
+        if let (Some(gone), Some(kept)) = (clusters[from].take(), clusters[into].as_mut()) {
+            kept.absorb(&gone);
+        }
+        of.iter_mut().filter(|c| **c == from).for_each(|c| *c = into);
+    }
+    // Number the survivors from 0.
+    let mut names: Vec<usize> = of.clone();
+    names.sort_unstable();
+    names.dedup();
+    of.iter().map(|c| names.binary_search(c).unwrap_or(0)).collect()
+}

@@ -1,0 +1,210 @@
+//! Timeline of a run observed without a gap: every sample is placed at its own time.
+
+use crate::bins::{self, BINS};
+use crate::placed::{Entry, Group, Placed};
+use crate::survival::Histogram;
+use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
+use crate::{LineSize, Outcome, Weight};
+
+/// Fewest samples that set a weight (references per sample) of their own.
+const RATE_SAMPLES: usize = 16;
+/// Samples a segment is cut to: below some 300 the equation's own curvature turns noise into bias.
+const SEGMENT_SAMPLES: usize = 400;
+/// Most segments a run is cut into.
+const MAX_SEGMENTS: usize = 256;
+
+/// Places the samples of gapless windows and cuts the run into segments.
+///
+/// `windows`: references at this line size, and the window's samples; in time order.
+pub(crate) fn build(windows: &[(f64, Vec<Entry>)], line_size: LineSize, fills: bool) -> Group {
+    let total: f64 = windows.iter().map(|w| w.0).sum();
+    let mut placed = place(windows);
+    weigh_by_censoring(&mut placed, line_size);
+    for p in &mut placed {
+        // A window's references are counted, a position is scaled: keep triggers inside the run.
+        if let Some(to) = &mut p.to {
+            *to = to.min(total * (1.0 - 1e-12)).max(p.from);
+        }
+    }
+    let bounds = cut(&placed, total);
+    let timeline = assemble(&mut placed, bounds, fills);
+    let mut pooled = Histogram::new(line_size);
+    for p in placed.iter().filter(|p| p.weight > 0.0) {
+        let weight = Weight::new(p.weight).unwrap_or(Weight::ONE);
+        match p.to {
+            Some(_) => pooled.add_reuses(p.distance, 1, weight),
+            None => pooled.add_never(1, weight),
+        }
+    }
+    let complete = placed.iter().any(|p| p.weight > 0.0);
+    Group { timeline, placed, pooled: pooled.survival(), sparse: None, complete, refs: total }
+}
+
+fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
+    let mut placed = Vec::new();
+    let (mut start, mut pending_refs, mut first) = (0.0, 0.0, 0);
+    for (refs, entries) in windows {
+        for e in entries {
+            let from = start + e.fraction * refs;
+            let (to, distance, censored) = match e.outcome {
+                Outcome::Reused { distance, .. } => {
+                    (Some(from + distance as f64 + 1.0), distance as f64, false)
+                }
+                Outcome::Censored { at } => (None, at as f64, true),
+                Outcome::NeverReused { at } => (None, at as f64, false),
+                Outcome::NotFollowed => continue,
+            };
+            placed.push(Placed { entry: *e, from, to, distance, weight: 0.0, censored, segment: 0 });
+        }
+        start += refs;
+        pending_refs += refs;
+        if placed.len() - first >= RATE_SAMPLES {
+            let w = pending_refs / (placed.len() - first) as f64;
+            placed[first..].iter_mut().for_each(|p| p.weight = w);
+            (pending_refs, first) = (0.0, placed.len());
+        }
+    }
+    // What is left joins the samples before it; with none before, it stands alone.
+    let rest = placed.len() - first;
+    if rest > 0 {
+        let w = pending_refs / rest as f64;
+        placed[first..].iter_mut().for_each(|p| p.weight = w);
+    }
+    placed.sort_by(|a, b| a.from.total_cmp(&b.from));
+    placed
+}
+
+/// Censored samples hand their weight to those that were followed as long (inverse probability
+/// of being followed; equal to Kaplan-Meier's redistribution to the right).
+fn weigh_by_censoring(placed: &mut [Placed], line_size: LineSize) {
+    if !placed.iter().any(|p| p.censored) {
+        return;
+    }
+    let before: f64 = placed.iter().map(|p| p.weight).sum();
+    let mut cut = Histogram::new(line_size);
+    for p in placed.iter() {
+        let w = Weight::new(p.weight).unwrap_or(Weight::ONE);
+        let d = p.distance as u64;
+        // Roles swapped: the censoring is the event, a reuse ends our chance to see it.
+        let outcome = if p.censored {
+            Outcome::Reused { distance: d, trigger: Default::default() }
+        } else {
+            Outcome::Censored { at: d }
+        };
+        cut.add(&outcome, w);
+    }
+    let followed = cut.survival();
+    let edges = followed.at_edges();
+    for p in placed.iter_mut() {
+        let g = edges[bins::bin_of_real(p.distance)];
+        p.weight = if p.censored || g <= 1e-9 { 0.0 } else { p.weight / g };
+    }
+    let after: f64 = placed.iter().map(|p| p.weight).sum();
+    if after > 0.0 {
+        placed.iter_mut().for_each(|p| p.weight *= before / after);
+    }
+}
+
+/// Segment borders: equal numbers of samples.
+fn cut(placed: &[Placed], total: f64) -> Vec<f64> {
+    let segments = (placed.len() / SEGMENT_SAMPLES).clamp(1, MAX_SEGMENTS);
+    let mut bounds = vec![0.0];
+    for k in 1..segments {
+        let at = placed[k * placed.len() / segments].from;
+        if at > bounds[bounds.len() - 1] + 1.0 && at < total - 1.0 {
+            bounds.push(at);
+        }
+    }
+    bounds.push(total.max(1.0));
+    bounds
+}
+
+fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
+    let count = bounds.len() - 1;
+    let mut timeline = Timeline {
+        segments: (0..count)
+            .map(|shape| Segment { cold: 0.0, local: Vec::new(), cross: Vec::new(), shape })
+            .collect(),
+        shapes: Vec::new(),
+        bounds,
+        fills,
+    };
+    let mut taken = vec![vec![0.0; BINS + 1]; count];
+    let mut never = vec![0.0; count];
+    let mut samples = vec![0.0; count];
+    // Distinct lines touched by each border: touches before it whose next one is not.
+    let mut outstanding = vec![0.0; count + 1];
+    for p in placed.iter_mut() {
+        let s = timeline.segment_of(p.from);
+        let t = p.to.map(|to| timeline.segment_of(to));
+        p.segment = t.unwrap_or(s) as u32;
+        samples[s] += p.weight;
+        match t {
+            Some(t) => {
+                taken[s][bins::bin_of_real(p.distance)] += p.weight;
+                outstanding[s + 1] += p.weight;
+                outstanding[t + 1] -= p.weight;
+            }
+            None if p.weight > 0.0 => {
+                never[s] += p.weight;
+                outstanding[s + 1] += p.weight;
+            }
+            None => {}
+        }
+    }
+    for j in 0..count {
+        outstanding[j + 1] += outstanding[j];
+    }
+    let lines = isotonic(&outstanding);
+    let mut local = vec![vec![(0.0, 0.0); 0]; count];
+    for p in placed.iter().filter(|p| p.weight > 0.0) {
+        let Some(to) = p.to else { continue };
+        let t = p.segment as usize;
+        if p.from >= timeline.bounds[t] {
+            let bin = bins::bin_of_real(p.distance);
+            if local[t].len() <= bin {
+                local[t].resize(bin + 1, (0.0, 0.0));
+            }
+            local[t][bin].0 += p.weight;
+            local[t][bin].1 += p.weight * p.distance;
+        } else {
+            timeline.segments[t].cross.push(Cross { from: p.from, to, weight: p.weight, distinct: 0.0 });
+        }
+    }
+    for j in 0..count {
+        let n = timeline.bounds[j + 1] - timeline.bounds[j];
+        // From an attached start first touches cannot be told from touches before it.
+        let cold = if fills { ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0) } else { 0.0 };
+        let segment = &mut timeline.segments[j];
+        segment.local = local[j]
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| c.0 > 0.0)
+            .map(|(bin, c)| Local { bin, distance: c.1 / c.0, weight: c.0 })
+            .collect();
+        segment.normalise(cold);
+        let all = samples[j].max(f64::MIN_POSITIVE);
+        let mut s = 1.0f64;
+        let mut edges = std::mem::take(&mut taken[j]);
+        for e in &mut edges {
+            let mass = *e / all;
+            *e = s;
+            s = (s - mass).max(0.0);
+        }
+        // The sample itself must not count towards its own stack distance.
+        let number = samples[j] / mean_weight(placed);
+        timeline.shapes.push(Shape::new(&edges, if number > 0.0 { 1.0 / number } else { 0.0 }));
+        let _ = never[j];
+    }
+    timeline.measure_cross();
+    timeline
+}
+
+fn mean_weight(placed: &[Placed]) -> f64 {
+    let (mut n, mut w) = (0usize, 0.0);
+    for p in placed.iter().filter(|p| p.weight > 0.0) {
+        n += 1;
+        w += p.weight;
+    }
+    if n == 0 { 1.0 } else { w / n as f64 }
+}

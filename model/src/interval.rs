@@ -1,0 +1,179 @@
+//! How sure a curve point is: a sampling part and a model part, stated apart (DESIGN.md 7.8).
+//!
+//! Sampling, windows with gaps: block bootstrap. Windows are resampled within strata of time
+//! neighbours (samples inside a window are correlated, windows follow the run's course), their
+//! histograms merged per cluster and solved again. Sampling, gapless windows: nothing is left to
+//! chance but which references were sampled, so the miss probabilities' variance within segments
+//! is enough, divided by one minus the elasticity of the misses to themselves (the solver's own
+//! gain; the limit of a one-step bootstrap).
+
+use crate::equation::{hazard, largest_root};
+use crate::placed::Group;
+use crate::rng::Rng;
+use crate::sparse::{Sparse, cluster_survivals};
+use crate::stack::{StackDistance, lru_miss_ratio_with, miss_probability, shape};
+use crate::survival::Survival;
+use crate::timeline::Solution;
+use crate::{Cache, LineSize, Policy};
+
+/// Bootstrap replicates: the standard error is known to 1/sqrt(2*64), 9 %.
+const REPLICATES: usize = 64;
+/// Neighbouring blocks that are exchanged for one another.
+const STRATUM: usize = 6;
+/// Largest gain of sampling noise through the solver that is believed.
+const MAX_GAIN: f64 = 8.0;
+/// Two-sided 95 % point of the normal distribution.
+pub(crate) const Z95: f64 = 1.96;
+
+/// One distribution ready to be solved at many sizes.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    survival: Survival,
+    points: Vec<(f64, f64)>,
+    stack: StackDistance,
+}
+
+impl Prepared {
+    pub fn new(mut survival: Survival, limit: f64) -> Self {
+        survival.spread_undecided(limit);
+        let points = survival.steps.iter().map(|s| (s.distance, s.mass)).collect();
+        let stack = StackDistance::new(&survival);
+        Self { survival, points, stack }
+    }
+
+    pub fn miss_ratio(&self, cache: &Cache) -> f64 {
+        let lines = cache.lines().0;
+        match cache.policy {
+            Policy::Random { .. } => largest_root(&self.points, self.survival.never, hazard(lines)),
+            Policy::Lru { ways } => {
+                lru_miss_ratio_with(&self.survival, &self.stack, lines, ways, true)
+            }
+        }
+    }
+}
+
+/// Cluster distributions with their shares of the run.
+pub(crate) type Mixture = Vec<(f64, Prepared)>;
+
+/// Miss ratio with every cluster solved for itself.
+pub(crate) fn mixture_miss_ratio(mixture: &Mixture, cache: &Cache) -> f64 {
+    mixture.iter().map(|(share, p)| share * p.miss_ratio(cache)).sum()
+}
+
+fn mixture(sparse: &Sparse, times: &[f64], line: LineSize, limit: f64) -> Mixture {
+    let (_, survivals) =
+        cluster_survivals(&sparse.blocks, times, &sparse.cluster_of, sparse.clusters, line);
+    let mut shares = vec![0.0; sparse.clusters];
+    for ((b, t), &c) in sparse.blocks.iter().zip(times).zip(&sparse.cluster_of) {
+        shares[c] += t * b.weight;
+    }
+    let sum: f64 = shares.iter().sum();
+    survivals
+        .into_iter()
+        .zip(shares)
+        .filter(|(s, w)| *w > 0.0 && s.samples > 0)
+        .map(|(s, w)| (w / sum, Prepared::new(s, limit)))
+        .collect()
+}
+
+/// The window-wise form and its bootstrap replicates.
+#[derive(Clone, Debug)]
+pub(crate) struct Replicates {
+    pub window_wise: Mixture,
+    replicates: Vec<Mixture>,
+    /// Makes up for resampling few blocks per stratum.
+    inflation: f64,
+}
+
+impl Replicates {
+    pub fn new(sparse: &Sparse, line: LineSize, limit: f64, seed: u64) -> Self {
+        let n = sparse.blocks.len();
+        let once = vec![1.0; n];
+        let mut rng = Rng::new(seed);
+        let strata = (n / STRATUM).max(1);
+        let edges: Vec<usize> = (0..=strata).map(|s| s * n / strata).collect();
+        let size = n as f64 / strata as f64;
+        let replicates = (0..if n > 1 { REPLICATES } else { 0 })
+            .map(|_| {
+                let mut times = vec![0.0; n];
+                for e in edges.windows(2) {
+                    for _ in e[0]..e[1] {
+                        times[e[0] + rng.below((e[1] - e[0]) as u64) as usize] += 1.0;
+                    }
+                }
+                mixture(sparse, &times, line, limit)
+            })
+            .collect();
+        Self {
+            window_wise: mixture(sparse, &once, line, limit),
+            replicates,
+            inflation: if size > 1.0 { (size / (size - 1.0)).sqrt() } else { 1.0 },
+        }
+    }
+
+    /// Standard error of the miss ratio.
+    pub fn standard_error(&self, cache: &Cache) -> f64 {
+        let n = self.replicates.len() as f64;
+        if n < 2.0 {
+            return 0.5;
+        }
+        let ratios: Vec<f64> =
+            self.replicates.iter().map(|m| mixture_miss_ratio(m, cache)).collect();
+        let mean = ratios.iter().sum::<f64>() / n;
+        let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
+        variance.sqrt() * self.inflation
+    }
+
+    /// What the bounds of the windows' weights add: the error of the native rate is one of the
+    /// kind of code, so it is common to a cluster and independent between clusters.
+    pub fn weight_error(&self, sparse: &Sparse, cache: &Cache, miss_ratio: f64) -> f64 {
+        let total: f64 = sparse.blocks.iter().map(|b| b.weight).sum();
+        if total <= 0.0 || self.window_wise.len() != sparse.clusters {
+            return 0.0;
+        }
+        let mut half = vec![0.0; sparse.clusters];
+        for (b, &c) in sparse.blocks.iter().zip(&sparse.cluster_of) {
+            half[c] += 0.5 * (b.high - b.low);
+        }
+        let shift = |(h, (_, p)): (&f64, &(f64, Prepared))| h / total * (p.miss_ratio(cache) - miss_ratio);
+        half.iter().zip(&self.window_wise).map(shift).map(|s| s * s).sum::<f64>().sqrt()
+    }
+}
+
+/// Miss probability of every placed sample: reuses by their exposure, never reused 1, censored 0
+/// (their weight is 0).
+pub(crate) fn probabilities(group: &Group, cache: &Cache, solution: Option<&Solution>) -> Vec<f64> {
+    let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
+    group
+        .placed
+        .iter()
+        .map(|p| match (p.to, solution) {
+            (None, _) => f64::from(u8::from(!p.censored)),
+            (Some(to), Some(s)) => group.timeline.random_probability(s, p.from, to),
+            (Some(to), None) => miss_probability(group.timeline.distinct(p.from, to), sets, ways),
+        })
+        .collect()
+}
+
+/// Standard error of a gapless run's miss ratio.
+pub(crate) fn contiguous_standard_error(
+    group: &Group,
+    cache: &Cache,
+    solution: Option<&Solution>,
+) -> f64 {
+    let scores = probabilities(group, cache, solution);
+    let segments = group.timeline.segments.len();
+    let mut sums = vec![(0.0, 0.0, 0.0); segments];
+    let taken: Vec<usize> = group.placed.iter().map(|p| group.timeline.segment_of(p.from)).collect();
+    for ((p, &s), &at) in group.placed.iter().zip(&scores).zip(&taken) {
+        sums[at].0 += p.weight;
+        sums[at].1 += p.weight * s;
+    }
+    let mut variance = 0.0;
+    for ((p, &s), &at) in group.placed.iter().zip(&scores).zip(&taken) {
+        let mean = sums[at].1 / sums[at].0.max(f64::MIN_POSITIVE);
+        variance += (p.weight * (s - mean)).powi(2);
+    }
+    let gain = solution.map_or(1.0, |s| 1.0 / (1.0 - s.elasticity).max(1.0 / MAX_GAIN));
+    variance.sqrt() / group.refs.max(1.0) * gain
+}

@@ -1,0 +1,195 @@
+//! Windows as they come in, checked and reduced to what the solvers need.
+
+use crate::placed::{Entry, Group};
+use crate::sparse::{self, Block};
+use crate::survival::{CompactHistogram, Histogram};
+use crate::{Estimate, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window, contiguous};
+
+/// Parts that each of the first windows is kept in, so that even one window has blocks to resample.
+const PARTS: usize = 8;
+/// Windows kept in parts; with more of them the windows themselves are the blocks.
+const WINDOWS_IN_PARTS: usize = 8;
+/// Samples below which a thread's windows do not make a timeline of their own.
+const THREAD_SAMPLES: usize = 1000;
+
+/// One window, its distances in bins; its samples only where they are needed later.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub index: usize,
+    pub start: f64,
+    pub thread: Key,
+    pub accesses: u64,
+    pub refs: [u64; 5],
+    pub stands_for: Estimate,
+    pub samples: Vec<Sample>,
+    pub count: usize,
+    /// Per line size, per part.
+    own: [Vec<CompactHistogram>; 5],
+    all: Option<[Vec<CompactHistogram>; 5]>,
+}
+
+impl Stored {
+    /// Checks a window and bins its samples.
+    pub fn new(index: usize, window: Window, keep: bool, bin: bool) -> Result<Self, ModelError> {
+        check(index, &window)?;
+        let parts = if index < WINDOWS_IN_PARTS { PARTS } else { 1 };
+        let has_all = !window.samples.is_empty() && window.samples.iter().all(|s| s.all.is_some());
+        let own = if bin { binned(&window, parts, Stream::Own) } else { Default::default() };
+        let all = has_all
+            .then(|| if bin { binned(&window, parts, Stream::All) } else { Default::default() });
+        Ok(Self {
+            index,
+            start: window.start,
+            thread: window.thread,
+            accesses: window.accesses,
+            refs: window.refs,
+            stands_for: window.stands_for,
+            count: window.samples.len(),
+            samples: if keep { window.samples } else { Vec::new() },
+            own,
+            all,
+        })
+    }
+
+    /// References of the run this window stands for, at a line size.
+    fn weight(&self, line: usize, plain: bool) -> Estimate {
+        let per_access = if self.accesses > 0 {
+            self.refs[line] as f64 / self.accesses as f64
+        } else {
+            0.0
+        };
+        if plain {
+            return Estimate::exact(1e6);
+        }
+        Estimate {
+            value: self.stands_for.value * per_access,
+            low: self.stands_for.low * per_access,
+            high: self.stands_for.high * per_access,
+        }
+    }
+
+    fn entries(&self, at: usize, line: LineSize, stream: Stream) -> Vec<Entry> {
+        let refs = self.refs[LineSize::B64.index()].max(1) as f64;
+        self.samples
+            .iter()
+            .enumerate()
+            .map(|(i, s)| Entry {
+                window: at as u32,
+                sample: i as u32,
+                fraction: (s.position as f64 / refs).min(1.0),
+                outcome: outcome(s, line, stream),
+            })
+            .collect()
+    }
+}
+
+/// The outcome of a sample at a line size in a stream.
+pub(crate) fn outcome(sample: &Sample, line: LineSize, stream: Stream) -> Outcome {
+    match (stream, &sample.all) {
+        (Stream::Own, _) => sample.own[line.index()],
+        (Stream::All, Some(all)) => all[line.index()],
+        (Stream::All, None) => Outcome::NotFollowed,
+    }
+}
+
+fn check(index: usize, window: &Window) -> Result<(), ModelError> {
+    if !window.start.is_finite() {
+        return Err(ModelError::BadWeight { what: "start of a window", value: window.start });
+    }
+    window.stands_for.check("accesses a window stands for")?;
+    let refs = window.refs[LineSize::B64.index()];
+    for s in &window.samples {
+        if s.position > refs {
+            return Err(ModelError::PositionOutsideWindow { window: index, position: s.position, refs });
+        }
+        for (line, o) in LineSize::ALL.iter().zip(&s.own) {
+            if *o != Outcome::NotFollowed && (window.refs[line.index()] == 0 || window.accesses == 0) {
+                return Err(ModelError::NoReferences { window: index, line_bytes: line.bytes() });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn binned(window: &Window, parts: usize, stream: Stream) -> [Vec<CompactHistogram>; 5] {
+    LineSize::ALL.map(|line| {
+        let mut histograms = vec![Histogram::new(line); parts];
+        let refs = window.refs[LineSize::B64.index()].max(1) as f64;
+        for s in &window.samples {
+            let part = (s.position as f64 / refs * parts as f64) as usize;
+            histograms[part.min(parts - 1)].add(&outcome(s, line, stream), Weight::ONE);
+        }
+        histograms.iter().map(Histogram::compact).collect()
+    })
+}
+
+/// The windows of each timeline: with several threads, each thread of weight has its own cache.
+fn by_thread(windows: &[Stored], stream: Stream) -> Vec<Vec<usize>> {
+    let everything: Vec<usize> = (0..windows.len()).collect();
+    if stream == Stream::All {
+        return vec![everything];
+    }
+    let mut threads: Vec<Key> = windows.iter().map(|w| w.thread).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    if threads.len() <= 1 {
+        return vec![everything];
+    }
+    let (mut groups, mut rest) = (Vec::new(), Vec::new());
+    for t in threads {
+        let members: Vec<usize> = everything.iter().copied().filter(|&i| windows[i].thread == t).collect();
+        if members.iter().map(|&i| windows[i].count).sum::<usize>() >= THREAD_SAMPLES {
+            groups.push(members);
+        } else {
+            rest.extend(members);
+        }
+    }
+    if !rest.is_empty() {
+        rest.sort_unstable();
+        groups.push(rest);
+    }
+    groups
+}
+
+/// Builds the timelines of one line size and stream. `windows` in time order.
+pub(crate) fn groups(
+    windows: &[Stored],
+    line: LineSize,
+    stream: Stream,
+    options: &crate::Options,
+) -> Result<Vec<Group>, ModelError> {
+    if stream == Stream::All && windows.iter().any(|w| w.count > 0 && w.all.is_none()) {
+        return Err(ModelError::NoAllThreadOutcomes);
+    }
+    let l = line.index();
+    Ok(by_thread(windows, stream)
+        .into_iter()
+        .map(|members| {
+            let entries: Vec<(f64, Vec<Entry>)> = members
+                .iter()
+                .map(|&i| (windows[i].refs[l] as f64, windows[i].entries(i, line, stream)))
+                .collect();
+            if options.contiguous {
+                return contiguous::build(&entries, line, options.from_start);
+            }
+            let mut blocks = Vec::new();
+            for (at, &i) in members.iter().enumerate() {
+                let w = &windows[i];
+                let weight = w.weight(l, options.plain_mean);
+                let parts = match (stream, &w.all) {
+                    (Stream::All, Some(all)) => &all[l],
+                    _ => &w.own[l],
+                };
+                let share = 1.0 / parts.len().max(1) as f64;
+                blocks.extend(parts.iter().map(|h| Block {
+                    window: at,
+                    weight: weight.value * share,
+                    low: weight.low * share,
+                    high: weight.high * share,
+                    histogram: h.clone(),
+                }));
+            }
+            sparse::build(blocks, &entries, line, options.from_start)
+        })
+        .collect())
+}

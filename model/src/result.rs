@@ -1,0 +1,94 @@
+//! What is handed back: curve points, per-key figures and their intervals.
+
+use crate::sample::Key;
+
+/// Too few samples to lean on, and how many would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weak {
+    /// Samples behind the figure.
+    pub samples: u64,
+    /// Samples at which the figure would no longer be weak (same program, same options).
+    pub needed: u64,
+}
+
+/// One point of a miss-ratio curve. `low <= miss_ratio <= high`, all within 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurvePoint {
+    /// Cache size asked for.
+    pub cache_bytes: u64,
+    /// Misses per line reference.
+    pub miss_ratio: f64,
+    /// Lower end of the interval (sampling and model part together, undecided tail included).
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Half width of the 95 % sampling part alone.
+    pub sampling_half_width: f64,
+    /// Half width of the model part alone.
+    pub model_half_width: f64,
+    /// Where watches were cut too early to decide this size: the ratio if every undecided sample
+    /// were reused at once, and if none ever were. `None` when the data decide.
+    pub undecided: Option<(f64, f64)>,
+    /// Set when the sample base is too thin for this figure.
+    pub weak: Option<Weak>,
+}
+
+/// One access site, sampled or triggering, as the closure that chooses keys sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The instruction.
+    pub instr: Key,
+    /// The data object (of the line, for a trigger: that of its sample).
+    pub data: Key,
+    /// The thread.
+    pub thread: Key,
+    /// Index of the window in which the sample was taken, as given to `Run::new`.
+    pub window: usize,
+}
+
+/// A reuse edge: where the data that a key touches were touched last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReuseFrom<K> {
+    /// Key of the sample (the earlier access).
+    pub key: K,
+    /// Share of the reuses triggered by the later key that come from here.
+    pub share: f64,
+    /// Mean miss probability of those reuses.
+    pub miss_ratio: f64,
+}
+
+/// Figures of one key at one cache.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyFigures<K> {
+    /// The key.
+    pub key: K,
+    /// Samples taken at it plus reuses triggered by it: the base of its figures is `triggered`.
+    pub samples: u64,
+    /// Reuses triggered by it.
+    pub triggered: u64,
+    /// Share of the run's line references made here.
+    pub access_share: f64,
+    /// Its misses per its line references.
+    pub miss_ratio: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Share of the run's misses made here.
+    pub miss_share: f64,
+    /// Where its data were touched last, largest share first.
+    pub reuse_from: Vec<ReuseFrom<K>>,
+    /// Set when the sample base is too thin.
+    pub weak: Option<Weak>,
+}
+
+/// Attribution of a run at one cache, most misses first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribution<K> {
+    /// Per key, most misses first.
+    pub keys: Vec<KeyFigures<K>>,
+    /// The run's miss ratio as the sum of the keys.
+    pub miss_ratio: f64,
+    /// Share of the misses that no key could be found for (first touches without a home).
+    pub unattributed_share: f64,
+}

@@ -1,0 +1,266 @@
+//! Timeline of a run seen through windows with gaps between them.
+//!
+//! Each window stands for a stretch of the run. Its samples are followed to its end, so distances
+//! beyond are censored; what short windows cannot see is taken from longer ones (Kaplan-Meier over
+//! the windows that behave alike, then over all). `M(t)` is interpolated across the gaps: every
+//! stretch behaves like its window, and a reuse touched in one stretch at distance `d` is
+//! triggered `d` references later, wherever that falls. Source: DESIGN.md 7.4.
+
+use crate::bins::{self, BINS};
+use crate::cluster::{Signature, cluster, merge_neighbours};
+use crate::placed::{Entry, Group, Placed};
+use crate::survival::{CompactHistogram, Histogram, Survival};
+use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
+use crate::{LineSize, Outcome, Weight};
+
+/// Most stretches told apart in time.
+const MAX_UNITS: usize = 48;
+/// Fewest segments of a timeline: the filling of the cache is followed at this resolution.
+const MIN_SEGMENTS: usize = 24;
+/// Samples at risk below which a cluster's own tail gives way to the pool's.
+const THIN: f64 = 20.0;
+/// A distance below this part of a segment is not taken across its border.
+const SHORT: f64 = 1.0 / 64.0;
+
+/// A window, or part of one, at one line size.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// Index of its window in time order.
+    pub window: usize,
+    /// Line references of the run it stands for, with bounds.
+    pub weight: f64,
+    pub low: f64,
+    pub high: f64,
+    pub histogram: CompactHistogram,
+}
+
+/// What intervals need of a run with gaps.
+#[derive(Clone, Debug)]
+pub(crate) struct Sparse {
+    pub blocks: Vec<Block>,
+    /// Cluster of each block.
+    pub cluster_of: Vec<usize>,
+    pub clusters: usize,
+    /// Segments of each block, as a time range of the run.
+    pub span_of: Vec<(f64, f64)>,
+}
+
+/// The distribution of each cluster, spliced with the pool's tail.
+pub(crate) fn cluster_survivals(
+    blocks: &[Block],
+    times: &[f64],
+    cluster_of: &[usize],
+    clusters: usize,
+    line_size: LineSize,
+) -> (Survival, Vec<Survival>) {
+    let mut histograms = vec![Histogram::new(line_size); clusters];
+    for ((b, &times), &c) in blocks.iter().zip(times).zip(cluster_of) {
+        if b.histogram.samples > 0 {
+            let factor = times * b.weight / f64::from(b.histogram.samples);
+            histograms[c].merge_compact(&b.histogram, factor);
+        }
+    }
+    let mut all = Histogram::new(line_size);
+    for h in &histograms {
+        // Same line size by construction.
+        let _ = all.merge(h, Weight::ONE);
+    }
+    let pool = all.survival();
+    if clusters == 1 {
+        return (pool.clone(), vec![pool]);
+    }
+    let each = histograms.iter().map(|h| h.survival_spliced(Some(&pool), THIN)).collect();
+    (pool, each)
+}
+
+/// Builds the timeline. `entries`, per window in time order, are needed for attribution only.
+pub(crate) fn build(
+    blocks: Vec<Block>,
+    entries: &[(f64, Vec<Entry>)],
+    line_size: LineSize,
+    fills: bool,
+) -> Group {
+    let weighed: f64 = blocks.iter().map(|b| b.weight).sum();
+    let mut blocks = blocks;
+    blocks.retain(|b| b.histogram.samples > 0 && b.weight > 0.0);
+    // Windows without a sample say nothing: the others stand for their stretch too.
+    let kept: f64 = blocks.iter().map(|b| b.weight).sum();
+    if kept > 0.0 {
+        for b in &mut blocks {
+            b.low *= weighed / kept;
+            b.high *= weighed / kept;
+            b.weight *= weighed / kept;
+        }
+    }
+    let signatures: Vec<Signature> = blocks
+        .iter()
+        .map(|b| Signature::new(&b.histogram, b.weight / f64::from(b.histogram.samples)))
+        .collect();
+    let (unit_of, units) = merge_neighbours(&signatures, MAX_UNITS);
+    let cluster_of_unit = cluster(&units);
+    let clusters = cluster_of_unit.iter().max().map_or(0, |c| c + 1);
+    let cluster_of: Vec<usize> = unit_of.iter().map(|&u| cluster_of_unit[u]).collect();
+    let once = vec![1.0; blocks.len()];
+    let (pooled, mut survivals) =
+        cluster_survivals(&blocks, &once, &cluster_of, clusters, line_size);
+    for s in &mut survivals {
+        s.spread_undecided(weighed);
+    }
+    let mut unit_weight = vec![0.0; units.len()];
+    for (b, &u) in blocks.iter().zip(&unit_of) {
+        unit_weight[u] += b.weight;
+    }
+    let timeline = deposit(&unit_weight, &cluster_of_unit, &survivals, weighed, fills);
+    let mut at = 0.0;
+    let span_of: Vec<(f64, f64)> = blocks
+        .iter()
+        .map(|b| {
+            at += b.weight;
+            (at - b.weight, at)
+        })
+        .collect();
+    let placed = place(entries, &blocks, &span_of, &timeline, line_size);
+    let complete = !blocks.is_empty();
+    Group {
+        timeline,
+        placed,
+        pooled,
+        sparse: Some(Sparse { blocks, cluster_of, clusters, span_of }),
+        complete,
+        refs: weighed,
+    }
+}
+
+/// Lays out each stretch's reuses at the times their triggers fall on.
+fn deposit(
+    unit_weight: &[f64],
+    cluster_of_unit: &[usize],
+    survivals: &[Survival],
+    total: f64,
+    fills: bool,
+) -> Timeline {
+    let mut bounds = vec![0.0];
+    let mut shape_of = Vec::new();
+    for (&w, &c) in unit_weight.iter().zip(cluster_of_unit) {
+        let parts = (w / total * MIN_SEGMENTS as f64).ceil().max(1.0) as usize;
+        let start = bounds[bounds.len() - 1];
+        for i in 1..=parts {
+            bounds.push(start + w * i as f64 / parts as f64);
+            shape_of.push(c);
+        }
+    }
+    let shapes: Vec<Shape> = survivals.iter().map(|s| Shape::new(&s.at_edges(), 0.0)).collect();
+    let count = shape_of.len();
+    let mut segments: Vec<Segment> = shape_of
+        .iter()
+        .map(|&shape| Segment { cold: 0.0, local: Vec::new(), cross: Vec::new(), shape })
+        .collect();
+    for k in 0..count {
+        let (start, end) = (bounds[k], bounds[k + 1]);
+        let n = end - start;
+        for step in &survivals[shape_of[k]].steps {
+            let d = step.distance;
+            let inside = if d < SHORT * n { 1.0 } else { (1.0 - d / n).max(0.0) };
+            if inside > 0.0 {
+                segments[k].local.push(Local {
+                    bin: step.bin,
+                    distance: d,
+                    weight: step.mass * inside,
+                });
+            }
+            if inside >= 1.0 || start + d >= total {
+                continue;
+            }
+            let mut j = bounds.partition_point(|&b| b <= (start + d).max(end)) - 1;
+            while j < count && bounds[j] < end + d {
+                let low = bounds[j].max(start + d);
+                let high = bounds[j + 1].min(end + d);
+                if high > low {
+                    let to = 0.5 * (low + high);
+                    let weight = step.mass * (high - low) / (bounds[j + 1] - bounds[j]);
+                    segments[j].cross.push(Cross { from: to - d, to, weight, distinct: 0.0 });
+                }
+                j += 1;
+            }
+        }
+    }
+    let touched: Vec<f64> = (0..=count)
+        .map(|j| {
+            (0..j)
+                .map(|k| {
+                    let shape = &shapes[shape_of[k]];
+                    shape.alive(bounds[j] - bounds[k]) - shape.alive(bounds[j] - bounds[k + 1])
+                })
+                .sum()
+        })
+        .collect();
+    let lines = isotonic(&touched);
+    for j in 0..count {
+        let n = bounds[j + 1] - bounds[j];
+        let cold = if fills { ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0) } else { 0.0 };
+        segments[j].normalise(cold);
+    }
+    let mut timeline = Timeline { bounds, segments, shapes, fills };
+    timeline.measure_cross();
+    timeline
+}
+
+/// Samples at the times their windows stand for, weighted for what censoring took.
+fn place(
+    entries: &[(f64, Vec<Entry>)],
+    blocks: &[Block],
+    span_of: &[(f64, f64)],
+    timeline: &Timeline,
+    line_size: LineSize,
+) -> Vec<Placed> {
+    let mut window_span: Vec<Option<(f64, f64)>> = vec![None; entries.len()];
+    for (b, &(start, end)) in blocks.iter().zip(span_of) {
+        if let Some(span) = window_span.get_mut(b.window) {
+            let (s, e) = span.unwrap_or((start, end));
+            *span = Some((s.min(start), e.max(end)));
+        }
+    }
+    let mut placed = Vec::new();
+    let mut cut = Histogram::new(line_size);
+    for ((_, entries), span) in entries.iter().zip(&window_span) {
+        let Some((start, end)) = *span else { continue };
+        let followed = entries.iter().filter(|e| e.outcome != Outcome::NotFollowed).count();
+        let weight = (end - start) / followed.max(1) as f64;
+        let w = Weight::new(weight).unwrap_or(Weight::ONE);
+        for e in entries {
+            let from = start + e.fraction * (end - start);
+            let (to, distance, censored) = match e.outcome {
+                Outcome::Reused { distance, .. } => {
+                    (Some(from + distance as f64 + 1.0), distance, false)
+                }
+                Outcome::Censored { at } => (None, at, true),
+                Outcome::NeverReused { at } => (None, at, false),
+                Outcome::NotFollowed => continue,
+            };
+            cut.add(
+                &if censored {
+                    Outcome::Reused { distance, trigger: Default::default() }
+                } else {
+                    Outcome::Censored { at: distance }
+                },
+                w,
+            );
+            let segment = timeline.segment_of(to.unwrap_or(from)) as u32;
+            placed.push(Placed {
+                entry: *e,
+                from,
+                to,
+                distance: distance as f64,
+                weight,
+                censored,
+                segment,
+            });
+        }
+    }
+    let edges = if placed.is_empty() { vec![1.0; BINS + 1] } else { cut.survival().at_edges() };
+    for p in &mut placed {
+        let g = edges[bins::bin_of_real(p.distance)];
+        p.weight = if p.censored || g <= 1e-9 { 0.0 } else { p.weight / g };
+    }
+    placed
+}

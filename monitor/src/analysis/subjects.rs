@@ -1,0 +1,234 @@
+//! What figures can be asked about: lines, functions, instructions, objects, data, windows.
+//!
+//! Every instruction and every piece of data of a profile is given one subject of each kind once,
+//! so that the arithmetic runs over small integers.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::profile::Profile;
+use crate::profile::types::{Frame, InstrId, Memory, SampleRecord};
+use crate::symbols::short_module_name;
+
+/// A kind of subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum By {
+    /// Source line of the innermost inlined function.
+    Line,
+    /// Function as it was compiled, inlined ones counted to it.
+    Function,
+    /// Machine instruction.
+    Instruction,
+    /// Executable or shared library.
+    Object,
+    /// Static object, heap, stack, mapping.
+    Data,
+    /// Sampling window.
+    Window,
+}
+
+/// Kind of memory a datum lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DataKind {
+    /// Static object of a module.
+    Static,
+    /// Heap.
+    Heap,
+    /// Stack of a thread.
+    Stack,
+    /// Other mapping.
+    Mapping,
+}
+
+impl DataKind {
+    /// The word of the exports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Heap => "heap",
+            Self::Stack => "stack",
+            Self::Mapping => "mapping",
+        }
+    }
+}
+
+/// Something figures are given for. Which fields are filled depends on [`By`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Subject {
+    /// Source file; empty when unknown.
+    pub file: String,
+    /// Line, 0 when unknown.
+    pub line: u32,
+    /// Function; for a line the innermost one.
+    pub function: String,
+    /// The compiled function a line's function was inlined into, where it was.
+    pub inlined_into: String,
+    /// File name of the executable or library; empty for generated code.
+    pub object: String,
+    /// Instructions: address in the object file.
+    pub offset: Option<u64>,
+    /// Data: its kind.
+    pub data: Option<DataKind>,
+    /// Data: its name.
+    pub name: String,
+    /// Windows: index into [`Profile::windows`].
+    pub window: Option<usize>,
+}
+
+/// All subjects of one kind, and which of them each instruction belongs to.
+#[derive(Clone, Debug)]
+pub struct Subjects {
+    /// The kind.
+    pub by: By,
+    /// The subjects; a key is an index into this.
+    pub list: Vec<Subject>,
+    /// Per instruction its subject (empty for data and windows).
+    pub of_instr: Vec<u32>,
+}
+
+/// Distinct values numbered in the order they come.
+pub(super) struct Interner<T> {
+    ids: HashMap<T, u32>,
+    list: Vec<T>,
+}
+
+impl<T: Clone + Eq + Hash> Interner<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            ids: HashMap::new(),
+            list: Vec::new(),
+        }
+    }
+
+    pub(super) fn id(&mut self, value: T) -> u32 {
+        if let Some(&id) = self.ids.get(&value) {
+            return id;
+        }
+        let id = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        self.list.push(value.clone());
+        self.ids.insert(value, id);
+        id
+    }
+
+    pub(super) fn into_list(self) -> Vec<T> {
+        self.list
+    }
+}
+
+impl Subjects {
+    /// The subjects of `profile` by code: line, function, instruction or object.
+    #[must_use]
+    pub fn of_code(profile: &Profile, by: By) -> Self {
+        // The same line may come from several instructions with different callers: the first one
+        // seen is named, and a line keeps one subject.
+        let mut ids: HashMap<Subject, u32> = HashMap::new();
+        let mut list: Vec<Subject> = Vec::new();
+        let of_instr = (0..profile.instrs.len() as InstrId)
+            .map(|id| {
+                let subject = code_subject(profile, by, id);
+                let mut key = subject.clone();
+                key.inlined_into.clear();
+                *ids.entry(key).or_insert_with(|| {
+                    list.push(subject);
+                    (list.len() - 1) as u32
+                })
+            })
+            .collect();
+        Self { by, list, of_instr }
+    }
+
+    /// One subject a window.
+    #[must_use]
+    pub fn of_windows(profile: &Profile) -> Self {
+        let list = (0..profile.windows.len())
+            .map(|w| Subject {
+                window: Some(w),
+                ..Subject::default()
+            })
+            .collect();
+        Self {
+            by: By::Window,
+            list,
+            of_instr: Vec::new(),
+        }
+    }
+}
+
+fn code_subject(profile: &Profile, by: By, id: InstrId) -> Subject {
+    let instr = profile.instrs[id as usize];
+    let object = match instr.module {
+        Some(m) => short_module_name(&profile.modules[m as usize].path).to_owned(),
+        None => String::new(),
+    };
+    let frames = profile.frames(id);
+    let unknown = Frame {
+        function: match instr.module {
+            Some(_) => format!("{object}+{:#x}", instr.offset),
+            None => "[generated code]".to_owned(),
+        },
+        file: String::new(),
+        line: 0,
+    };
+    let inner = frames.first().unwrap_or(&unknown);
+    let outer = frames.last().unwrap_or(&unknown);
+    let mut subject = Subject {
+        object,
+        ..Subject::default()
+    };
+    match by {
+        By::Line | By::Instruction => {
+            inner.file.clone_into(&mut subject.file);
+            subject.line = inner.line;
+            inner.function.clone_into(&mut subject.function);
+            if frames.len() > 1 && outer.function != inner.function {
+                outer.function.clone_into(&mut subject.inlined_into);
+            }
+            if by == By::Instruction {
+                subject.offset = Some(instr.offset);
+            }
+        }
+        By::Function => {
+            outer.function.clone_into(&mut subject.function);
+            outer.file.clone_into(&mut subject.file);
+        }
+        By::Object | By::Data | By::Window => {}
+    }
+    subject
+}
+
+/// The datum a sample touched.
+pub(super) fn data_subject(
+    profile: &Profile,
+    sample: &SampleRecord,
+    many_threads: bool,
+) -> Subject {
+    let (kind, name, object) = match sample.memory {
+        Memory::Static { module, offset } => {
+            let object = short_module_name(&profile.modules[module as usize].path);
+            let name = match profile.data_symbol(module, offset) {
+                Some(symbol) => symbol.name.clone(),
+                None => format!("data of {object}"),
+            };
+            (DataKind::Static, name, object.to_owned())
+        }
+        Memory::Heap => (DataKind::Heap, "heap".to_owned(), String::new()),
+        Memory::Stack if many_threads => (
+            DataKind::Stack,
+            format!("stack of thread {}", sample.tid),
+            String::new(),
+        ),
+        Memory::Stack => (DataKind::Stack, "stack".to_owned(), String::new()),
+        Memory::Mapping => (
+            DataKind::Mapping,
+            "other mappings".to_owned(),
+            String::new(),
+        ),
+    };
+    Subject {
+        data: Some(kind),
+        name,
+        object,
+        ..Subject::default()
+    }
+}

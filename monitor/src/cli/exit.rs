@@ -1,0 +1,44 @@
+//! Exit codes, named once.
+
+use std::process::ExitCode;
+
+/// How `statcache` ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Success,
+    /// A `--fail-if` condition was met.
+    FailIf,
+    /// Wrong usage.
+    Usage,
+    /// Our own failure.
+    Failure,
+    /// The program exists and cannot be executed.
+    CannotExecute,
+    /// The program does not exist.
+    NotFound,
+    /// The program's own status, as a shell would see it (128+n for signal n).
+    Program(u8),
+}
+
+impl Exit {
+    /// The number.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::FailIf => 1,
+            Self::Usage => 2,
+            Self::Failure => 125,
+            Self::CannotExecute => 126,
+            Self::NotFound => 127,
+            Self::Program(status) => status,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit.code())
+    }
+}

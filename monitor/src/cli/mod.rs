@@ -1,0 +1,84 @@
+//! The command line: raw options in, checked configurations out, one function a verb.
+//!
+//! Errors end here as one line on stderr and a named exit code.
+
+mod exit;
+mod export;
+mod report;
+pub mod run;
+
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::profile::{Profile, ProfileError};
+use crate::symbols;
+
+pub use exit::Exit;
+
+/// A data-locality profiler: which lines and which data miss in caches, at which sizes, and why.
+#[derive(Debug, Parser)]
+#[command(name = "statcache", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show a profile: its miss-ratio curve, and the lines, functions and data that miss.
+    Report(report::ReportArgs),
+    /// Write a profile in a format other tools read.
+    Export(export::ExportArgs),
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    // Wrong usage ends in here, with code 2.
+    let cli = Cli::parse();
+    let result = match cli.verb {
+        Verb::Report(args) => report::execute(&args),
+        Verb::Export(args) => export::execute(&args),
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        // Whoever read our output has seen enough: `statcache report | head`.
+        Err(error) if is_broken_pipe(&error) => Exit::Success.into(),
+        Err(error) => {
+            eprintln!("statcache: {error:#}");
+            Exit::Failure.into()
+        }
+    }
+}
+
+/// Reads a profile; where its run broke off before names were resolved, resolves them from the
+/// objects that are still here.
+fn load(path: &Path) -> Result<Profile, ProfileError> {
+    let mut profile = Profile::read(path)?;
+    let named = profile.symbols.len();
+    if named < profile.instrs.len() {
+        let more = symbols::resolve(&profile.modules, &profile.instrs[named..]);
+        profile.symbols.extend(more);
+    }
+    Ok(profile)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kinds = error.chain().filter_map(|e| e.downcast_ref::<io::Error>());
+    kinds
+        .map(io::Error::kind)
+        .any(|k| k == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,157 @@
+//! `statcache report`: a profile as text.
+
+use std::env;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use statcache_model::Policy;
+
+use super::Exit;
+use super::run::DEFAULT_FILE;
+use crate::analysis::sizes::parse_size;
+use crate::analysis::{Analysis, By};
+use crate::profile::Profile;
+use crate::profile::types::LINE_SIZES;
+use crate::report::{self, Options, Source, Sources, Style, Terminal};
+
+/// Raw options of `report`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ReportArgs {
+    /// The profile.
+    #[arg(default_value = DEFAULT_FILE)]
+    file: PathBuf,
+    /// Cache sizes, the one to rank by first (default: this profile's host).
+    #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = parse_size)]
+    cache: Option<Vec<u64>>,
+    /// Line size in bytes: 16, 32, 64, 128 or 256.
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_line_size)]
+    line_size: u32,
+    /// Replacement policy.
+    #[arg(long, value_enum, default_value_t = PolicyArg::Random)]
+    policy: PolicyArg,
+    /// Show one ranking alone.
+    #[arg(long, value_enum, value_name = "KIND")]
+    by: Option<ByArg>,
+    /// Show so many rows of a ranking.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    top: Option<u32>,
+    /// Show the source of a file or function with the figures of its lines.
+    #[arg(long, value_name = "FILE|FUNCTION", conflicts_with_all = ["by", "top"])]
+    source: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PolicyArg {
+    /// Random replacement.
+    Random,
+    /// Least recently used.
+    Lru,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ByArg {
+    /// Source lines.
+    Line,
+    /// Functions as compiled.
+    Function,
+    /// Machine instructions.
+    Instruction,
+    /// Static objects, heap, stack, mappings.
+    Data,
+    /// Executables and shared libraries.
+    Object,
+    /// Sampling windows, over the time of the run.
+    Window,
+}
+
+fn parse_line_size(text: &str) -> Result<u32, String> {
+    let refuse = || {
+        format!(
+            "give one of {}",
+            LINE_SIZES.map(|l| l.to_string()).join(", ")
+        )
+    };
+    let bytes = text.parse().map_err(|_| refuse())?;
+    if LINE_SIZES.contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(refuse())
+    }
+}
+
+impl ReportArgs {
+    fn options(&self) -> Options {
+        Options {
+            caches: self.cache.clone(),
+            line_bytes: self.line_size,
+            policy: match self.policy {
+                PolicyArg::Random => Policy::RANDOM,
+                PolicyArg::Lru => Policy::LRU,
+            },
+            by: self.by.map(|by| match by {
+                ByArg::Line => By::Line,
+                ByArg::Function => By::Function,
+                ByArg::Instruction => By::Instruction,
+                ByArg::Data => By::Data,
+                ByArg::Object => By::Object,
+                ByArg::Window => By::Window,
+            }),
+            top: self.top.map(|n| n as usize),
+            source: self.source.clone(),
+        }
+    }
+}
+
+pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
+    let profile = super::load(&args.file)?;
+    let analysis = Analysis::new(&profile)?;
+    let sources = Disk { profile: &profile };
+    let text = report::render(&analysis, &args.options(), &sources, &stdout_style())?;
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Exit::Success)
+}
+
+/// What standard output can show.
+fn stdout_style() -> Style {
+    let variable = |name| env::var(name).ok();
+    let (no_color, force, term) = (
+        variable("NO_COLOR"),
+        variable("CLICOLOR_FORCE"),
+        variable("TERM"),
+    );
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| variable(name).filter(|v| !v.is_empty()));
+    Style::of_terminal(&Terminal {
+        is_terminal: io::stdout().is_terminal(),
+        columns: terminal_size::terminal_size_of(io::stdout()).map(|(w, _)| usize::from(w.0)),
+        no_color: no_color.as_deref(),
+        force_color: force.as_deref(),
+        term: term.as_deref(),
+        locale: locale.as_deref(),
+        columns_variable: variable("COLUMNS").as_deref(),
+    })
+}
+
+/// Sources on this machine, relative paths taken from where the program ran.
+struct Disk<'a> {
+    profile: &'a Profile,
+}
+
+impl Sources for Disk<'_> {
+    fn read(&self, path: &str) -> Option<Source> {
+        let path = Path::new(&self.profile.header.cwd).join(path);
+        let bytes = fs::read(&path).ok()?;
+        let started = Duration::try_from_secs_f64(self.profile.header.start_unix_s).ok()?;
+        let newer = fs::metadata(&path)
+            .and_then(|m| m.modified())
+            .is_ok_and(|modified| modified > UNIX_EPOCH + started);
+        Some(Source {
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+            newer,
+        })
+    }
+}

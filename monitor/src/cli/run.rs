@@ -1,0 +1,157 @@
+//! Options of `statcache run`, parsed and checked.
+
+use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Where a profile is written and read when no file is named.
+pub const DEFAULT_FILE: &str = "statcache.prof";
+
+/// How samples are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EngineChoice {
+    /// The best this host allows.
+    #[default]
+    Auto,
+    /// Windows of translated code; needs no hardware counters.
+    Translate,
+    /// Windows of single steps: exact and very slow.
+    Step,
+}
+
+/// Raw options of `run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Write the profile here; an older file is kept as FILE.old.
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub output: PathBuf,
+    /// How samples are taken.
+    #[arg(long, value_enum, default_value_t, hide_possible_values = false)]
+    pub engine: EngineChoice,
+    /// Wall time that windows may add, in per cent of the run.
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent)]
+    pub overhead: f64,
+    /// Observe the whole run, whatever it costs.
+    #[arg(long)]
+    pub full: bool,
+    /// Seed of every random choice; drawn afresh when not given, and recorded in the profile.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Print nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// Checked options of `run`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunConfig {
+    /// The program as given: a name to be looked up in `PATH`, or a path.
+    pub program: OsString,
+    /// Its arguments, without its name.
+    pub args: Vec<OsString>,
+    /// Where the profile goes.
+    pub output: PathBuf,
+    /// How samples are taken.
+    pub engine: EngineChoice,
+    /// Per cent of wall time that windows may add; more than 0.
+    pub overhead_percent: f64,
+    /// Observe the whole run.
+    pub full: bool,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Print nothing but errors.
+    pub quiet: bool,
+}
+
+impl From<RunArgs> for RunConfig {
+    fn from(raw: RunArgs) -> Self {
+        let mut command = raw.command.into_iter();
+        Self {
+            // The parser requires one word; an empty name is not found like any other.
+            program: command.next().unwrap_or_default(),
+            args: command.collect(),
+            output: raw.output,
+            engine: raw.engine,
+            overhead_percent: raw.overhead,
+            full: raw.full,
+            seed: raw.seed.unwrap_or_else(fresh_seed),
+            quiet: raw.quiet,
+        }
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(p) if p > 0.0 && p <= 10_000.0 => Ok(p),
+        _ => Err("give a percentage above 0, such as 10 or 2.5".to_owned()),
+    }
+}
+
+/// A number nobody chose, small enough to type again.
+fn fresh_seed() -> u64 {
+    RandomState::new().build_hasher().finish() >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<RunConfig, String> {
+        let line = Line::try_parse_from([&["run"], words].concat()).map_err(|e| e.to_string())?;
+        Ok(line.run.into())
+    }
+
+    #[test]
+    fn options_end_where_the_program_begins() {
+        let c = parse(&["--seed", "7", "-o", "x.prof", "app", "-o", "y", "--full"]).unwrap();
+        assert_eq!(
+            (c.program, c.args),
+            ("app".into(), vec!["-o".into(), "y".into(), "--full".into()])
+        );
+        assert_eq!(
+            (c.output, c.seed, c.full),
+            (PathBuf::from("x.prof"), 7, false)
+        );
+        let c = parse(&["--full", "--overhead", "2.5%", "--", "-odd-name", "--", "a"]).unwrap();
+        assert_eq!(
+            (c.program, c.args),
+            ("-odd-name".into(), vec!["--".into(), "a".into()])
+        );
+        assert_eq!(
+            (c.overhead_percent, c.full, c.engine),
+            (2.5, true, EngineChoice::Auto)
+        );
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (words, part) in [
+            (&["--overhead", "0", "app"][..], "above 0"),
+            (&["--overhead", "lots", "app"], "above 0"),
+            (&["--engine", "magic", "app"], "translate"),
+            (&["--seed", "x", "app"], "x"),
+            (&[], "PROGRAM"),
+        ] {
+            let error = parse(words).unwrap_err();
+            assert!(error.contains(part), "{words:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Writing a profile so that nothing is lost: not the older file, not what was written so far.
+//!
+//! The file is created under a temporary name beside its place, so that an unwritable place is
+//! refused before the program starts, and is put in place with its first record; an older file is
+//! then kept as `NAME.old`. From there on every record is appended whole or not at all, so the
+//! file in place is valid at any moment, whatever ends the monitor.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use super::error::ProfileError;
+use super::frame;
+use super::types::Record;
+
+/// Appends records to a profile file.
+#[derive(Debug)]
+pub struct Writer {
+    /// Where the profile is to be.
+    path: PathBuf,
+    /// Where it is now, until it is put in place.
+    temporary: Option<PathBuf>,
+    sink: Sink,
+    records: u64,
+}
+
+impl Writer {
+    /// Creates the profile that will be put at `path`.
+    ///
+    /// # Errors
+    /// [`ProfileError::Create`] when nothing can be written there.
+    pub fn create(path: &Path) -> Result<Self, ProfileError> {
+        let refuse = |source| ProfileError::Create {
+            path: path.to_owned(),
+            source,
+        };
+        // A link is followed, so that the rename does not replace the link by a file.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let kind = fs::metadata(&target).map(|m| m.file_type()).ok();
+        if kind.is_some_and(|k| k.is_dir()) {
+            return Err(refuse(io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        let special = kind.is_some_and(|k| {
+            k.is_char_device() || k.is_fifo() || k.is_block_device() || k.is_socket()
+        });
+        let (file, temporary) = if special {
+            let file = OpenOptions::new()
+                .write(true)
+                .open(&target)
+                .map_err(refuse)?;
+            (file, None)
+        } else {
+            let temporary = temporary_name(&target).map_err(refuse)?;
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&temporary)
+                .map_err(refuse)?;
+            (file, Some(temporary))
+        };
+        let mut writer = Self {
+            path: target,
+            temporary,
+            sink: Sink {
+                file,
+                end: 0,
+                limit: None,
+            },
+            records: 0,
+        };
+        writer.sink.append(&frame::preamble()).map_err(refuse)?;
+        Ok(writer)
+    }
+
+    /// Appends one record: wholly, or the file stays as it was. After an error the writer may be
+    /// used again (a smaller record may still fit on a full disk).
+    ///
+    /// # Errors
+    /// [`ProfileError::Write`] when it cannot be written, [`ProfileError::Encode`] for a record no
+    /// reader could hold.
+    pub fn append(&mut self, record: &Record) -> Result<(), ProfileError> {
+        let bytes = frame::encode(record).map_err(|what| ProfileError::Encode {
+            path: self.path.clone(),
+            what,
+        })?;
+        self.sink.append(&bytes).map_err(|e| self.failed(e))?;
+        if self.temporary.is_some() {
+            self.put_in_place().map_err(|e| self.failed(e))?;
+        }
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Where the profile is, or will be with the first record.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes written so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sink.end
+    }
+
+    /// Closes the file; a writer dropped instead leaves the same file.
+    ///
+    /// # Errors
+    /// [`ProfileError::Write`] for what the file system only tells at the end.
+    pub fn finish(mut self) -> Result<(), ProfileError> {
+        self.sink.file.flush().map_err(|e| self.failed(e))
+    }
+
+    /// Moves the older file to `NAME.old` and the new one to its place.
+    fn put_in_place(&mut self) -> io::Result<()> {
+        let Some(temporary) = &self.temporary else {
+            return Ok(());
+        };
+        if self.path.exists() {
+            let old = old_name(&self.path);
+            // A second name and then one rename leaves no moment without a file at `path`; file
+            // systems without hard links get the two renames.
+            let _ = fs::remove_file(&old);
+            if fs::hard_link(&self.path, &old).is_err() {
+                fs::rename(&self.path, &old)?;
+            }
+        }
+        fs::rename(temporary, &self.path)?;
+        self.temporary = None;
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> ProfileError {
+        let remedy = match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::WriteZero => {
+                "free some space, or write elsewhere with -o FILE"
+            }
+            io::ErrorKind::QuotaExceeded => {
+                "your disk quota is used up: free some space, or write elsewhere with -o FILE"
+            }
+            io::ErrorKind::FileTooLarge => {
+                "raise the file size limit (ulimit -f), or write elsewhere with -o FILE"
+            }
+            _ => "write elsewhere with -o FILE",
+        };
+        ProfileError::Write {
+            path: self.path.clone(),
+            records: self.records,
+            remedy,
+            source,
+        }
+    }
+}
+
+impl Drop for Writer {
+    /// A profile without a record is no profile: what was only prepared is removed.
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// The name an older profile at `path` is kept under.
+#[must_use]
+pub fn old_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".old");
+    PathBuf::from(name)
+}
+
+fn temporary_name(path: &Path) -> io::Result<PathBuf> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a file name"))?;
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}", std::process::id()));
+    Ok(path.with_file_name(hidden))
+}
+
+/// A file that grows by whole pieces.
+#[derive(Debug)]
+struct Sink {
+    file: File,
+    /// Bytes that are whole.
+    end: u64,
+    /// Size at which the disk plays full; tests only.
+    limit: Option<u64>,
+}
+
+impl Sink {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let result = match self.limit {
+            Some(limit) if self.end + bytes.len() as u64 > limit => {
+                let room = (limit - self.end) as usize;
+                self.file
+                    .write_all(&bytes[..room])
+                    .and(Err(io::Error::from(io::ErrorKind::StorageFull)))
+            }
+            _ => self.file.write_all(bytes),
+        };
+        match result {
+            Ok(()) => self.end += bytes.len() as u64,
+            Err(_) => {
+                // Cut the piece off again. Where that fails too (a pipe), the torn piece is the
+                // end of the file and readers stop before it.
+                let _ = self.file.set_len(self.end);
+                let _ = self.file.seek(SeekFrom::Start(self.end));
+            }
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+    use crate::profile::types::{Footer, Header, Module};
+
+    fn header() -> Record {
+        Record::Header(Header::example(&["true"]))
+    }
+
+    fn modules(path: &str) -> Record {
+        Record::Modules(vec![Module {
+            path: path.to_owned(),
+            bias: 0,
+            build_id: String::new(),
+        }])
+    }
+
+    #[test]
+    fn an_older_file_is_kept_and_only_replaced_once_there_is_something_to_replace_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.prof");
+        fs::write(&path, "precious").unwrap();
+        drop(Writer::create(&path).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "no temporary left"
+        );
+
+        let mut w = Writer::create(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        w.append(&header()).unwrap();
+        assert_eq!(fs::read(old_name(&path)).unwrap(), b"precious");
+        assert_eq!(Profile::read(&path).unwrap().header.command, ["true"]);
+        w.append(&Record::Footer(Footer::default())).unwrap();
+        w.finish().unwrap();
+        assert!(Profile::read(&path).unwrap().footer.is_some());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for bad in [
+            dir.path().to_owned(),
+            dir.path().join("missing/p.prof"),
+            PathBuf::from("/proc/p.prof"),
+            PathBuf::from("/dev/full"),
+        ] {
+            let text = Writer::create(&bad).unwrap_err().to_string();
+            assert!(text.contains(&bad.display().to_string()), "{text}");
+            assert!(text.contains("-o FILE") && !text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_costs_one_record_and_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.prof");
+        let mut w = Writer::create(&path).unwrap();
+        w.append(&header()).unwrap();
+        w.append(&modules("/bin/kept")).unwrap();
+        w.sink.limit = Some(w.bytes() + 60);
+        // Incompressible enough not to fit.
+        let long: String = (0..500u32)
+            .map(|i| char::from(33 + (i * i % 89) as u8))
+            .collect();
+        let text = w.append(&modules(&long)).unwrap_err().to_string();
+        assert!(
+            text.contains("free some space") && text.contains("2 records"),
+            "{text}"
+        );
+        let p = Profile::read(&path).unwrap();
+        assert_eq!(p.modules.len(), 1);
+        // What still fits is still taken, and the file is valid behind the failure.
+        w.append(&modules("/bin/small")).unwrap();
+        w.finish().unwrap();
+        assert_eq!(Profile::read(&path).unwrap().modules[1].path, "/bin/small");
+    }
+
+    #[test]
+    fn the_profile_behind_a_link_is_written_and_the_link_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().join("real.prof");
+        let link = dir.path().join("link.prof");
+        fs::write(&real, "older").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let mut w = Writer::create(&link).unwrap();
+        w.append(&header()).unwrap();
+        w.finish().unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(Profile::read(&real).unwrap().header.command, ["true"]);
+    }
+}

@@ -1,0 +1,304 @@
+//! The miss-ratio curve as a plot and as a table.
+//!
+//! The plot fills the area under the chosen policy up to the lower end of its interval, shades the
+//! interval, and marks the other policy, so that it reads the same with and without colour.
+
+use std::fmt::Write;
+
+use statcache_model::CurvePoint;
+
+use super::format::{interval, percent};
+use super::style::{Ink, Style};
+use crate::analysis::sizes::{format_size, label};
+use crate::profile::types::Header;
+
+/// Rows of the plot.
+const ROWS: usize = 12;
+/// Columns left of the plot: the axis's figures.
+const AXIS: usize = 8;
+/// Tops of the axis, in points.
+const TOPS: [f64; 10] = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+
+/// The two curves, at the same sizes.
+pub(super) struct Curves<'a> {
+    /// The chosen policy.
+    pub(super) main: &'a [CurvePoint],
+    /// Its name.
+    pub(super) main_name: &'a str,
+    /// The other policy.
+    pub(super) other: &'a [CurvePoint],
+    /// Its name.
+    pub(super) other_name: &'a str,
+}
+
+pub(super) fn plot(curves: &Curves<'_>, marks: &[u64], header: &Header, style: &Style) -> String {
+    let n = curves.main.len();
+    if n == 0 {
+        return String::new();
+    }
+    let wide = ((style.width - AXIS - 1) / n).clamp(1, 4);
+    let highest = curves
+        .main
+        .iter()
+        .map(|p| p.high)
+        .chain(curves.other.iter().map(|p| p.miss_ratio))
+        .fold(0.0, f64::max);
+    let top = TOPS
+        .into_iter()
+        .find(|t| t / 100.0 >= highest)
+        .unwrap_or(100.0)
+        / 100.0;
+    let step = top / ROWS as f64;
+    let marked = |i: usize| marks.iter().any(|&m| column(curves.main, m) == Some(i));
+    let mut out = legend(curves, style);
+    for row in (0..ROWS).rev() {
+        let floor = step * row as f64;
+        let axis = if (row + 1) % 3 == 0 {
+            tick(top, row + 1)
+        } else {
+            String::new()
+        };
+        let _ = write!(
+            out,
+            "{axis:>6} {}",
+            style.paint(Ink::Faint, style.glyph("┤", "|"))
+        );
+        for (i, (p, o)) in curves.main.iter().zip(curves.other).enumerate() {
+            let cell = cell(p, floor, step, style);
+            // The mark of a host cache stands in the empty part of its column only.
+            let mut text = match cell {
+                (_, " ") if marked(i) => {
+                    let line = style.paint(Ink::Faint, style.glyph("┊", ":"));
+                    format!("{line}{}", " ".repeat(wide - 1))
+                }
+                (ink, glyph) => style.paint(ink, &glyph.repeat(wide)),
+            };
+            let here = o.miss_ratio >= floor && (o.miss_ratio < floor + step || row + 1 == ROWS);
+            if here {
+                let rest = match cell {
+                    (_, " ") => " ".repeat(wide - 1),
+                    (ink, glyph) => style.paint(ink, &glyph.repeat(wide - 1)),
+                };
+                text = format!("{}{rest}", style.paint(Ink::Mark, style.glyph("●", "o")));
+            }
+            out.push_str(&text);
+        }
+        trim_end(&mut out);
+        out.push('\n');
+    }
+    out.push_str(&x_axis(curves.main, wide, style));
+    out.push_str(&host_marks(curves.main, marks, wide, header, style));
+    out
+}
+
+fn legend(curves: &Curves<'_>, style: &Style) -> String {
+    format!(
+        "{}{} {}   {} its interval   {} {}\n",
+        " ".repeat(AXIS),
+        style.paint(Ink::Area, style.glyph("██", "##")),
+        curves.main_name,
+        style.paint(Ink::Haze, style.glyph("░░", "::")),
+        style.paint(Ink::Mark, style.glyph("●", "o")),
+        curves.other_name,
+    )
+}
+
+fn tick(top: f64, row: usize) -> String {
+    let p = top * 100.0 * row as f64 / ROWS as f64;
+    if top >= 0.05 {
+        format!("{p:.0} %")
+    } else {
+        format!("{p:.2} %")
+    }
+}
+
+/// What one cell of the area shows.
+fn cell(p: &CurvePoint, floor: f64, step: f64, style: &Style) -> (Ink, &'static str) {
+    const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+    let full = style.glyph("█", "#");
+    let haze = style.glyph("░", ":");
+    let middle = floor + step / 2.0;
+    if p.low >= floor + step {
+        (Ink::Area, full)
+    } else if p.high <= floor {
+        (Ink::Plain, " ")
+    } else if p.high - p.low < step * 0.75 {
+        // Narrower than a row: the height itself, as fine as the characters allow.
+        let part = ((p.miss_ratio - floor) / step).clamp(0.0, 1.0);
+        if style.unicode {
+            (Ink::Area, EIGHTHS[(part * 8.0).round() as usize])
+        } else {
+            (Ink::Area, if part >= 0.5 { full } else { " " })
+        }
+    } else if middle <= p.low {
+        (Ink::Area, full)
+    } else if middle <= p.high {
+        (Ink::Haze, haze)
+    } else {
+        (Ink::Plain, " ")
+    }
+}
+
+/// The plotted column nearest to a size, by ratio.
+fn column(points: &[CurvePoint], bytes: u64) -> Option<usize> {
+    let off = |p: &CurvePoint| (p.cache_bytes as f64 / bytes as f64).ln().abs();
+    let (i, p) = points
+        .iter()
+        .enumerate()
+        .min_by(|a, b| off(a.1).total_cmp(&off(b.1)))?;
+    (off(p) < 0.5).then_some(i)
+}
+
+fn x_axis(points: &[CurvePoint], wide: usize, style: &Style) -> String {
+    let mut axis = String::new();
+    let mut labels = " ".repeat(AXIS);
+    for (i, p) in points.iter().enumerate() {
+        let power = p.cache_bytes.is_power_of_two();
+        // Every octave where there is room for `512K`, else every second.
+        let named = power && (wide > 2 || p.cache_bytes.trailing_zeros() % 2 == 1);
+        axis.push_str(if named {
+            style.glyph("┴", "+")
+        } else {
+            style.glyph("─", "-")
+        });
+        axis.push_str(&style.glyph("─", "-").repeat(wide - 1));
+        let at = AXIS + i * wide;
+        if named && labels.chars().count() <= at {
+            labels.push_str(&" ".repeat(at - labels.chars().count()));
+            labels.push_str(&format_size(p.cache_bytes));
+        }
+    }
+    let corner = style.glyph("└", "+");
+    format!(
+        "{:>6} {}\n{}\n",
+        "0",
+        style.paint(Ink::Faint, &format!("{corner}{axis}")),
+        style.paint(Ink::Faint, &labels)
+    )
+}
+
+/// The host's caches under the axis.
+fn host_marks(
+    points: &[CurvePoint],
+    marks: &[u64],
+    wide: usize,
+    header: &Header,
+    style: &Style,
+) -> String {
+    let arrow = style.glyph("▲", "^");
+    let mut line = String::new();
+    for &bytes in marks {
+        let Some(i) = column(points, bytes) else {
+            continue;
+        };
+        let at = AXIS + i * wide;
+        let text = label(header, bytes);
+        let used = line.chars().count();
+        // Right of its arrow, or left of it at the right margin.
+        let (start, piece) = if at + 2 + text.chars().count() <= style.width {
+            (at, format!("{arrow} {text}"))
+        } else {
+            (
+                at.saturating_sub(text.chars().count() + 1),
+                format!("{text} {arrow}"),
+            )
+        };
+        if start >= used + usize::from(used > 0) {
+            line.push_str(&" ".repeat(start - used));
+            line.push_str(&piece);
+        }
+    }
+    if line.is_empty() {
+        line
+    } else {
+        format!("{}\n", style.paint(Ink::Strong, &line))
+    }
+}
+
+/// The figures behind the plot, at the powers of two and at every size that was asked for.
+pub(super) fn table(curves: &Curves<'_>, named: &[u64], header: &Header, style: &Style) -> String {
+    let rows: Vec<[String; 5]> = curves
+        .main
+        .iter()
+        .zip(curves.other)
+        .filter(|(p, _)| p.cache_bytes.is_power_of_two() || named.contains(&p.cache_bytes))
+        .map(|(p, o)| {
+            let dash = style.glyph("–", "-");
+            [
+                label(header, p.cache_bytes),
+                percent(p.miss_ratio),
+                interval(p.low, p.high, dash),
+                percent(o.miss_ratio),
+                interval(o.low, o.high, dash),
+            ]
+        })
+        .collect();
+    let weak: Vec<(bool, bool)> = curves
+        .main
+        .iter()
+        .zip(curves.other)
+        .filter(|(p, _)| p.cache_bytes.is_power_of_two() || named.contains(&p.cache_bytes))
+        .map(|(p, o)| (p.weak.is_some(), o.weak.is_some()))
+        .collect();
+    let blocks = if style.width >= 110 { 2 } else { 1 };
+    let per_block = rows.len().div_ceil(blocks);
+    let head = format!(
+        "{:>9}  {:>8} {:<13} {:>8} {:<13}",
+        "cache", curves.main_name, "", curves.other_name, ""
+    );
+    let mut out = String::new();
+    let heads = vec![head; blocks].join("    ");
+    let _ = writeln!(out, "{}", style.paint(Ink::Faint, heads.trim_end()));
+    for i in 0..per_block {
+        let mut line = String::new();
+        for b in 0..blocks {
+            let Some(r) = rows.get(b * per_block + i) else {
+                continue;
+            };
+            let (weak_main, weak_other) = weak[b * per_block + i];
+            let size = format!("{:>9}  ", r[0]);
+            let ink = if r[0].starts_with('L') {
+                Ink::Strong
+            } else {
+                Ink::Plain
+            };
+            line.push_str(&style.paint(ink, &size));
+            line.push_str(&figure(&r[1], &r[2], weak_main, style));
+            line.push(' ');
+            line.push_str(&figure(&r[3], &r[4], weak_other, style));
+            if b + 1 < blocks {
+                line.push_str("    ");
+            }
+        }
+        trim_end(&mut line);
+        out.push_str(&line);
+        out.push('\n');
+    }
+    if weak.iter().any(|w| w.0 || w.1) {
+        let _ = writeln!(
+            out,
+            "{}",
+            style.paint(Ink::Faint, "  ~ weak: too few samples to lean on")
+        );
+    }
+    out
+}
+
+fn figure(value: &str, interval: &str, weak: bool, style: &Style) -> String {
+    let value = if weak {
+        format!("~{value}")
+    } else {
+        value.to_owned()
+    };
+    let value = format!("{value:>8}");
+    let ink = if weak { Ink::Faint } else { Ink::Plain };
+    format!(
+        "{} {}",
+        style.paint(ink, &value),
+        style.paint(Ink::Faint, &format!("{interval:<13}"))
+    )
+}
+
+fn trim_end(text: &mut String) {
+    text.truncate(text.trim_end_matches(' ').len());
+}

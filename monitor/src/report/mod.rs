@@ -1,0 +1,301 @@
+//! The text report: what was run, how it misses, and where.
+//!
+//! Pure text from an [`Analysis`]: reads no environment and no file but through [`Sources`].
+
+mod curve;
+mod format;
+mod ranking;
+mod run;
+mod source;
+mod style;
+mod windows;
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use statcache_model::{ModelError, Policy};
+
+use crate::analysis::sizes::{curve_sizes, host_sizes, label};
+use crate::analysis::{Analysis, By, Caches};
+
+pub use source::{Source, Sources};
+pub use style::{Style, Terminal};
+
+/// What a report is to show. Nothing of it was fixed when the profile was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Cache sizes in bytes, the ranking one first; `None`: the host's.
+    pub caches: Option<Vec<u64>>,
+    /// Line size in bytes, one of [`crate::profile::types::LINE_SIZES`].
+    pub line_bytes: u32,
+    /// Replacement policy of the rankings.
+    pub policy: Policy,
+    /// One ranking alone; `None`: lines, functions and data.
+    pub by: Option<By>,
+    /// Rows of a ranking; `None`: as many as suit the report.
+    pub top: Option<usize>,
+    /// A file or function to annotate instead.
+    pub source: Option<String>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The model refuses a value.
+    #[error("no figures: {0}")]
+    Model(#[from] ModelError),
+    /// Nothing of that name has figures.
+    #[error("no file or function `{wanted}` has samples; files with most misses: {known}")]
+    NoSuchSource {
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        known: String,
+    },
+}
+
+/// The whole report as text.
+///
+/// # Errors
+/// [`ReportError`]: a cache the model refuses, a source nobody sampled.
+pub fn render(
+    analysis: &Analysis<'_>,
+    options: &Options,
+    sources: &dyn Sources,
+    style: &Style,
+) -> Result<String, ReportError> {
+    Report {
+        analysis,
+        options,
+        style,
+        caches: caches(analysis, options),
+    }
+    .render(sources)
+}
+
+struct Report<'a> {
+    analysis: &'a Analysis<'a>,
+    options: &'a Options,
+    style: &'a Style,
+    caches: Caches,
+}
+
+/// The sizes asked for, the first ranking; else the host's, the second level ranking: misses of the
+/// first level mostly hide behind other work, and a shared last level is not the program's alone.
+fn caches(analysis: &Analysis<'_>, options: &Options) -> Caches {
+    let (sizes, primary) = match &options.caches {
+        Some(sizes) => (sizes.clone(), 0),
+        None => {
+            let sizes = host_sizes(&analysis.profile.header);
+            let second = usize::from(sizes.len() > 1);
+            (sizes, second)
+        }
+    };
+    Caches {
+        sizes,
+        line_bytes: options.line_bytes,
+        policy: options.policy,
+        primary: Some(primary),
+    }
+}
+
+impl Report<'_> {
+    fn render(&self, sources: &dyn Sources) -> Result<String, ReportError> {
+        if let Some(wanted) = &self.options.source {
+            let ranking = self.analysis.ranking(By::Line, &self.caches)?;
+            let header = &self.analysis.profile.header;
+            let primary = self.primary();
+            return source::render(&ranking, primary, wanted, sources, header, self.style);
+        }
+        if let Some(by) = self.options.by {
+            let mut out = String::new();
+            if self.analysis.is_empty() {
+                out.push_str(&self.nothing());
+            } else {
+                out.push_str(&self.table(by, self.options.top.unwrap_or(20))?);
+            }
+            out.push_str(&self.warnings());
+            return Ok(out);
+        }
+        self.overview()
+    }
+
+    fn overview(&self) -> Result<String, ReportError> {
+        let (main, other) = self.curves()?;
+        let mut out = run::block(self.analysis, &main, self.style);
+        out.push('\n');
+        if self.analysis.is_empty() {
+            out.push_str(&self.nothing());
+            out.push_str(&self.warnings());
+            return Ok(out);
+        }
+        let (main_name, other_name) = self.policy_names();
+        let curves = curve::Curves {
+            main: &main,
+            main_name,
+            other: &other,
+            other_name,
+        };
+        let header = &self.analysis.profile.header;
+        let note = format!("{}-byte lines, fully associative", self.options.line_bytes);
+        out.push_str(&self.style.heading("Miss ratio by cache size", &note));
+        let grid = curve_sizes(header);
+        let on_grid = |points: &[statcache_model::CurvePoint]| {
+            points
+                .iter()
+                .filter(|p| grid.contains(&p.cache_bytes))
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        let (main_grid, other_grid) = (on_grid(&main), on_grid(&other));
+        let plotted = curve::Curves {
+            main: &main_grid,
+            main_name,
+            other: &other_grid,
+            other_name,
+        };
+        out.push_str(&curve::plot(&plotted, &self.marks(), header, self.style));
+        out.push('\n');
+        out.push_str(&curve::table(&curves, &self.marks(), header, self.style));
+        for (by, top) in [(By::Line, 10), (By::Function, 5), (By::Data, 5)] {
+            out.push('\n');
+            out.push_str(&self.table(by, self.options.top.unwrap_or(top))?);
+        }
+        out.push_str(&self.warnings());
+        out.push('\n');
+        out.push_str(&self.more());
+        Ok(out)
+    }
+
+    fn primary(&self) -> usize {
+        self.caches.primary.unwrap_or(0)
+    }
+
+    fn policy_names(&self) -> (&'static str, &'static str) {
+        match self.options.policy {
+            Policy::Random { .. } => ("random", "LRU"),
+            Policy::Lru { .. } => ("LRU", "random"),
+        }
+    }
+
+    /// The sizes named in plot and table: the host's and those asked for.
+    fn marks(&self) -> Vec<u64> {
+        let mut marks: Vec<u64> = self
+            .analysis
+            .profile
+            .header
+            .host_caches
+            .iter()
+            .map(|c| c.bytes)
+            .collect();
+        marks.extend(&self.caches.sizes);
+        marks.sort_unstable();
+        marks.dedup();
+        marks
+    }
+
+    fn curves(
+        &self,
+    ) -> Result<
+        (
+            Vec<statcache_model::CurvePoint>,
+            Vec<statcache_model::CurvePoint>,
+        ),
+        ReportError,
+    > {
+        let mut sizes = curve_sizes(&self.analysis.profile.header);
+        sizes.extend(self.marks());
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes.retain(|&s| s >= u64::from(self.options.line_bytes));
+        let line = self.options.line_bytes;
+        let other = match self.options.policy {
+            Policy::Random { .. } => Policy::LRU,
+            Policy::Lru { .. } => Policy::RANDOM,
+        };
+        let (main, other) = rayon::join(
+            || self.analysis.curve(line, self.options.policy, &sizes),
+            || self.analysis.curve(line, other, &sizes),
+        );
+        Ok((main?, other?))
+    }
+
+    fn table(&self, by: By, top: usize) -> Result<String, ReportError> {
+        let header = &self.analysis.profile.header;
+        let primary = self.primary();
+        let title = match by {
+            By::Window => "Windows over the run".to_owned(),
+            by => format!(
+                "Top {} by misses in {}",
+                ranking::plural_of(by),
+                label(header, self.caches.sizes[primary])
+            ),
+        };
+        let note = format!(
+            "{} replacement, {}-byte lines",
+            self.policy_names().0,
+            self.options.line_bytes
+        );
+        let mut out = self.style.heading(&title, &note);
+        let ranking = self.analysis.ranking(by, &self.caches)?;
+        if by == By::Window {
+            out.push_str(&windows::render(
+                self.analysis,
+                &ranking,
+                primary,
+                top,
+                self.style,
+            ));
+            return Ok(out);
+        }
+        let data = match by {
+            By::Data => HashMap::new(),
+            _ => self.analysis.data_touched(&ranking.subjects),
+        };
+        let size = self.caches.sizes[primary];
+        let spatial = self
+            .analysis
+            .spatial_use(
+                &ranking.subjects,
+                size,
+                self.options.line_bytes,
+                self.options.policy,
+            )?
+            .unwrap_or_default();
+        let table = ranking::Table {
+            ranking: &ranking,
+            data: &data,
+            spatial: &spatial,
+            primary,
+            top,
+            header,
+        };
+        out.push_str(&table.render(self.style));
+        Ok(out)
+    }
+
+    fn nothing(&self) -> String {
+        let text = "Nothing was measured: the run was over before its first window, or no sample was \
+                    taken in one. Profile it again with --full, which observes the whole run.";
+        style::wrap(text, self.style.width, 0)
+    }
+
+    fn warnings(&self) -> String {
+        let mut out = String::new();
+        for w in self.analysis.profile.warnings() {
+            let text = format!("{}: {}", w.what, w.remedy);
+            let wrapped = style::wrap(&text, self.style.width, 9);
+            let tag = self.style.paint(style::Ink::Warm, "warning");
+            let _ = write!(out, "\n{tag}  {}", wrapped.trim_start());
+        }
+        out
+    }
+
+    /// Where to look next.
+    fn more(&self) -> String {
+        let text = "more: --by line|function|instruction|data|object|window, --source FILE or FUNCTION, \
+                    --cache 32K,1M,32M, --line-size 16..256, --policy random|lru; `statcache export` for other tools";
+        self.style
+            .paint(style::Ink::Faint, &style::wrap(text, self.style.width, 0))
+    }
+}

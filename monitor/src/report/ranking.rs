@@ -1,0 +1,352 @@
+//! A table of the worst subjects of one kind.
+//!
+//! Two lines a subject: its figures and name; then, fainter, why: what memory it touched, how much
+//! of each fetched line it uses, where its data were touched last.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use super::format::{base_name, count, interval, percent, short_function, whole_percent};
+use super::style::{Ink, Style, fit};
+use crate::analysis::sizes::label;
+use crate::analysis::{By, Miss, Ranking, Row, Subject};
+use crate::profile::types::Header;
+
+/// Reuse edges named for one subject.
+const EDGES: usize = 3;
+/// Columns the name of a subject has at least.
+const NAME: usize = 24;
+/// Width of a column of another cache.
+const OTHER: usize = 10;
+
+/// What a table is made from.
+pub(super) struct Table<'a> {
+    pub(super) ranking: &'a Ranking,
+    /// Per subject: what it touched, with shares.
+    pub(super) data: &'a HashMap<u32, Vec<(&'a Subject, f64)>>,
+    /// Per subject: share of a fetched line used.
+    pub(super) spatial: &'a HashMap<u32, f64>,
+    /// Index of the cache that ranks.
+    pub(super) primary: usize,
+    /// Subjects shown at most.
+    pub(super) top: usize,
+    pub(super) header: &'a Header,
+}
+
+pub(super) fn plural_of(by: By) -> &'static str {
+    match by {
+        By::Line => "lines",
+        By::Function => "functions",
+        By::Instruction => "instructions",
+        By::Object => "objects",
+        By::Data => "data",
+        By::Window => "windows",
+    }
+}
+
+impl Table<'_> {
+    pub(super) fn render(&self, style: &Style) -> String {
+        let others = self.others(style);
+        let samples = self.show_samples(style);
+        let mut out = self.column_heads(&others, style);
+        let shown = self.ranking.rows.iter().take(self.top);
+        // What misses nowhere has no place in a list of misses, unless nothing misses.
+        let misses = |r: &Row| r.miss.iter().any(|m| m.miss_share > 0.0);
+        let any = self.ranking.rows.iter().any(misses);
+        let mut weak = false;
+        let mut listed = 0;
+        for row in shown.filter(|r| !any || misses(r)) {
+            weak |= row.miss.iter().any(|m| m.weak.is_some());
+            listed += 1;
+            self.row(row, &others, samples, style, &mut out);
+        }
+        self.rest(listed, style, &mut out);
+        if weak {
+            let text = "  ~ weak: too few samples to lean on; a longer run, a higher --overhead or --full cures it";
+            let _ = writeln!(
+                out,
+                "{}",
+                style.paint(Ink::Faint, &fit(text, style.width, style))
+            );
+        }
+        out
+    }
+
+    /// Indices of the other caches that fit.
+    fn others(&self, style: &Style) -> Vec<usize> {
+        let n = self.ranking.rows.first().map_or(0, |r| r.miss.len());
+        let fixed = FIXED + if self.show_samples(style) { SAMPLES } else { 0 } + NAME;
+        let room = style.width.saturating_sub(fixed) / OTHER;
+        (0..n).filter(|&i| i != self.primary).take(room).collect()
+    }
+
+    fn show_samples(&self, style: &Style) -> bool {
+        style.width >= 90
+    }
+
+    fn cache(&self, i: usize) -> String {
+        let miss = self.ranking.rows.first().and_then(|r| r.miss.get(i));
+        miss.map_or_else(String::new, |m| label(self.header, m.cache_bytes))
+    }
+
+    fn column_heads(&self, others: &[usize], style: &Style) -> String {
+        let mut line = format!(
+            "{:>7}  {:<21}",
+            "misses",
+            format!("ratio {}", self.cache(self.primary))
+        );
+        for &i in others {
+            let _ = write!(line, "{:>OTHER$}", self.cache(i));
+        }
+        if self.show_samples(style) {
+            let _ = write!(line, "{:>SAMPLES$}", "samples");
+        }
+        let what = match self.ranking.subjects.by {
+            By::Line => "line",
+            By::Function => "function",
+            By::Instruction => "instruction",
+            By::Object => "object",
+            By::Data => "data",
+            By::Window => "window",
+        };
+        let _ = write!(line, "  {what}");
+        format!("{}\n", style.paint(Ink::Faint, &line))
+    }
+
+    fn row(&self, row: &Row, others: &[usize], samples: bool, style: &Style, out: &mut String) {
+        let subject = &self.ranking.subjects.list[row.subject as usize];
+        let main = &row.miss[self.primary];
+        let faint = main.weak.is_some();
+        let ink = if faint {
+            Ink::Faint
+        } else {
+            heat(main.miss_share)
+        };
+        let share = format!("{:>7}", mark(main, percent(main.miss_share)));
+        let ratio = format!("{:>7}", mark(main, percent(main.miss_ratio)));
+        let dash = style.glyph("–", "-");
+        let span = format!("{:<13}", interval(main.low, main.high, dash));
+        let plain = if faint { Ink::Faint } else { Ink::Plain };
+        let mut line = format!(
+            "{}  {} {}",
+            style.paint(ink, &share),
+            style.paint(plain, &ratio),
+            style.paint(Ink::Faint, &span)
+        );
+        for &i in others {
+            let m = &row.miss[i];
+            let ink = if m.weak.is_some() {
+                Ink::Faint
+            } else {
+                Ink::Plain
+            };
+            line.push_str(
+                &style.paint(ink, &format!("{:>OTHER$}", mark(m, percent(m.miss_ratio)))),
+            );
+        }
+        if samples {
+            let _ = write!(line, "{:>SAMPLES$}", count(row.samples as f64));
+        }
+        let used = FIXED + others.len() * OTHER + if samples { SAMPLES } else { 0 };
+        let room = style.width.saturating_sub(used);
+        let (name, context) = name_of(subject, room);
+        let name = fit(&name, room, style);
+        let _ = write!(line, "  {}", style.paint(Ink::Strong, &name));
+        let left = room.saturating_sub(name.chars().count() + 1);
+        if !context.is_empty() && left >= 8 {
+            let _ = write!(
+                line,
+                " {}",
+                style.paint(Ink::Faint, &fit(&context, left, style))
+            );
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+        let mut why = self.why(row, subject, style);
+        if !context.is_empty() && left < 8 {
+            why.insert(0, context);
+        }
+        if !why.is_empty() {
+            let text = why.join(style.glyph(" · ", ", "));
+            let text = fit(&text, style.width - 9, style);
+            let _ = writeln!(out, "         {}", style.paint(Ink::Faint, &text));
+        }
+    }
+
+    fn why(&self, row: &Row, subject: &Subject, style: &Style) -> Vec<String> {
+        let mut parts = Vec::new();
+        if let Some(touched) = self.data.get(&row.subject) {
+            let names: Vec<String> = touched
+                .iter()
+                .filter(|(_, share)| *share >= 0.05)
+                .take(2)
+                .map(|(d, share)| {
+                    if *share > 0.95 {
+                        d.name.clone()
+                    } else {
+                        format!("{} {}", d.name, whole_percent(*share))
+                    }
+                })
+                .collect();
+            if !names.is_empty() {
+                parts.push(names.join(", "));
+            }
+        }
+        if let Some(used) = self.spatial.get(&row.subject) {
+            // The complement of what spatial locality could still give.
+            parts.push(format!("spatial use {}", whole_percent(*used)));
+        }
+        let edges: Vec<String> = row
+            .reuse_from
+            .iter()
+            .filter(|e| e.share >= 0.01)
+            .take(EDGES)
+            .map(|e| {
+                let from = &self.ranking.subjects.list[e.from as usize];
+                let name = if e.from == row.subject {
+                    "itself".to_owned()
+                } else {
+                    edge_name(from, subject)
+                };
+                format!("{name} {}", whole_percent(e.share))
+            })
+            .collect();
+        if !edges.is_empty() {
+            let arrow = style.glyph("←", "<-");
+            parts.push(format!("last touched by {arrow} {}", edges.join(", ")));
+        }
+        parts
+    }
+
+    /// What is not listed.
+    fn rest(&self, listed: usize, style: &Style, out: &mut String) {
+        let rows = &self.ranking.rows;
+        let rest: f64 = rows
+            .iter()
+            .skip(listed)
+            .map(|r| r.miss[self.primary].miss_share)
+            .sum();
+        let mut parts = Vec::new();
+        if rows.len() > listed {
+            parts.push(format!(
+                "{} more {} with {} of the misses",
+                rows.len() - listed,
+                plural_of(self.ranking.subjects.by),
+                percent(rest)
+            ));
+        }
+        let lost = self
+            .ranking
+            .unattributed
+            .get(self.primary)
+            .copied()
+            .unwrap_or(0.0);
+        if lost >= 0.0005 {
+            parts.push(format!(
+                "{} of the misses could not be placed",
+                percent(lost)
+            ));
+        }
+        if !parts.is_empty() {
+            let text = format!("         {}", parts.join("; "));
+            let _ = writeln!(
+                out,
+                "{}",
+                style.paint(Ink::Faint, &fit(&text, style.width, style))
+            );
+        }
+    }
+}
+
+/// Columns before the other caches, and the two spaces before the name.
+const FIXED: usize = 7 + 2 + 7 + 1 + 13 + 2;
+const SAMPLES: usize = 10;
+
+fn mark(m: &Miss, text: String) -> String {
+    if m.weak.is_some() {
+        format!("~{text}")
+    } else {
+        text
+    }
+}
+
+pub(super) fn heat(share: f64) -> Ink {
+    if share >= 0.2 {
+        Ink::Hot
+    } else if share >= 0.05 {
+        Ink::Warm
+    } else {
+        Ink::Plain
+    }
+}
+
+/// A subject's name, and what is said behind it where there is room.
+pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
+    if let Some(kind) = s.data {
+        let context = match (kind.name() == s.name, s.object.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => kind.name().to_owned(),
+            (false, false) => format!("{} in {}", kind.name(), s.object),
+        };
+        return (s.name.clone(), context);
+    }
+    let place = match (s.file.is_empty(), s.line) {
+        (true, _) => String::new(),
+        (false, 0) => base_name(&s.file).to_owned(),
+        (false, line) => format!("{}:{line}", base_name(&s.file)),
+    };
+    if let Some(offset) = s.offset {
+        let address = if s.object.is_empty() {
+            format!("{offset:#x}")
+        } else {
+            format!("{}+{offset:#x}", s.object)
+        };
+        return (
+            address,
+            join(&short_function(&s.function, room / 2), &place),
+        );
+    }
+    if s.line > 0 {
+        let function = short_function(&s.function, room.saturating_sub(place.len() + 1));
+        let context = match s.inlined_into.is_empty() {
+            true => function,
+            false => format!(
+                "{function} in {}",
+                short_function(&s.inlined_into, room / 2)
+            ),
+        };
+        return (place, context);
+    }
+    if !s.function.is_empty() {
+        let within = if place.is_empty() {
+            s.object.clone()
+        } else {
+            place
+        };
+        return (short_function(&s.function, room), within);
+    }
+    let object = if s.object.is_empty() {
+        "[generated code]".to_owned()
+    } else {
+        s.object.clone()
+    };
+    (object, String::new())
+}
+
+fn join(a: &str, b: &str) -> String {
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b.to_owned(),
+        (_, true) => a.to_owned(),
+        _ => format!("{a} {b}"),
+    }
+}
+
+/// The far end of a reuse edge: as short as tells it from the near end.
+fn edge_name(from: &Subject, to: &Subject) -> String {
+    if from.line > 0 && from.offset.is_none() {
+        if from.file == to.file {
+            return format!("line {}", from.line);
+        }
+        return format!("{}:{}", base_name(&from.file), from.line);
+    }
+    name_of(from, 40).0
+}

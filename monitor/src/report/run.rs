@@ -1,0 +1,178 @@
+//! What was run, how it was observed, and how sure the result is.
+
+use std::fmt::Write;
+
+use statcache_model::CurvePoint;
+
+use super::format::{count, percent, plural, seconds};
+use super::style::{Ink, Style, fit, wrap};
+use crate::analysis::{Analysis, Totals};
+
+/// The first block of a report.
+pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
+    let header = &analysis.profile.header;
+    let totals = analysis.totals();
+    let mut out = String::new();
+    let command = header
+        .command
+        .iter()
+        .map(|a| shell_word(a))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let _ = writeln!(
+        out,
+        "{}",
+        style.paint(Ink::Strong, &fit(&command, style.width, style))
+    );
+    let mut facts = Vec::new();
+    match &analysis.profile.footer {
+        Some(footer) => {
+            facts.push(format!(
+                "{} wall, {} CPU",
+                seconds(footer.wall_s),
+                seconds(footer.cpu_s)
+            ));
+            facts.push(match footer.exit_status {
+                Some(status) if status > 128 => format!("ended by signal {}", status - 128),
+                Some(status) => format!("exit status {status}"),
+                None => "went on after it was detached".to_owned(),
+            });
+        }
+        None => facts.push("no end recorded".to_owned()),
+    }
+    if !header.host_cpu.is_empty() {
+        facts.push(header.host_cpu.clone());
+    }
+    let line = fit(&facts.join(style.glyph(" · ", ", ")), style.width, style);
+    let _ = writeln!(out, "{}\n", style.paint(Ink::Faint, &line));
+    for (name, text) in [
+        ("observed", observed(analysis, &totals)),
+        ("samples", samples(&totals)),
+        ("certainty", certainty(curve, &totals)),
+    ] {
+        let text = wrap(&text, style.width, 11);
+        let _ = write!(
+            out,
+            "{}{}",
+            style.paint(Ink::Faint, &format!("{name:<11}")),
+            text.trim_start()
+        );
+    }
+    out
+}
+
+fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
+    let header = &analysis.profile.header;
+    let seen = totals.accesses_observed as f64;
+    let all = totals.accesses_estimated;
+    if totals.windows == 0 {
+        return "nothing: the program ended before the first window".to_owned();
+    }
+    let how = format!("engine {}, seed {}", header.engine, header.seed);
+    let windows = plural(totals.windows, "window");
+    if header.full {
+        return format!(
+            "the whole run, {} accesses in {windows}; {how}",
+            count(seen)
+        );
+    }
+    let span = if all.high > all.low {
+        format!(" ({} to {})", count(all.low), count(all.high))
+    } else {
+        String::new()
+    };
+    let share = if all.value > 0.0 {
+        format!(", {}", percent((seen / all.value).min(1.0)))
+    } else {
+        String::new()
+    };
+    format!(
+        "{} of about {}{span} accesses{share}, in {windows}; {how}",
+        count(seen),
+        count(all.value)
+    )
+}
+
+fn samples(t: &Totals) -> String {
+    let part = |n: u64| {
+        if t.samples == 0 {
+            String::new()
+        } else {
+            format!(" ({})", percent(n as f64 / t.samples as f64))
+        }
+    };
+    let mut text = format!(
+        "{}: {} touched again, {} never{}, {} cut off by us{}",
+        count(t.samples as f64),
+        count(t.reused as f64),
+        count(t.never_reused as f64),
+        part(t.never_reused),
+        count(t.censored as f64),
+        part(t.censored),
+    );
+    if t.declined > 0 {
+        let _ = write!(
+            text,
+            "; {} not observed (declined)",
+            plural(t.declined, "unit")
+        );
+    }
+    text
+}
+
+/// One sentence on how far the curve can be trusted.
+fn certainty(curve: &[CurvePoint], totals: &Totals) -> String {
+    if curve.is_empty() {
+        return "none: there are no samples".to_owned();
+    }
+    let mut half: Vec<f64> = curve.iter().map(|p| (p.high - p.low) / 2.0).collect();
+    half.sort_by(f64::total_cmp);
+    let median = half[half.len() / 2] * 100.0;
+    let worst = half[half.len() - 1] * 100.0;
+    let mut text = format!(
+        "curve known to \u{b1}{median:.2} points at the median size, \u{b1}{worst:.2} at the worst"
+    );
+    let weak: Vec<_> = curve
+        .iter()
+        .filter_map(|p| p.weak.map(|w| (p, w)))
+        .collect();
+    if let Some((_, w)) = weak.iter().max_by_key(|(_, w)| w.needed) {
+        let _ = write!(
+            text,
+            "; weak at {} of {} sizes: about {} samples would do, {} were taken \
+             (longer run, higher --overhead, or --full)",
+            weak.len(),
+            curve.len(),
+            count(w.needed as f64),
+            count(totals.samples as f64)
+        );
+    }
+    text
+}
+
+/// An argument as a shell would need it.
+fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let shown: String = word
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    format!("'{}'", shown.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn arguments_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(shell_word("--size=1"), "--size=1");
+        assert_eq!(shell_word("a b"), "'a b'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("it's"), "'it'\\''s'");
+        assert_eq!(shell_word("bell\u{7}"), "'bell?'");
+    }
+}

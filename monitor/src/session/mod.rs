@@ -1,0 +1,1 @@
+//! A profiling session.

@@ -1,0 +1,184 @@
+//! Finding the bytes: the object, its separate debug file and that one's shared part.
+//!
+//! Source: GDB manual, "Debugging Information in Separate Files" (build-id and debuglink paths);
+//! DWARF 5 section 7.3.6 and the `dwz` manual for `.gnu_debugaltlink`.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::object_file::{self, Links};
+use crate::profile::types::Module;
+
+/// Where the bytes of objects come from.
+pub trait Files: Sync {
+    /// The whole file, or `None` where it cannot be had.
+    fn read(&self, path: &Path) -> Option<Vec<u8>>;
+}
+
+/// The files of this machine.
+#[derive(Clone, Debug, Default)]
+pub struct SystemFiles {
+    /// Put before every path; `/proc/PID/root` for a process of another mount namespace.
+    pub root: Option<PathBuf>,
+}
+
+impl Files for SystemFiles {
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        if path == Path::new("[vdso]") {
+            return own_vdso();
+        }
+        match &self.root {
+            Some(root) => fs::read(root.join(path.strip_prefix("/").ok()?)).ok(),
+            None => fs::read(path).ok(),
+        }
+    }
+}
+
+/// The vdso has no file; every process of a kernel maps the same, so ours will do.
+fn own_vdso() -> Option<Vec<u8>> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    let mut file = fs::File::open("/proc/self/mem").ok()?;
+    file.seek(SeekFrom::Start(start)).ok()?;
+    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
+    file.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// What could be found of a module.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    /// The object itself, unless it is gone or was replaced since the run.
+    pub(super) object: Option<Vec<u8>>,
+    /// Its separate debug file.
+    pub(super) debug: Option<Vec<u8>>,
+    /// The supplementary file of whichever of the two has the DWARF.
+    pub(super) supplement: Option<Vec<u8>>,
+}
+
+/// Reads what there is of `module`. Files whose build id contradicts the profile's are not used:
+/// names of another version are worse than none.
+pub(super) fn load(files: &dyn Files, module: &Module) -> Loaded {
+    let path = module
+        .path
+        .strip_suffix(" (deleted)")
+        .unwrap_or(&module.path);
+    let path = Path::new(path);
+    let fits = |bytes: &[u8]| {
+        object_file::build_id(bytes)
+            .is_none_or(|id| module.build_id.is_empty() || id == module.build_id)
+    };
+    let object = files.read(path).filter(|b| fits(b));
+    let links = object
+        .as_deref()
+        .map(object_file::links)
+        .unwrap_or_default();
+    let debug = if links.has_dwarf {
+        None
+    } else {
+        debug_candidates(path, &module.build_id, &links)
+            .iter()
+            .filter_map(|p| files.read(p).map(|b| (p, b)))
+            .find(|(_, bytes)| fits(bytes) && object_file::links(bytes).has_dwarf)
+            .map(|(p, bytes)| (p.clone(), bytes))
+    };
+    let (with_dwarf_at, with_dwarf) = match (&debug, &object) {
+        (Some((at, bytes)), _) => (at.as_path(), Some(bytes)),
+        (None, object) => (path, object.as_ref()),
+    };
+    let supplement = with_dwarf.and_then(|bytes| {
+        let links = object_file::links(bytes);
+        supplement_candidates(with_dwarf_at, &links)
+            .iter()
+            .filter_map(|p| files.read(p))
+            .find(|found| object_file::build_id(found).is_none_or(|id| id == links.supplement_id))
+    });
+    Loaded {
+        object,
+        debug: debug.map(|(_, bytes)| bytes),
+        supplement,
+    }
+}
+
+const DEBUG_ROOT: &str = "/usr/lib/debug";
+
+fn by_build_id(id: &str) -> Option<PathBuf> {
+    let (head, tail) = (id.get(..2)?, id.get(2..)?);
+    (!tail.is_empty()).then(|| PathBuf::from(format!("{DEBUG_ROOT}/.build-id/{head}/{tail}.debug")))
+}
+
+fn debug_candidates(path: &Path, build_id: &str, links: &Links) -> Vec<PathBuf> {
+    let id = if build_id.is_empty() {
+        &links.build_id
+    } else {
+        build_id
+    };
+    let mut all: Vec<PathBuf> = by_build_id(id).into_iter().collect();
+    if let (Some(name), Some(dir)) = (&links.debug_link, path.parent()) {
+        all.push(dir.join(name));
+        all.push(dir.join(".debug").join(name));
+        all.push(under_debug_root(&dir.join(name)));
+        // Merged-/usr systems map /lib where packages ship their debug file under /usr/lib.
+        all.push(under_debug_root(
+            &Path::new("/usr")
+                .join(dir.strip_prefix("/").unwrap_or(dir))
+                .join(name),
+        ));
+    }
+    // A debug file may itself lie where the object is: never take the object for it.
+    all.retain(|p| p != path);
+    all
+}
+
+fn under_debug_root(path: &Path) -> PathBuf {
+    Path::new(DEBUG_ROOT).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn supplement_candidates(from: &Path, links: &Links) -> Vec<PathBuf> {
+    let Some(name) = &links.supplement else {
+        return Vec::new();
+    };
+    let mut all = vec![from.parent().unwrap_or(Path::new("/")).join(name)];
+    // Relative names are relative to the real place of the debug file, whatever link led to it.
+    if let Some(tail) = name.to_str().and_then(|n| n.rsplit_once(".dwz/")) {
+        all.push(Path::new(DEBUG_ROOT).join(".dwz").join(tail.1));
+    }
+    all.extend(by_build_id(&links.supplement_id));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_files_are_looked_for_where_debuggers_look() {
+        let links = Links {
+            debug_link: Some("x.debug".into()),
+            ..Links::default()
+        };
+        let found = debug_candidates(Path::new("/lib/x.so"), "abcdef", &links);
+        let expected = [
+            "/usr/lib/debug/.build-id/ab/cdef.debug",
+            "/lib/x.debug",
+            "/lib/.debug/x.debug",
+            "/usr/lib/debug/lib/x.debug",
+            "/usr/lib/debug/usr/lib/x.debug",
+        ];
+        assert_eq!(found, expected.map(PathBuf::from));
+        assert!(debug_candidates(Path::new("/x"), "a", &Links::default()).is_empty());
+    }
+
+    #[test]
+    fn the_vdso_is_read_from_ourselves() {
+        let bytes = SystemFiles::default().read(Path::new("[vdso]"));
+        match bytes {
+            Some(b) => assert_eq!(&b[..4], b"\x7fELF"),
+            None => println!("SKIP the_vdso_is_read_from_ourselves: no vdso here"),
+        }
+    }
+}

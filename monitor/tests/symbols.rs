@@ -1,0 +1,236 @@
+//! Symbols of real objects, built here with the host's compiler.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use statcache::profile::types::{Frame, Instr, Module};
+use statcache::symbols;
+
+/// Runs a tool; `None` (and a line that says so) where this machine lacks it.
+fn tool(test: &str, name: &str, args: &[&str]) -> Option<String> {
+    match Command::new(name).args(args).output() {
+        Ok(out) if out.status.success() => Some(String::from_utf8_lossy(&out.stdout).into_owned()),
+        Ok(out) => panic!("{name} {args:?}: {}", String::from_utf8_lossy(&out.stderr)),
+        Err(e) => {
+            println!("SKIP {test}: {name}: {e}");
+            None
+        }
+    }
+}
+
+/// `inline.c` as a PIE in `dir`, and the address of its first instruction of every source line.
+fn build(test: &str, dir: &Path, extra: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/inline.c");
+    let out = dir.join("app");
+    let mut args = vec![
+        "-O1",
+        "-g",
+        "-pie",
+        "-fPIE",
+        "-Wl,--build-id",
+        "-Wl,-z,lazy",
+        "-o",
+    ];
+    args.extend([out.to_str().unwrap(), source.to_str().unwrap()]);
+    args.extend(extra);
+    tool(test, "gcc", &args)?;
+    Some(out)
+}
+
+fn module(path: &Path) -> Module {
+    let build_id = symbols::build_id(&std::fs::read(path).unwrap()).unwrap_or_default();
+    Module {
+        path: path.to_str().unwrap().to_owned(),
+        bias: 0x5555_0000_0000,
+        build_id,
+    }
+}
+
+fn at(offset: u64) -> Instr {
+    Instr {
+        module: Some(0),
+        offset,
+    }
+}
+
+/// Address and size of a symbol, by `nm -S`.
+fn symbol(nm: &str, name: &str) -> (u64, u64) {
+    let line = nm
+        .lines()
+        .find(|l| l.split_whitespace().last() == Some(name))
+        .unwrap();
+    let mut words = line.split_whitespace().map(|w| u64::from_str_radix(w, 16));
+    (
+        words.next().unwrap().unwrap(),
+        words.next().unwrap().unwrap(),
+    )
+}
+
+fn names(chain: &[Frame]) -> Vec<(&str, &str, u32)> {
+    let base = |f: &'_ str| f.rsplit('/').next().map_or(0, |b| f.len() - b.len());
+    chain
+        .iter()
+        .map(|f| (f.function.as_str(), &f.file[base(&f.file)..], f.line))
+        .collect()
+}
+
+/// The chain at the first address of `walk` that has `load` inlined.
+fn inlined(module: &Module, walk: (u64, u64)) -> Option<Vec<Frame>> {
+    let instrs: Vec<Instr> = (walk.0..walk.0 + walk.1).map(at).collect();
+    let chains = symbols::resolve(std::slice::from_ref(module), &instrs);
+    chains.into_iter().find(|c| c.len() == 2)
+}
+
+#[test]
+fn inline_chains_and_static_objects_of_a_pie() {
+    const TEST: &str = "inline_chains_and_static_objects_of_a_pie";
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build(TEST, dir.path(), &[]) else {
+        return;
+    };
+    let Some(nm) = tool(TEST, "nm", &["-S", app.to_str().unwrap()]) else {
+        return;
+    };
+    let module = module(&app);
+    let chain = inlined(&module, symbol(&nm, "walk")).expect("an inlined load");
+    assert_eq!(
+        names(&chain),
+        [("load", "inline.c", 9), ("walk", "inline.c", 16)]
+    );
+
+    let (table, size) = symbol(&nm, "table");
+    assert_eq!(size, 4096);
+    let (counter, _) = symbol(&nm, "counter");
+    let found = symbols::resolve_data(&[module], [(0, counter), (0, table + 4095), (0, table)]);
+    let mut found: Vec<_> = found
+        .iter()
+        .map(|(m, a, s, n)| (*m, *a, *s, n.as_str()))
+        .collect();
+    found.sort_by_key(|f| f.3);
+    assert_eq!(
+        found,
+        [(0, counter, 8, "counter"), (0, table, 4096, "table")]
+    );
+}
+
+#[test]
+fn a_separate_debug_file_gives_the_same_and_a_foreign_one_nothing() {
+    const TEST: &str = "a_separate_debug_file_gives_the_same_and_a_foreign_one_nothing";
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build(TEST, dir.path(), &[]) else {
+        return;
+    };
+    let path = app.to_str().unwrap();
+    let debug = format!("{path}.debug");
+    let Some(nm) = tool(TEST, "nm", &["-S", path]) else {
+        return;
+    };
+    let walk = symbol(&nm, "walk");
+    let Some(_) = tool(TEST, "objcopy", &["--only-keep-debug", path, &debug]) else {
+        return;
+    };
+    tool(TEST, "strip", &["--strip-all", path]).unwrap();
+    tool(
+        TEST,
+        "objcopy",
+        &[&format!("--add-gnu-debuglink={debug}"), path],
+    )
+    .unwrap();
+    let module = module(&app);
+    let chain = inlined(&module, walk).expect("names from the debug file");
+    assert_eq!(
+        names(&chain),
+        [("load", "inline.c", 9), ("walk", "inline.c", 16)]
+    );
+
+    // The object replaced since the run: no names of another build.
+    let replaced = Module {
+        build_id: "00".repeat(20),
+        ..module
+    };
+    let chains = symbols::resolve(&[replaced], &[at(walk.0)]);
+    assert_eq!(
+        names(&chains[0]),
+        [(format!("app+{:#x}", walk.0).as_str(), "", 0)]
+    );
+}
+
+#[test]
+fn a_stripped_program_is_divided_by_its_unwind_table_and_its_plt_is_named() {
+    const TEST: &str = "a_stripped_program_is_divided_by_its_unwind_table_and_its_plt_is_named";
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build(TEST, dir.path(), &[]) else {
+        return;
+    };
+    let path = app.to_str().unwrap();
+    let Some(nm) = tool(TEST, "nm", &["-S", path]) else {
+        return;
+    };
+    let walk = symbol(&nm, "walk");
+    tool(TEST, "strip", &["--strip-all", path]).unwrap();
+    let module = module(&app);
+    let chains = symbols::resolve(
+        std::slice::from_ref(&module),
+        &[at(walk.0), at(walk.0 + walk.1 - 1)],
+    );
+    let expected = format!("app+{:#x}", walk.0);
+    for chain in &chains {
+        assert_eq!(names(chain), [(expected.as_str(), "", 0)]);
+    }
+    // Some 16-byte slot of the PLT calls atol (or what the C library's header makes of it).
+    let instrs: Vec<Instr> = (0x1000..0x1100).step_by(16).map(at).collect();
+    let chains = symbols::resolve(std::slice::from_ref(&module), &instrs);
+    let plt: Vec<&str> = chains
+        .iter()
+        .map(|c| c[0].function.as_str())
+        .filter(|f| f.ends_with("@plt"))
+        .collect();
+    assert!(
+        plt.contains(&"strtol@plt") || plt.contains(&"atol@plt"),
+        "{plt:?}"
+    );
+    let found = symbols::resolve_data(&[module], [(0, symbol(&nm, "table").0)]);
+    assert_eq!(found[0].3, ".bss");
+}
+
+#[test]
+fn the_c_library_has_names_and_a_missing_object_has_its_own() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(libc) = maps
+        .lines()
+        .filter_map(|l| l.split_whitespace().nth(5))
+        .find(|p| p.contains("libc.so"))
+    else {
+        println!("SKIP the_c_library_has_names_and_a_missing_object_has_its_own: static libc");
+        return;
+    };
+    let gone = Module {
+        path: "/gone/lib.so (deleted)".into(),
+        bias: 0,
+        build_id: String::new(),
+    };
+    let modules = [module(Path::new(libc)), gone];
+    // Enough addresses over the whole library that a slow path shows.
+    let mut instrs: Vec<Instr> = (0x30000..0x150000).step_by(256).map(at).collect();
+    let n = instrs.len();
+    instrs.push(Instr {
+        module: Some(1),
+        offset: 0x42,
+    });
+    instrs.push(Instr {
+        module: None,
+        offset: 0x7000_0000,
+    });
+    let started = Instant::now();
+    let chains = symbols::resolve(&modules, &instrs);
+    println!("{n} addresses of {libc} in {:?}", started.elapsed());
+    assert!(started.elapsed().as_secs_f64() < 5.0);
+    let named = chains[..n]
+        .iter()
+        .filter(|c| !c[0].function.contains("+0x"))
+        .count();
+    assert!(named * 10 > n * 6, "{named} of {n} named");
+    assert_eq!(names(&chains[n]), [("lib.so+0x42", "", 0)]);
+    assert!(chains[n + 1].is_empty());
+}
