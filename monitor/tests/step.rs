@@ -367,6 +367,16 @@ fn trap_signal_of_the_program_reaches_it() {
 }
 
 #[test]
+fn ignored_trap_signal_stays_ignored() {
+    let Some(observed) = observe("ignores_sigtrap", &TO_THE_MARK) else {
+        return;
+    };
+    assert_eq!((observed.end, observed.window.len()), (End::Trap, 10));
+    let expected = observed.ending.expected_accesses("ignores_sigtrap");
+    assert_eq!(expected, Some(11));
+}
+
+#[test]
 fn trap_instruction_of_the_program_reaches_it() {
     let Some(observed) = observe("breakpoint", &TO_THE_MARK) else {
         return;
