@@ -119,10 +119,12 @@ fn agrees_with_another_tracer_to_the_access() {
             "{options:?}: lackey {theirs:?}, step {} {}",
             ours.0.accesses, ours.1.accesses
         );
-        assert_eq!(
-            ours.1.accesses - ours.0.accesses,
-            theirs.1 - theirs.0,
-            "{options:?}"
+        let (ours, theirs) = (ours.1.accesses - ours.0.accesses, theirs.1 - theirs.0);
+        // Equal to the access with gcc 12. Room is left for compilers that emit what Valgrind gets wrong: it drops loads
+        // whose value is not used (`pop rax; pop rdx` to clear the stack), and has `bt` of two registers access memory.
+        assert!(
+            ours.abs_diff(theirs) * 1000 <= theirs,
+            "{options:?}: {ours}, {theirs}"
         );
     }
 }
