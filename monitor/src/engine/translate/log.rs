@@ -8,7 +8,8 @@ use super::cache::CodeCache;
 use super::fragment::{Dynamic, Fragment, FragmentId, LoggedAccess};
 use crate::arch::Kind;
 use crate::observe::{Access, LINE_SHIFTS, Observer};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::Cell;
 
 /// Most bytes from the first to the last byte of a group: it then lies in at most two lines.
 const GROUP_BYTES: u64 = 64;
@@ -42,6 +43,8 @@ struct Shape {
     members: Box<[(u8, u8)]>,
     fragment: FragmentId,
     items: u16,
+    /// Times seen in the present window.
+    seen: Cell<u32>,
 }
 
 /// Turns logs into accesses.
@@ -64,6 +67,46 @@ impl LogReader {
         self.shapes.clear();
     }
 
+    /// Begins to count executions anew.
+    pub fn reset_executions(&mut self) {
+        for shape in self.shapes.iter().flatten() {
+            shape.seen.set(0);
+        }
+    }
+
+    /// Up to `most` instructions with how often they were executed since the last reset, a number
+    /// within `range` and as near to its geometric middle as there are.
+    pub fn executed(
+        &self,
+        cache: &CodeCache,
+        range: &std::ops::RangeInclusive<u64>,
+        most: usize,
+    ) -> Vec<(u64, u64)> {
+        let middle = ((*range.start() * *range.end()) as f64).sqrt();
+        let seen = || self.shapes.iter().flatten().filter(|shape| shape.seen.get() > 0);
+        let mut heads: Vec<(u64, u64)> = seen()
+            .map(|shape| (u64::from(shape.seen.get()), cache.fragment(shape.fragment).ip))
+            .filter(|(count, _)| range.contains(count))
+            .collect();
+        let off = |count: u64| ((count as f64 / middle).ln().abs() * 1e6) as u64;
+        heads.sort_by_key(|&(count, ip)| (off(count), ip));
+        heads.truncate(8 * most);
+        // Other fragments may hold the same instruction in their middle.
+        let wanted: FxHashSet<u64> = heads.iter().map(|&(_, ip)| ip).collect();
+        let mut total: FxHashMap<u64, u64> = FxHashMap::default();
+        for shape in seen() {
+            let ips = &cache.fragment(shape.fragment).item_ips;
+            for ip in ips[..usize::from(shape.items)].iter().filter(|ip| wanted.contains(ip)) {
+                *total.entry(*ip).or_default() += u64::from(shape.seen.get());
+            }
+        }
+        let mut found: Vec<(u64, u64)> =
+            total.into_iter().filter(|(_, count)| range.contains(count)).collect();
+        found.sort_by_key(|&(ip, count)| (off(count), ip));
+        found.truncate(most);
+        found
+    }
+
     /// Reads complete records, in order.
     pub fn read(&mut self, log: &[u64], fs_base: u64, cache: &CodeCache, observer: &mut Observer) {
         let mut at = 0;
@@ -78,6 +121,7 @@ impl LogReader {
             let record = &log[at..at + shape.words as usize];
             at += shape.words as usize;
             self.records += 1;
+            shape.seen.set(shape.seen.get().saturating_add(1));
             let due = harmless + u64::from(shape.accesses) >= observer.until_sample();
             let mut extra = [0u32; 5];
             if !due && !shape.dynamic && clear(shape, record, fs_base, observer, &mut extra) {
@@ -127,6 +171,7 @@ impl LogReader {
             members,
             fragment: record.fragment,
             items: record.items,
+            seen: Cell::new(0),
         }));
     }
 }

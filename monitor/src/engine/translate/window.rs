@@ -15,6 +15,7 @@ use super::state::{Context, StateBlock, get_mut};
 use super::target::{self, Data, TargetCode};
 use crate::arch::Gpr;
 use crate::observe::Observer;
+use crate::tracee::maps::Maps;
 use crate::tracee::{self, Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo};
 use nix::unistd::Pid;
 
@@ -44,7 +45,7 @@ pub trait Control {
 
     /// The log has been read up to where the thread is. Returns the accesses that may still be
     /// observed; 0 closes the window.
-    fn progress(&mut self, observer: &mut Observer) -> u64;
+    fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64;
 }
 
 /// How a window ended. The thread is at its own registers.
@@ -149,13 +150,18 @@ impl Translate {
     }
 
     /// The process's mappings as last read.
-    pub fn maps(&self) -> &crate::tracee::maps::Maps {
+    pub fn maps(&self) -> &Maps {
         self.code.maps()
     }
 
     /// The code cache.
     pub fn cache(&self) -> &CodeCache {
         &self.cache
+    }
+
+    /// Instructions of the last window with their executions, as [`LogReader::executed`].
+    pub fn executed(&self, range: &std::ops::RangeInclusive<u64>, most: usize) -> Vec<(u64, u64)> {
+        self.reader.executed(&self.cache, range, most)
     }
 
     /// The log reader's counts: records read, and expanded.
@@ -174,7 +180,8 @@ impl Translate {
         control: &mut impl Control,
     ) -> Result<WindowEnd> {
         self.code.set_stale();
-        self.place_log(control.progress(observer));
+        self.reader.reset_executions();
+        self.place_log(control.progress(observer, self.code.maps()));
         let regs = stopped.regs()?;
         let mut next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
         loop {
@@ -431,7 +438,7 @@ impl Translate {
     ) -> Result<Next> {
         let pointer = self.log_pointer();
         self.drain(pointer, None, observer);
-        let left = control.progress(observer);
+        let left = control.progress(observer, self.code.maps());
         if left == 0 {
             self.drain(pointer, Some((fragment, item, None)), observer);
             regs.orig_rax = u64::MAX;
