@@ -99,9 +99,9 @@ fn agrees_with_another_tracer_to_the_access() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let program = directory.path().join("lackey");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tracees/lackey.c");
-    for options in [&["-O0"][..], &["-O2"], &["-O3", "-mno-avx"]] {
+    for options in ["-O0", "-O2"] {
         let built = Command::new("cc")
-            .args(options)
+            .arg(options)
             .args(["-fno-builtin", "-static", "-o"])
             .args([&program, &source])
             .status();
@@ -110,13 +110,13 @@ fn agrees_with_another_tracer_to_the_access() {
             return;
         }
         // The difference of two runs leaves out start-up, which differs under the other tracer.
-        let Some(theirs) = lackey(&program, "3").zip(lackey(&program, "7")) else {
+        let Some(theirs) = lackey(&program, "3").zip(lackey(&program, "5")) else {
             println!("SKIP agrees_with_another_tracer_to_the_access: no valgrind");
             return;
         };
-        let ours = (step_whole(&program, &["3"]), step_whole(&program, &["7"]));
+        let ours = (step_whole(&program, &["3"]), step_whole(&program, &["5"]));
         println!(
-            "{options:?}: lackey {theirs:?}, step {} {}",
+            "{options}: lackey {theirs:?}, step {} {}",
             ours.0.accesses, ours.1.accesses
         );
         let (ours, theirs) = (ours.1.accesses - ours.0.accesses, theirs.1 - theirs.0);
@@ -124,7 +124,7 @@ fn agrees_with_another_tracer_to_the_access() {
         // whose value is not used (`pop rax; pop rdx` to clear the stack), and has `bt` of two registers access memory.
         assert!(
             ours.abs_diff(theirs) * 1000 <= theirs,
-            "{options:?}: {ours}, {theirs}"
+            "{options}: {ours}, {theirs}"
         );
     }
 }

@@ -6,8 +6,6 @@
 use statcache::tracee::launch::launch;
 use statcache::tracee::{Event, Resume, Running, StopReason, Stopped};
 use std::ffi::CString;
-use std::io::Read;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,9 +44,9 @@ impl Tracees {
     }
 }
 
-/// A tracee whose standard output is captured, unless it was launched without.
+/// A tracee whose standard output goes to a file.
 pub struct Tracee {
-    output: Option<OwnedFd>,
+    output: tempfile::NamedTempFile,
 }
 
 /// How a tracee ended, and what it printed.
@@ -78,36 +76,19 @@ impl Ending {
 impl Tracee {
     /// Starts `program` and stops it at the return from `execve`, before its first instruction.
     pub fn launch(program: &Path, args: &[&str]) -> (Tracee, Stopped) {
-        // The child inherits our standard output: it is the pipe for the moment of the fork (see `exclusive`).
-        let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
-        let saved = nix::unistd::dup(std::io::stdout()).expect("a descriptor");
-        nix::unistd::dup2_stdout(&write).expect("a descriptor");
-        let stopped = Self::launch_uncaptured(program, args);
-        nix::unistd::dup2_stdout(&saved).expect("a descriptor");
-        let output = Some(read);
+        let output = tempfile::NamedTempFile::new().expect("a temporary file");
+        // A shell redirects the output and becomes the program: our own standard output is the test harness's.
+        let redirect = format!("exec \"$0\" \"$@\" >'{}'", output.path().display());
+        let program = program.to_str().expect("text");
+        let words = [&["sh", "-c", &redirect, program], args].concat();
+        let stopped = launch_to_exec(Path::new("/bin/sh"), &words, 2);
         (Tracee { output }, stopped)
     }
 
     /// As `launch`, with our standard output.
     pub fn launch_uncaptured(program: &Path, args: &[&str]) -> Stopped {
-        let path = CString::new(program.as_os_str().as_encoded_bytes()).expect("no NUL");
-        let mut argv = vec![path.clone()];
-        argv.extend(args.iter().map(|arg| CString::new(*arg).expect("no NUL")));
-        let (_, mut running, _) = launch(&path, &argv).expect("launched");
-        let mut exec_seen = false;
-        loop {
-            match running.wait().expect("waited") {
-                Event::Stopped(stopped) => match stopped.reason {
-                    StopReason::Exec => {
-                        exec_seen = true;
-                        running = stopped.resume(Resume::Syscall, 0).expect("resumed");
-                    }
-                    StopReason::Syscall if exec_seen => return stopped,
-                    _ => running = stopped.resume(Resume::Continue, 0).expect("resumed"),
-                },
-                other => panic!("{program:?} did not start: {other:?}"),
-            }
-        }
+        let name = program.to_str().expect("text");
+        launch_to_exec(program, &[&[name], args].concat(), 1)
     }
 
     /// Runs natively until the system call `mark` has returned. `None` where the program ended before.
@@ -144,12 +125,34 @@ impl Tracee {
 
     /// What it printed, once it has ended by `event`.
     pub fn ended(self, event: Event) -> Ending {
-        let mut printed = String::new();
-        if let Some(output) = self.output {
-            let mut output = std::fs::File::from(output);
-            output.read_to_string(&mut printed).expect("text");
-        }
+        let printed = std::fs::read_to_string(self.output.path()).expect("text");
         Ending { event, printed }
+    }
+}
+
+/// Starts `path` with `words` and stops it at the return from its `execve` number `execs`.
+fn launch_to_exec(path: &Path, words: &[&str], mut execs: u32) -> Stopped {
+    let path_text = CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL");
+    let argv: Vec<CString> = words
+        .iter()
+        .map(|word| CString::new(*word).expect("no NUL"))
+        .collect();
+    let (_, mut running, _) = launch(&path_text, &argv).expect("launched");
+    loop {
+        match running.wait().expect("waited") {
+            Event::Stopped(stopped) => {
+                if stopped.reason == StopReason::Exec {
+                    execs -= 1;
+                }
+                let how = match (execs, stopped.reason) {
+                    (0, StopReason::Syscall) => return stopped,
+                    (0, _) => Resume::Syscall,
+                    _ => Resume::Continue,
+                };
+                running = stopped.resume(how, 0).expect("resumed");
+            }
+            other => panic!("{path:?} did not start: {other:?}"),
+        }
     }
 }
 
@@ -173,7 +176,7 @@ pub fn run_natively(mut running: Running) -> Event {
     }
 }
 
-/// Standard output is lent to tracees: one test at a time.
+/// One tracee at a time: timers and deaths are less of a matter of luck then.
 pub fn exclusive() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
