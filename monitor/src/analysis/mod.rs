@@ -181,6 +181,21 @@ impl<'p> Analysis<'p> {
             .curve(u64::from(line_bytes), policy, Stream::Own, sizes)
     }
 
+    /// What a miss ratio of 1 would fetch, in bytes a CPU second: multiply by a ratio for the traffic
+    /// of that cache. `None` where the CPU time of the run is not known, or is that of a run observed
+    /// as a whole, which is many times slower than the program alone.
+    #[must_use]
+    pub fn bytes_per_second(&self, line_bytes: u32) -> Option<f64> {
+        let footer = self
+            .profile
+            .footer
+            .as_ref()
+            .filter(|_| !self.profile.header.full)?;
+        let refs = footer.accesses_estimated.value * self.refs_per_access(line_bytes);
+        let rate = refs * f64::from(line_bytes) / footer.cpu_s;
+        (footer.cpu_s > 0.0 && rate.is_finite()).then_some(rate)
+    }
+
     /// All subjects of one kind.
     #[must_use]
     pub fn subjects(&self, by: By) -> Subjects {

@@ -135,6 +135,7 @@ impl Report<'_> {
             main_name,
             other: &other,
             other_name,
+            bytes_per_second: self.analysis.bytes_per_second(self.options.line_bytes),
         };
         let header = &self.analysis.profile.header;
         let note = format!("{}-byte lines, fully associative", self.options.line_bytes);
@@ -153,8 +154,12 @@ impl Report<'_> {
             main_name,
             other: &other_grid,
             other_name,
+            bytes_per_second: self.analysis.bytes_per_second(self.options.line_bytes),
         };
         out.push_str(&curve::plot(&plotted, &self.marks(), header, self.style));
+        if let Some(text) = curve::steepest(&plotted, self.style) {
+            let _ = write!(out, "\n{text}\n");
+        }
         out.push('\n');
         out.push_str(&curve::table(&curves, &self.marks(), header, self.style));
         for (by, top) in [(By::Line, 10), (By::Function, 5), (By::Data, 5)] {

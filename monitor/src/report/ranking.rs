@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::format::{base_name, count, interval, percent, short_function, whole_percent};
 use super::style::{Ink, Style, fit};
 use crate::analysis::sizes::label;
-use crate::analysis::{By, Miss, Ranking, Row, Subject};
+use crate::analysis::{By, DataKind, Edge, Miss, Ranking, Row, Subject};
 use crate::profile::types::Header;
 
 /// Reuse edges named for one subject.
@@ -41,6 +41,17 @@ pub(super) fn plural_of(by: By) -> &'static str {
         By::Object => "objects",
         By::Data => "data",
         By::Window => "windows",
+    }
+}
+
+fn singular_of(by: By) -> &'static str {
+    match by {
+        By::Line => "line",
+        By::Function => "function",
+        By::Instruction => "instruction",
+        By::Object => "object",
+        By::Data => "data",
+        By::Window => "window",
     }
 }
 
@@ -101,14 +112,7 @@ impl Table<'_> {
         if self.show_samples(style) {
             let _ = write!(line, "{:>SAMPLES$}", "samples");
         }
-        let what = match self.ranking.subjects.by {
-            By::Line => "line",
-            By::Function => "function",
-            By::Instruction => "instruction",
-            By::Object => "object",
-            By::Data => "data",
-            By::Window => "window",
-        };
+        let what = singular_of(self.ranking.subjects.by);
         let _ = write!(line, "  {what}");
         format!("{}\n", style.paint(Ink::Faint, &line))
     }
@@ -161,7 +165,7 @@ impl Table<'_> {
             );
         }
         let _ = writeln!(out, "{}", line.trim_end());
-        let mut why = self.why(row, subject, style);
+        let mut why = self.why(row, subject);
         if !context.is_empty() && left < 8 {
             why.insert(0, context);
         }
@@ -172,7 +176,7 @@ impl Table<'_> {
         }
     }
 
-    fn why(&self, row: &Row, subject: &Subject, style: &Style) -> Vec<String> {
+    fn why(&self, row: &Row, subject: &Subject) -> Vec<String> {
         let mut parts = Vec::new();
         if let Some(touched) = self.data.get(&row.subject) {
             let names: Vec<String> = touched
@@ -195,26 +199,34 @@ impl Table<'_> {
             // The complement of what spatial locality could still give.
             parts.push(format!("spatial use {}", whole_percent(*used)));
         }
-        let edges: Vec<String> = row
-            .reuse_from
-            .iter()
-            .filter(|e| e.share >= 0.01)
-            .take(EDGES)
-            .map(|e| {
-                let from = &self.ranking.subjects.list[e.from as usize];
-                let name = if e.from == row.subject {
-                    "itself".to_owned()
-                } else {
-                    edge_name(from, subject)
-                };
-                format!("{name} {}", whole_percent(e.share))
-            })
-            .collect();
-        if !edges.is_empty() {
-            let arrow = style.glyph("←", "<-");
-            parts.push(format!("last touched by {arrow} {}", edges.join(", ")));
+        // Data are touched last by themselves; only code has something to say here.
+        if self.ranking.subjects.by != By::Data {
+            let edges: Vec<String> = row
+                .reuse_from
+                .iter()
+                .filter(|e| e.share >= 0.01)
+                .take(EDGES)
+                .map(|e| self.edge(e, row, subject))
+                .collect();
+            if !edges.is_empty() {
+                parts.push(format!("last touched by {}", edges.join(", ")));
+            }
         }
         parts
+    }
+
+    /// The near end is left out where it is the far end too; a share where there is but one edge.
+    fn edge(&self, e: &Edge, row: &Row, subject: &Subject) -> String {
+        let name = if e.from == row.subject {
+            "itself".to_owned()
+        } else {
+            edge_name(&self.ranking.subjects.list[e.from as usize], subject)
+        };
+        if e.share >= 0.995 {
+            name
+        } else {
+            format!("{name} {}", whole_percent(e.share))
+        }
     }
 
     /// What is not listed.
@@ -227,10 +239,15 @@ impl Table<'_> {
             .sum();
         let mut parts = Vec::new();
         if rows.len() > listed {
+            let by = self.ranking.subjects.by;
+            let more = rows.len() - listed;
+            let what = if more == 1 {
+                singular_of(by)
+            } else {
+                plural_of(by)
+            };
             parts.push(format!(
-                "{} more {} with {} of the misses",
-                rows.len() - listed,
-                plural_of(self.ranking.subjects.by),
+                "{more} more {what} with {} of the misses",
                 percent(rest)
             ));
         }
@@ -282,10 +299,9 @@ pub(super) fn heat(share: f64) -> Ink {
 /// A subject's name, and what is said behind it where there is room.
 pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
     if let Some(kind) = s.data {
-        let context = match (kind.name() == s.name, s.object.is_empty()) {
-            (true, _) => String::new(),
-            (false, true) => kind.name().to_owned(),
-            (false, false) => format!("{} in {}", kind.name(), s.object),
+        let context = match kind {
+            DataKind::Static => format!("static in {}", s.object),
+            DataKind::Heap | DataKind::Stack | DataKind::Mapping => String::new(),
         };
         return (s.name.clone(), context);
     }

@@ -6,6 +6,7 @@ use statcache_model::CurvePoint;
 
 use super::format::{count, percent, plural, seconds};
 use super::style::{Ink, Style, fit, wrap};
+use crate::analysis::sizes::format_size;
 use crate::analysis::{Analysis, Totals};
 
 /// The first block of a report.
@@ -48,7 +49,7 @@ pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style
     for (name, text) in [
         ("observed", observed(analysis, &totals)),
         ("samples", samples(&totals)),
-        ("certainty", certainty(curve, &totals)),
+        ("certainty", certainty(curve, &totals, style)),
     ] {
         let text = wrap(&text, style.width, 11);
         let _ = write!(
@@ -94,22 +95,20 @@ fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
 }
 
 fn samples(t: &Totals) -> String {
-    let part = |n: u64| {
-        if t.samples == 0 {
-            String::new()
-        } else {
-            format!(" ({})", percent(n as f64 / t.samples as f64))
-        }
-    };
     let mut text = format!(
-        "{}: {} touched again, {} never{}, {} cut off by us{}",
+        "{}: {} touched again",
         count(t.samples as f64),
-        count(t.reused as f64),
-        count(t.never_reused as f64),
-        part(t.never_reused),
-        count(t.censored as f64),
-        part(t.censored),
+        count(t.reused as f64)
     );
+    for (n, what) in [
+        (t.never_reused, "never again"),
+        (t.censored, "cut off by us"),
+    ] {
+        if n > 0 {
+            let share = percent(n as f64 / t.samples as f64);
+            let _ = write!(text, ", {} {what} ({share})", count(n as f64));
+        }
+    }
     if t.declined > 0 {
         let _ = write!(
             text,
@@ -121,7 +120,7 @@ fn samples(t: &Totals) -> String {
 }
 
 /// One sentence on how far the curve can be trusted.
-fn certainty(curve: &[CurvePoint], totals: &Totals) -> String {
+fn certainty(curve: &[CurvePoint], totals: &Totals, style: &Style) -> String {
     if curve.is_empty() {
         return "none: there are no samples".to_owned();
     }
@@ -129,9 +128,18 @@ fn certainty(curve: &[CurvePoint], totals: &Totals) -> String {
     half.sort_by(f64::total_cmp);
     let median = half[half.len() / 2] * 100.0;
     let worst = half[half.len() - 1] * 100.0;
+    let pm = style.glyph("±", "+-");
     let mut text = format!(
-        "curve known to \u{b1}{median:.2} points at the median size, \u{b1}{worst:.2} at the worst"
+        "curve known to {pm}{median:.2} points at the median size, {pm}{worst:.2} at the worst"
     );
+    if let Some(first) = curve.iter().find(|p| p.undecided.is_some()) {
+        let _ = write!(
+            text,
+            "; undecided from {} on, where the windows end before such a cache would have evicted \
+             (higher --overhead, or --full)",
+            format_size(first.cache_bytes)
+        );
+    }
     let weak: Vec<_> = curve
         .iter()
         .filter_map(|p| p.weak.map(|w| (p, w)))
