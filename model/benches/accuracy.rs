@@ -110,6 +110,7 @@ fn print(name: &str, how: &str, t: &Tally) {
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    
     let repeats = std::env::var("REPEATS").ok().and_then(|r| r.parse().ok()).unwrap_or(20);
     for name in STREAMS.iter().filter(|s| wanted.is_empty() || wanted.iter().any(|w| w == *s)) {
         let trace: Trace = stream(name, REFERENCES, 7);

@@ -20,12 +20,15 @@ const MAX_CLUSTERS: usize = 8;
 /// Samples at risk below which an octave is not compared.
 const THIN: f64 = 8.0;
 
+fn octave_of(bin: usize) -> usize {
+    ((bins::lower_edge(bin) + 1.0).log2() as usize).min(OCTAVES - 1)
+}
+
 /// Octave-binned life table of some windows.
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
     events: [f64; OCTAVES],
     censored: [f64; OCTAVES],
-    never: f64,
     /// Samples behind it.
     pub samples: f64,
     weight: f64,
@@ -36,15 +39,26 @@ impl Signature {
         let mut s = Self {
             events: [0.0; OCTAVES],
             censored: [0.0; OCTAVES],
-            never: 0.0,
             samples: f64::from(h.samples),
             weight: factor * f64::from(h.samples),
         };
         for (bin, events, censored) in h.counts() {
-            let octave = (bins::lower_edge(bin) + 1.0).log2() as usize;
-            let octave = octave.min(OCTAVES - 1);
-            s.events[octave] += factor * events;
-            s.censored[octave] += factor * censored;
+            s.events[octave_of(bin)] += factor * events;
+            s.censored[octave_of(bin)] += factor * censored;
+        }
+        s
+    }
+
+    /// From weights per bin of completely followed samples.
+    pub fn complete(bins_weight: &[f64], weight: f64, samples: f64) -> Self {
+        let mut s = Self {
+            events: [0.0; OCTAVES],
+            censored: [0.0; OCTAVES],
+            samples,
+            weight,
+        };
+        for (bin, &w) in bins_weight.iter().enumerate().filter(|(_, w)| **w > 0.0) {
+            s.events[octave_of(bin)] += w;
         }
         s
     }
@@ -56,7 +70,6 @@ impl Signature {
         for (a, b) in self.censored.iter_mut().zip(&other.censored) {
             *a += b;
         }
-        self.never += other.never;
         self.samples += other.samples;
         self.weight += other.weight;
     }
@@ -90,14 +103,21 @@ impl Signature {
     }
 }
 
-/// Merges neighbours in time, most alike first, until at most `most` remain. Returns the number
-/// of the merged unit of each item.
-pub(crate) fn merge_neighbours(items: &[Signature], most: usize) -> (Vec<usize>, Vec<Signature>) {
+/// Merges neighbours in time, most alike first, until at most `most` remain and none are closer
+/// than `alike`. Returns the number of the merged unit of each item.
+pub(crate) fn merge_neighbours(
+    items: &[Signature],
+    most: usize,
+    alike: f64,
+) -> (Vec<usize>, Vec<Signature>) {
     let mut units: Vec<(Signature, Vec<usize>)> =
         items.iter().enumerate().map(|(i, s)| (s.clone(), vec![i])).collect();
     let mut gaps: Vec<f64> = units.windows(2).map(|p| p[0].0.distance(&p[1].0)).collect();
-    while units.len() > most.max(1) {
+    while units.len() > 1 {
         let at = (0..gaps.len()).min_by(|&a, &b| gaps[a].total_cmp(&gaps[b])).unwrap_or(0);
+        if units.len() <= most && gaps[at] >= alike {
+            break;
+        }
         let (signature, members) = units.remove(at + 1);
         units[at].0.absorb(&signature);
         units[at].1.extend(members);

@@ -96,7 +96,7 @@ pub(crate) fn build(
         .iter()
         .map(|b| Signature::new(&b.histogram, b.weight / f64::from(b.histogram.samples)))
         .collect();
-    let (unit_of, units) = merge_neighbours(&signatures, MAX_UNITS);
+    let (unit_of, units) = merge_neighbours(&signatures, MAX_UNITS, 0.0);
     let cluster_of_unit = cluster(&units);
     let clusters = cluster_of_unit.iter().max().map_or(0, |c| c + 1);
     let cluster_of: Vec<usize> = unit_of.iter().map(|&u| cluster_of_unit[u]).collect();

@@ -15,8 +15,8 @@ pub fn sizes() -> Vec<u64> {
 }
 
 /// Names of the streams of [`stream`].
-pub const STREAMS: [&str; 8] =
-    ["sweep", "uniform", "zipf", "stack", "chase", "phases", "matrix", "oneshot"];
+pub const STREAMS: [&str; 9] =
+    ["sweep", "uniform", "zipf", "stack", "chase", "phases", "matrix", "oneshot", "rare"];
 
 /// Spreads line numbers over the sets.
 fn scramble(x: u64) -> u64 {
@@ -104,6 +104,16 @@ pub fn stream(name: &str, n: usize, seed: u64) -> Trace {
                 }
             }
             v.truncate(n);
+        }
+        "rare" => {
+            // 99 % in twenty lines, the rest skewed over many.
+            v.extend((0..n).map(|_| {
+                if rng.below(100) > 0 {
+                    rng.below(20)
+                } else {
+                    1_000 + (rng.unit().powi(4) * 50_000.0) as u64
+                }
+            }));
         }
         "oneshot" => v.extend((0..n as u64).map(|i| if i % 8 == 0 { 1_000 + i / 8 } else { i % 8 })),
         other => panic!("no stream {other}"),
