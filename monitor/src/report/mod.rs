@@ -158,7 +158,8 @@ impl Report<'_> {
         };
         out.push_str(&curve::plot(&plotted, &self.marks(), header, self.style));
         if let Some(text) = curve::steepest(&plotted, self.style) {
-            let _ = write!(out, "\n{text}\n");
+            out.push('\n');
+            out.push_str(&style::wrap(&text, self.style.width, 0));
         }
         out.push('\n');
         out.push_str(&curve::table(&curves, &self.marks(), header, self.style));

@@ -109,24 +109,23 @@ impl Style {
         if self.unicode { unicode } else { ascii }
     }
 
-    /// A heading with a rule up to the right margin.
+    /// A heading with a rule up to the right margin; the note goes where there is room for it.
     #[must_use]
     pub fn heading(&self, title: &str, note: &str) -> String {
-        let used = title.chars().count()
-            + 1
-            + if note.is_empty() {
-                0
-            } else {
-                note.chars().count() + 2
-            };
-        let rule = self
-            .glyph("─", "-")
-            .repeat(self.width.saturating_sub(used).max(2));
-        let mut out = self.paint(Ink::Strong, title);
-        if !note.is_empty() {
+        let title = fit(title, self.width, self);
+        let mut used = title.chars().count();
+        let mut out = self.paint(Ink::Strong, &title);
+        let wanted = note.chars().count() + 2;
+        if !note.is_empty() && used + wanted <= self.width {
             let _ = write!(out, "  {}", self.paint(Ink::Faint, note));
+            used += wanted;
         }
-        format!("{out} {}\n", self.paint(Ink::Faint, &rule))
+        if used + 2 <= self.width {
+            let rule = self.glyph("─", "-").repeat(self.width - used - 1);
+            let _ = write!(out, " {}", self.paint(Ink::Faint, &rule));
+        }
+        out.push('\n');
+        out
     }
 }
 
