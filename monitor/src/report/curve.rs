@@ -360,4 +360,69 @@ mod tests {
             assert!((quarter - quarter.round()).abs() < 1e-9, "{top}");
         }
     }
+
+    /// A curve with a step, an undecided tail and a weak end.
+    fn example() -> (Vec<CurvePoint>, Vec<CurvePoint>) {
+        let mut header = Header::example(&["x"]);
+        header.host_caches[2].bytes = 260 << 20;
+        let sizes = crate::analysis::sizes::curve_sizes(&header);
+        let main = sizes.iter().enumerate().map(|(i, &bytes)| {
+            let ratio = 0.02 + 0.25 / (1.0 + (i as f64 / 6.0).powi(4));
+            let mut p = point(bytes, ratio, 0.002);
+            if i > 20 {
+                p.low -= 0.01;
+                p.high += 0.03;
+            }
+            if i > 28 {
+                p.weak = Some(statcache_model::Weak {
+                    samples: 90,
+                    needed: 1000,
+                });
+            }
+            p
+        });
+        let other = sizes
+            .iter()
+            .map(|&bytes| point(bytes, if bytes < 1 << 20 { 0.28 } else { 0.02 }, 0.003));
+        (main.collect(), other.collect())
+    }
+
+    fn drawn(width: usize, unicode: bool) -> String {
+        let (main, other) = example();
+        let curves = Curves {
+            main: &main,
+            main_name: "random",
+            other: &other,
+            other_name: "LRU",
+            bytes_per_second: Some(40e9),
+        };
+        let mut header = Header::example(&["x"]);
+        header.host_caches[2].bytes = 260 << 20;
+        let style = Style {
+            width,
+            colour: false,
+            unicode,
+        };
+        let marks = [48 << 10, 2 << 20, 260 << 20];
+        format!(
+            "{}\n{}",
+            plot(&curves, &marks, &header, &style),
+            table(&curves, &marks, &header, &style)
+        )
+    }
+
+    #[test]
+    fn a_plot_of_80_columns() {
+        insta::assert_snapshot!(drawn(80, true));
+    }
+
+    #[test]
+    fn a_plot_of_120_columns() {
+        insta::assert_snapshot!(drawn(120, true));
+    }
+
+    #[test]
+    fn a_plot_in_ascii() {
+        insta::assert_snapshot!(drawn(80, false));
+    }
 }
