@@ -10,7 +10,7 @@ use common::{STREAMS, contiguous, sizes, sparse, stream};
 use statcache_model::oracle::Trace;
 use statcache_model::{CurvePoint, Options, Policy, Run, Stream, Window};
 
-const REFERENCES: usize = 4_000_000;
+const REFERENCES: usize = 16_000_000;
 const SAMPLES: usize = 10_000;
 
 #[derive(Default)]
@@ -118,24 +118,27 @@ fn main() {
         let lines: Vec<u64> = sizes().iter().map(|s| s / 64).collect();
         let random: Vec<f64> = lines.iter().map(|&l| trace.random_miss_ratio(l, None, 3)).collect();
         let lru = trace.lru_curve(&lines);
-        for (policy, exact) in [(Policy::RANDOM, &random), (Policy::LRU, &lru)] {
+        let lru_too = std::env::var_os("RANDOM").is_none();
+        for (policy, exact) in [(Policy::RANDOM, &random), (Policy::LRU, &lru)].into_iter().take(1 + usize::from(lru_too)) {
             let kind = if matches!(policy, Policy::Random { .. }) { "random" } else { "lru" };
+            if std::env::var_os("GAPS").is_none() {
             let t = tally(|s| run(contiguous(&distances, SAMPLES, 40, s), true), policy, exact, repeats);
             print(name, &format!("{kind} gapless"), &t);
+            }
             let t = tally(
-                |s| run(sparse(&distances, SAMPLES, 20, (10_000, 200_000), s), false),
+                |s| run(sparse(&distances, SAMPLES, 60, (20_000, 260_000), s), false),
                 policy,
                 exact,
                 repeats,
             );
-            print(name, &format!("{kind} 20 x 10K..200K"), &t);
+            print(name, &format!("{kind} 60 x 20K..260K"), &t);
             let t = tally(
-                |s| run(sparse(&distances, SAMPLES, 200, (4_000, 20_000), s), false),
+                |s| run(sparse(&distances, SAMPLES, 200, (2_000, 80_000), s), false),
                 policy,
                 exact,
                 repeats,
             );
-            print(name, &format!("{kind} 200 x 4K..20K"), &t);
+            print(name, &format!("{kind} 200 x 2K..80K"), &t);
         }
     }
 }

@@ -34,9 +34,9 @@ const WEAK_HALF_WIDTH: f64 = 0.02;
 /// Model allowance: constant part. Measured on the synthetic streams of `tests/` and `benches/`.
 const ALLOWANCE: f64 = 0.001;
 /// Model allowance: the equation's error is one of effective cache size; by this factor up and down.
-const SIZE_FACTOR: f64 = 1.15;
+const SIZE_FACTOR: f64 = 1.05;
 /// Part of the disagreement of the three forms that is taken for a half width.
-const DISAGREEMENT: f64 = 0.5;
+const DISAGREEMENT: f64 = 0.25;
 
 /// Feeds windows one by one. Distances go into logarithmic bins at once; samples are kept only
 /// where they are needed later (attribution, gapless runs).

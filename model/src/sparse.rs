@@ -3,8 +3,10 @@
 //! Each window stands for a stretch of the run. Its samples are followed to its end, so distances
 //! beyond are censored; what short windows cannot see is taken from longer ones (Kaplan-Meier over
 //! the windows that behave alike, then over all). `M(t)` is interpolated across the gaps: every
-//! stretch behaves like its window, and a reuse touched in one stretch at distance `d` is
-//! triggered `d` references later, wherever that falls. Source: DESIGN.md 7.4.
+//! stretch behaves like its window, and a reuse at distance `d` triggered in it was exposed to the
+//! evictions of the `d` references before, whatever stretches those lie in. (Laying the triggers
+//! out `d` after their samples instead is worse: at a change of phase the reuse does not come.)
+//! Source: DESIGN.md 7.4.
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
@@ -131,7 +133,7 @@ pub(crate) fn build(
     }
 }
 
-/// Lays out each stretch's reuses at the times their triggers fall on.
+/// Lays out each stretch's reuses and the times their lines were touched before.
 fn deposit(
     unit_weight: &[f64],
     cluster_of_unit: &[usize],
@@ -155,32 +157,34 @@ fn deposit(
         .iter()
         .map(|&shape| Segment { cold: 0.0, local: Vec::new(), cross: Vec::new(), shape })
         .collect();
-    for k in 0..count {
-        let (start, end) = (bounds[k], bounds[k + 1]);
-        let n = end - start;
-        for step in &survivals[shape_of[k]].steps {
+    for j in 0..count {
+        let start = bounds[j];
+        let n = bounds[j + 1] - start;
+        for step in &survivals[shape_of[j]].steps {
             let d = step.distance;
             let inside = if d < SHORT * n { 1.0 } else { (1.0 - d / n).max(0.0) };
             if inside > 0.0 {
-                segments[k].local.push(Local {
+                segments[j].local.push(Local {
                     bin: step.bin,
                     distance: d,
                     weight: step.mass * inside,
                 });
             }
-            if inside >= 1.0 || start + d >= total {
+            if inside >= 1.0 {
                 continue;
             }
-            let mut j = bounds.partition_point(|&b| b <= (start + d).max(end)) - 1;
-            while j < count && bounds[j] < end + d {
-                let low = bounds[j].max(start + d);
-                let high = bounds[j + 1].min(end + d);
+            // The others were touched before the segment began, at times `first..last`.
+            let (first, last) = (start - d, start - d + d.min(n));
+            let mut k = bounds.partition_point(|&b| b <= first).saturating_sub(1);
+            while k < j && bounds[k] < last {
+                let low = bounds[k].max(first);
+                let high = bounds[k + 1].min(last);
                 if high > low {
-                    let to = 0.5 * (low + high);
-                    let weight = step.mass * (high - low) / (bounds[j + 1] - bounds[j]);
-                    segments[j].cross.push(Cross { from: to - d, to, weight, distinct: 0.0 });
+                    let from = 0.5 * (low + high);
+                    let weight = step.mass * (high - low) / n;
+                    segments[j].cross.push(Cross { from, to: from + d, weight, distinct: 0.0 });
                 }
-                j += 1;
+                k += 1;
             }
         }
     }

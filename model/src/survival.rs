@@ -15,6 +15,9 @@ struct Cell {
     censored: f64,
 }
 
+/// Share of the not yet reused samples still followed below which a thin tail is spliced.
+const CENSORED_AWAY: f64 = 0.2;
+
 /// Weighted outcomes at one line size, in logarithmic bins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
@@ -173,8 +176,8 @@ impl Histogram {
         self.survival_spliced(None, 0.0)
     }
 
-    /// As [`Histogram::survival`], but from the first bin where fewer than `thin` (effective)
-    /// samples are at risk on, the conditional tail `S(t)/S(T)` of `pool` is taken: what windows
+    /// As [`Histogram::survival`], but from the first bin on where fewer than `thin` (effective)
+    /// samples are at risk because the others were censored (not because they were reused), the conditional tail `S(t)/S(T)` of `pool` is taken: what windows
     /// of this kind are too short to see, longer windows saw (DESIGN.md 7.4).
     #[must_use]
     pub fn survival_spliced(&self, pool: Option<&Survival>, thin: f64) -> Survival {
@@ -193,6 +196,7 @@ impl Histogram {
         for (bin, cell) in self.cells.iter().enumerate() {
             if let Some(pool) = pool
                 && at_risk * per_weight < thin
+                && at_risk < CENSORED_AWAY * total * s
                 && result.horizon < pool.horizon
             {
                 return result.splice(pool, bin, s);
@@ -220,6 +224,12 @@ impl Histogram {
                 result.horizon = bins::lower_edge(bin + 1);
             }
             at_risk -= cell.events + cell.censored;
+        }
+        if let Some(pool) = pool
+            && s - never > 1e-9
+            && result.horizon < pool.horizon
+        {
+            return result.splice(pool, self.cells.len(), s);
         }
         result.never = never.min(s);
         // Only rounding separates the two when nothing was censored.
