@@ -43,8 +43,6 @@ pub(crate) struct Sparse {
     /// Cluster of each block.
     pub cluster_of: Vec<usize>,
     pub clusters: usize,
-    /// Segments of each block, as a time range of the run.
-    pub span_of: Vec<(f64, f64)>,
 }
 
 /// The distribution of each cluster, spliced with the pool's tail.
@@ -71,7 +69,10 @@ pub(crate) fn cluster_survivals(
     if clusters == 1 {
         return (pool.clone(), vec![pool]);
     }
-    let each = histograms.iter().map(|h| h.survival_spliced(Some(&pool), THIN)).collect();
+    let each = histograms
+        .iter()
+        .map(|h| h.survival_spliced(Some(&pool), THIN))
+        .collect();
     (pool, each)
 }
 
@@ -127,7 +128,11 @@ pub(crate) fn build(
         timeline,
         placed,
         pooled,
-        sparse: Some(Sparse { blocks, cluster_of, clusters, span_of }),
+        sparse: Some(Sparse {
+            blocks,
+            cluster_of,
+            clusters,
+        }),
         complete,
         refs: weighed,
     }
@@ -151,18 +156,30 @@ fn deposit(
             shape_of.push(c);
         }
     }
-    let shapes: Vec<Shape> = survivals.iter().map(|s| Shape::new(&s.at_edges(), 0.0)).collect();
+    let shapes: Vec<Shape> = survivals
+        .iter()
+        .map(|s| Shape::new(&s.at_edges(), 0.0))
+        .collect();
     let count = shape_of.len();
     let mut segments: Vec<Segment> = shape_of
         .iter()
-        .map(|&shape| Segment { cold: 0.0, local: Vec::new(), cross: Vec::new(), shape })
+        .map(|&shape| Segment {
+            cold: 0.0,
+            local: Vec::new(),
+            cross: Vec::new(),
+            shape,
+        })
         .collect();
     for j in 0..count {
         let start = bounds[j];
         let n = bounds[j + 1] - start;
         for step in &survivals[shape_of[j]].steps {
             let d = step.distance;
-            let inside = if d < SHORT * n { 1.0 } else { (1.0 - d / n).max(0.0) };
+            let inside = if d < SHORT * n {
+                1.0
+            } else {
+                (1.0 - d / n).max(0.0)
+            };
             if inside > 0.0 {
                 segments[j].local.push(Local {
                     bin: step.bin,
@@ -182,7 +199,12 @@ fn deposit(
                 if high > low {
                     let from = 0.5 * (low + high);
                     let weight = step.mass * (high - low) / n;
-                    segments[j].cross.push(Cross { from, to: from + d, weight, distinct: 0.0 });
+                    segments[j].cross.push(Cross {
+                        from,
+                        to: from + d,
+                        weight,
+                        distinct: 0.0,
+                    });
                 }
                 k += 1;
             }
@@ -201,10 +223,19 @@ fn deposit(
     let lines = isotonic(&touched);
     for j in 0..count {
         let n = bounds[j + 1] - bounds[j];
-        let cold = if fills { ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0) } else { 0.0 };
+        let cold = if fills {
+            ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
         segments[j].normalise(cold);
     }
-    let mut timeline = Timeline { bounds, segments, shapes, fills };
+    let mut timeline = Timeline {
+        bounds,
+        segments,
+        shapes,
+        fills,
+    };
     timeline.measure_cross();
     timeline
 }
@@ -228,7 +259,10 @@ fn place(
     let mut cut = Histogram::new(line_size);
     for ((_, entries), span) in entries.iter().zip(&window_span) {
         let Some((start, end)) = *span else { continue };
-        let followed = entries.iter().filter(|e| e.outcome != Outcome::NotFollowed).count();
+        let followed = entries
+            .iter()
+            .filter(|e| e.outcome != Outcome::NotFollowed)
+            .count();
         let weight = (end - start) / followed.max(1) as f64;
         let w = Weight::new(weight).unwrap_or(Weight::ONE);
         for e in entries {
@@ -243,7 +277,10 @@ fn place(
             };
             cut.add(
                 &if censored {
-                    Outcome::Reused { distance, trigger: Default::default() }
+                    Outcome::Reused {
+                        distance,
+                        trigger: Default::default(),
+                    }
                 } else {
                     Outcome::Censored { at: distance }
                 },
@@ -256,15 +293,24 @@ fn place(
                 to,
                 distance: distance as f64,
                 weight,
+                raw: weight,
                 censored,
                 segment,
             });
         }
     }
-    let edges = if placed.is_empty() { vec![1.0; BINS + 1] } else { cut.survival().at_edges() };
+    let edges = if placed.is_empty() {
+        vec![1.0; BINS + 1]
+    } else {
+        cut.survival().at_edges()
+    };
     for p in &mut placed {
         let g = edges[bins::bin_of_real(p.distance)];
-        p.weight = if p.censored || g <= 1e-9 { 0.0 } else { p.weight / g };
+        p.weight = if p.censored || g <= 1e-9 {
+            0.0
+        } else {
+            p.weight / g
+        };
     }
     placed
 }
