@@ -98,7 +98,11 @@ impl Signature {
     /// Largest gap of the two survival curves in units of its noise.
     pub fn distance(&self, other: &Signature) -> f64 {
         let (a, b) = (self.curve(), other.curve());
-        let gap = a.iter().zip(&b).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+        let gap = a
+            .iter()
+            .zip(&b)
+            .map(|(x, y)| (x - y).abs())
+            .fold(0.0, f64::max);
         gap / (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt()
     }
 }
@@ -110,11 +114,16 @@ pub(crate) fn merge_neighbours(
     most: usize,
     alike: f64,
 ) -> (Vec<usize>, Vec<Signature>) {
-    let mut units: Vec<(Signature, Vec<usize>)> =
-        items.iter().enumerate().map(|(i, s)| (s.clone(), vec![i])).collect();
+    let mut units: Vec<(Signature, Vec<usize>)> = items
+        .iter()
+        .enumerate()
+        .map(|(i, s)| (s.clone(), vec![i]))
+        .collect();
     let mut gaps: Vec<f64> = units.windows(2).map(|p| p[0].0.distance(&p[1].0)).collect();
     while units.len() > 1 {
-        let at = (0..gaps.len()).min_by(|&a, &b| gaps[a].total_cmp(&gaps[b])).unwrap_or(0);
+        let at = (0..gaps.len())
+            .min_by(|&a, &b| gaps[a].total_cmp(&gaps[b]))
+            .unwrap_or(0);
         if units.len() <= most && gaps[at] >= alike {
             break;
         }
@@ -143,7 +152,9 @@ pub(crate) fn cluster(units: &[Signature]) -> Vec<usize> {
     let mut of: Vec<usize> = (0..units.len()).collect();
     let mut clusters: Vec<Option<Signature>> = units.iter().cloned().map(Some).collect();
     loop {
-        let live: Vec<usize> = (0..clusters.len()).filter(|&i| clusters[i].is_some()).collect();
+        let live: Vec<usize> = (0..clusters.len())
+            .filter(|&i| clusters[i].is_some())
+            .collect();
         if live.len() <= 1 {
             break;
         }
@@ -152,7 +163,10 @@ pub(crate) fn cluster(units: &[Signature]) -> Vec<usize> {
             (Some(x), Some(y)) => x.distance(y),
             _ => f64::INFINITY,
         };
-        let smallest = live.iter().copied().min_by(|&a, &b| samples(a).total_cmp(&samples(b)));
+        let smallest = live
+            .iter()
+            .copied()
+            .min_by(|&a, &b| samples(a).total_cmp(&samples(b)));
         let Some(smallest) = smallest else { break };
         let pair = if samples(smallest) < SOLVE_SAMPLES {
             live.iter()
@@ -177,11 +191,15 @@ pub(crate) fn cluster(units: &[Signature]) -> Vec<usize> {
         if let (Some(gone), Some(kept)) = (clusters[from].take(), clusters[into].as_mut()) {
             kept.absorb(&gone);
         }
-        of.iter_mut().filter(|c| **c == from).for_each(|c| *c = into);
+        of.iter_mut()
+            .filter(|c| **c == from)
+            .for_each(|c| *c = into);
     }
     // Number the survivors from 0.
     let mut names: Vec<usize> = of.clone();
     names.sort_unstable();
     names.dedup();
-    of.iter().map(|c| names.binary_search(c).unwrap_or(0)).collect()
+    of.iter()
+        .map(|c| names.binary_search(c).unwrap_or(0))
+        .collect()
 }

@@ -23,6 +23,7 @@ const ALIKE: f64 = 1.63;
 pub(crate) fn build(windows: &[(f64, Vec<Entry>)], line_size: LineSize, fills: bool) -> Group {
     let total: f64 = windows.iter().map(|w| w.0).sum();
     let mut placed = place(windows);
+    placed.iter_mut().for_each(|p| p.raw = p.weight);
     weigh_by_censoring(&mut placed, line_size);
     for p in &mut placed {
         // A window's references are counted, a position is scaled: keep triggers inside the run.
@@ -41,7 +42,14 @@ pub(crate) fn build(windows: &[(f64, Vec<Entry>)], line_size: LineSize, fills: b
         }
     }
     let complete = placed.iter().any(|p| p.weight > 0.0);
-    Group { timeline, placed, pooled: pooled.survival(), sparse: None, complete, refs: total }
+    Group {
+        timeline,
+        placed,
+        pooled: pooled.survival(),
+        sparse: None,
+        complete,
+        refs: total,
+    }
 }
 
 fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
@@ -58,7 +66,16 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 Outcome::NeverReused { at } => (None, at as f64, false),
                 Outcome::NotFollowed => continue,
             };
-            placed.push(Placed { entry: *e, from, to, distance, weight: 0.0, censored, segment: 0 });
+            placed.push(Placed {
+                entry: *e,
+                from,
+                to,
+                distance,
+                weight: 0.0,
+                raw: 0.0,
+                censored,
+                segment: 0,
+            });
         }
         start += refs;
         pending_refs += refs;
@@ -91,7 +108,10 @@ fn weigh_by_censoring(placed: &mut [Placed], line_size: LineSize) {
         let d = p.distance as u64;
         // Roles swapped: the censoring is the event, a reuse ends our chance to see it.
         let outcome = if p.censored {
-            Outcome::Reused { distance: d, trigger: Default::default() }
+            Outcome::Reused {
+                distance: d,
+                trigger: Default::default(),
+            }
         } else {
             Outcome::Censored { at: d }
         };
@@ -101,7 +121,11 @@ fn weigh_by_censoring(placed: &mut [Placed], line_size: LineSize) {
     let edges = followed.at_edges();
     for p in placed.iter_mut() {
         let g = edges[bins::bin_of_real(p.distance)];
-        p.weight = if p.censored || g <= 1e-9 { 0.0 } else { p.weight / g };
+        p.weight = if p.censored || g <= 1e-9 {
+            0.0
+        } else {
+            p.weight / g
+        };
     }
     let after: f64 = placed.iter().map(|p| p.weight).sum();
     if after > 0.0 {
@@ -127,7 +151,12 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
     let count = bounds.len() - 1;
     let mut timeline = Timeline {
         segments: (0..count)
-            .map(|shape| Segment { cold: 0.0, local: Vec::new(), cross: Vec::new(), shape })
+            .map(|shape| Segment {
+                cold: 0.0,
+                local: Vec::new(),
+                cross: Vec::new(),
+                shape,
+            })
             .collect(),
         shapes: Vec::new(),
         bounds,
@@ -170,19 +199,32 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
             local[t][bin].0 += p.weight;
             local[t][bin].1 += p.weight * p.distance;
         } else {
-            timeline.segments[t].cross.push(Cross { from: p.from, to, weight: p.weight, distinct: 0.0 });
+            timeline.segments[t].cross.push(Cross {
+                from: p.from,
+                to,
+                weight: p.weight,
+                distinct: 0.0,
+            });
         }
     }
     for j in 0..count {
         let n = timeline.bounds[j + 1] - timeline.bounds[j];
         // From an attached start first touches cannot be told from touches before it.
-        let cold = if fills { ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0) } else { 0.0 };
+        let cold = if fills {
+            ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
         let segment = &mut timeline.segments[j];
         segment.local = local[j]
             .iter()
             .enumerate()
             .filter(|(_, c)| c.0 > 0.0)
-            .map(|(bin, c)| Local { bin, distance: c.1 / c.0, weight: c.0 })
+            .map(|(bin, c)| Local {
+                bin,
+                distance: c.1 / c.0,
+                weight: c.0,
+            })
             .collect();
         segment.normalise(cold);
     }
@@ -216,7 +258,11 @@ fn shapes(timeline: &mut Timeline, taken: &[Vec<f64>], samples: &[f64], per_samp
             s = (s - mass).max(0.0);
         }
         // The sample itself must not count towards its own stack distance.
-        let own_share = if weight > 0.0 { per_sample / weight } else { 0.0 };
+        let own_share = if weight > 0.0 {
+            per_sample / weight
+        } else {
+            0.0
+        };
         timeline.shapes.push(Shape::new(&edges, own_share));
     }
 }
