@@ -3,10 +3,8 @@
 //! Holds no text and does no IO. `report` and `export` (and the views to come) ask an [`Analysis`]
 //! and never the model, so that all of them show the same figures.
 
-mod attribute;
 mod ranking;
 pub mod sizes;
-mod spatial;
 mod subjects;
 
 use std::collections::HashMap;
@@ -51,7 +49,6 @@ pub struct Analysis<'p> {
     /// The profile.
     pub profile: &'p Profile,
     run: Run,
-    windows: Vec<model::Window>,
     data: Vec<Subject>,
     /// Per (instruction, datum): samples taken.
     touched: HashMap<(u32, u32), u64>,
@@ -112,11 +109,10 @@ impl<'p> Analysis<'p> {
                     .all(|w| w.contiguous_with_previous),
             ..model::Options::default()
         };
-        let run = Run::new(windows.clone(), options)?;
+        let run = Run::new(windows, options)?;
         Ok(Self {
             profile,
             run,
-            windows,
             data: data.into_list(),
             touched,
         })

@@ -258,20 +258,9 @@ impl Report<'_> {
             By::Data => HashMap::new(),
             _ => self.analysis.data_touched(&ranking.subjects),
         };
-        let size = self.caches.sizes[primary];
-        let spatial = self
-            .analysis
-            .spatial_use(
-                &ranking.subjects,
-                size,
-                self.options.line_bytes,
-                self.options.policy,
-            )?
-            .unwrap_or_default();
         let table = ranking::Table {
             ranking: &ranking,
             data: &data,
-            spatial: &spatial,
             primary,
             top,
             header,

@@ -24,8 +24,6 @@ pub(super) struct Table<'a> {
     pub(super) ranking: &'a Ranking,
     /// Per subject: what it touched, with shares.
     pub(super) data: &'a HashMap<u32, Vec<(&'a Subject, f64)>>,
-    /// Per subject: share of a fetched line used.
-    pub(super) spatial: &'a HashMap<u32, f64>,
     /// Index of the cache that ranks.
     pub(super) primary: usize,
     /// Subjects shown at most.
@@ -195,9 +193,8 @@ impl Table<'_> {
                 parts.push(names.join(", "));
             }
         }
-        if let Some(used) = self.spatial.get(&row.subject) {
-            // The complement of what spatial locality could still give.
-            parts.push(format!("spatial use {}", whole_percent(*used)));
+        if let Some(used) = row.spatial_use {
+            parts.push(format!("spatial use {}", whole_percent(used)));
         }
         // Data are touched last by themselves; only code has something to say here.
         if self.ranking.subjects.by != By::Data {
