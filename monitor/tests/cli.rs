@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use common::{Plan, records, write};
+use statcache::profile::types::Record;
 
 fn statcache(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_statcache"))
@@ -115,15 +116,13 @@ fn without_colours(line: &str) -> String {
     out + rest
 }
 
-#[test]
-fn source_is_shown_with_figures_beside_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("walk.c");
+/// A profile whose header file is `source`, which is written with 40 lines.
+fn on_source(source: &Path) -> Vec<Record> {
     let lines: Vec<String> = (1..=40).map(|n| format!("\tstatement {n};")).collect();
-    std::fs::write(&source, lines.join("\n")).unwrap();
+    std::fs::write(source, lines.join("\n")).unwrap();
     let mut all = records(Plan::small());
     for record in &mut all {
-        if let statcache::profile::types::Record::Symbols(chains) = record {
+        if let Record::Symbols(chains) = record {
             for frame in chains
                 .iter_mut()
                 .flatten()
@@ -133,7 +132,30 @@ fn source_is_shown_with_figures_beside_it() {
             }
         }
     }
+    all
+}
+
+#[test]
+fn source_is_shown_with_figures_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("walk.c");
+    let mut all = on_source(&source);
     write(&dir.path().join("statcache.prof"), &all);
+    let line = statcache(dir.path(), &["report", "--by", "line"]);
+    assert!(
+        !text(&line.stdout).contains("statement 31;"),
+        "the profile is older than the source"
+    );
+    if let Record::Header(header) = &mut all[0] {
+        header.start_unix_s = 4e9;
+    }
+    write(&dir.path().join("later.prof"), &all);
+    let line = statcache(dir.path(), &["report", "later.prof", "--by", "line"]);
+    assert!(
+        text(&line.stdout).contains("│ statement 31;"),
+        "{}",
+        text(&line.stdout)
+    );
     for wanted in ["walk.c", "lookup", "run"] {
         let out = statcache(dir.path(), &["report", "--source", wanted]);
         let report = text(&out.stdout);
@@ -235,7 +257,7 @@ fn a_profile_without_a_window_says_so_and_what_to_do() {
         accesses: 1000,
         ..Plan::small()
     });
-    all.retain(|r| !matches!(r, statcache::profile::types::Record::Window(_)));
+    all.retain(|r| !matches!(r, Record::Window(_)));
     write(&dir.path().join("statcache.prof"), &all);
     for args in [
         &["report"][..],

@@ -64,19 +64,22 @@ pub fn render(
     sources: &dyn Sources,
     style: &Style,
 ) -> Result<String, ReportError> {
+    let caches = caches(analysis, options);
     Report {
         analysis,
         options,
         style,
-        caches: caches(analysis, options),
+        sources,
+        caches,
     }
-    .render(sources)
+    .render()
 }
 
 struct Report<'a> {
     analysis: &'a Analysis<'a>,
     options: &'a Options,
     style: &'a Style,
+    sources: &'a dyn Sources,
     caches: Caches,
 }
 
@@ -100,12 +103,12 @@ fn caches(analysis: &Analysis<'_>, options: &Options) -> Caches {
 }
 
 impl Report<'_> {
-    fn render(&self, sources: &dyn Sources) -> Result<String, ReportError> {
+    fn render(&self) -> Result<String, ReportError> {
         if let Some(wanted) = &self.options.source {
             let ranking = self.analysis.ranking(By::Line, &self.caches)?;
             let header = &self.analysis.profile.header;
             let primary = self.primary();
-            return source::render(&ranking, primary, wanted, sources, header, self.style);
+            return source::render(&ranking, primary, wanted, self.sources, header, self.style);
         }
         if let Some(by) = self.options.by {
             let mut out = String::new();
@@ -258,7 +261,12 @@ impl Report<'_> {
             By::Data => HashMap::new(),
             _ => self.analysis.data_touched(&ranking.subjects),
         };
+        let text = match by {
+            By::Line => ranking::texts(&ranking, top, self.sources),
+            _ => ranking::Texts::new(),
+        };
         let table = ranking::Table {
+            text: &text,
             ranking: &ranking,
             data: &data,
             primary,

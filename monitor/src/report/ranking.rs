@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::format::{base_name, count, interval, percent, short_function, whole_percent};
+use super::source::Sources;
 use super::style::{Ink, Style, fit};
 use crate::analysis::sizes::label;
 use crate::analysis::{By, DataKind, Edge, Miss, Ranking, Row, Subject};
@@ -29,6 +30,29 @@ pub(super) struct Table<'a> {
     /// Subjects shown at most.
     pub(super) top: usize,
     pub(super) header: &'a Header,
+    /// Source text by file, for rankings by line.
+    pub(super) text: &'a Texts,
+}
+
+/// Source files that were asked for, as lines; empty where a file is not to be had.
+pub(super) type Texts = HashMap<String, Vec<String>>;
+
+/// Reads the sources of the first `top` lines of a ranking.
+pub(super) fn texts(ranking: &Ranking, top: usize, sources: &dyn Sources) -> Texts {
+    let mut texts = Texts::new();
+    for row in ranking.rows.iter().take(top) {
+        let s = &ranking.subjects.list[row.subject as usize];
+        if s.line > 0 && !texts.contains_key(&s.file) {
+            // What changed since the run would put the wrong line beside a figure.
+            let source = sources.read(&s.file).filter(|source| !source.newer);
+            let lines = source
+                .iter()
+                .flat_map(|s| s.text.lines())
+                .map(str::to_owned);
+            texts.insert(s.file.clone(), lines.collect());
+        }
+    }
+    texts
 }
 
 pub(super) fn plural_of(by: By) -> &'static str {
@@ -163,6 +187,10 @@ impl Table<'_> {
             );
         }
         let _ = writeln!(out, "{}", line.trim_end());
+        if let Some(code) = self.code(subject) {
+            let bar = style.paint(Ink::Faint, style.glyph("│", "|"));
+            let _ = writeln!(out, "         {bar} {}", fit(code, style.width - 11, style));
+        }
         let mut why = self.why(row, subject);
         if !context.is_empty() && left < 8 {
             why.insert(0, context);
@@ -210,6 +238,13 @@ impl Table<'_> {
             }
         }
         parts
+    }
+
+    /// The text of a subject's line.
+    fn code(&self, subject: &Subject) -> Option<&str> {
+        let lines = self.text.get(&subject.file)?;
+        let line = lines.get((subject.line as usize).checked_sub(1)?)?.trim();
+        (!line.is_empty() && self.ranking.subjects.by == By::Line).then_some(line)
     }
 
     /// The near end is left out where it is the far end too; a share where there is but one edge.

@@ -9,6 +9,9 @@ use super::style::{Ink, Style, fit, wrap};
 use crate::analysis::sizes::format_size;
 use crate::analysis::{Analysis, Totals};
 
+/// Distance of the bounds of an undecided size from which it is worth a word.
+const UNDECIDED: f64 = 0.01;
+
 /// The first block of a report.
 pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
     let header = &analysis.profile.header;
@@ -132,7 +135,10 @@ fn certainty(curve: &[CurvePoint], totals: &Totals, style: &Style) -> String {
     let mut text = format!(
         "curve known to {pm}{median:.2} points at the median size, {pm}{worst:.2} at the worst"
     );
-    if let Some(first) = curve.iter().find(|p| p.undecided.is_some()) {
+    if let Some(first) = curve
+        .iter()
+        .find(|p| p.undecided.is_some_and(|(a, b)| b - a > UNDECIDED))
+    {
         let _ = write!(
             text,
             "; undecided from {} on, where the windows end before such a cache would have evicted \

@@ -129,16 +129,20 @@ impl Style {
     }
 }
 
-/// Cut to `width` characters, the end kept (names differ at their ends less than paths do).
+/// Cut to `width` characters. Control characters (a symbol or a source line may hold any) are
+/// made harmless.
 #[must_use]
 pub fn fit(text: &str, width: usize, style: &Style) -> String {
-    let n = text.chars().count();
-    if n <= width {
-        return text.to_owned();
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    if text.chars().count() <= width {
+        return text.chars().map(safe).collect();
     }
-    let ellipsis = style.glyph("…", "~");
-    let head: String = text.chars().take(width.saturating_sub(1)).collect();
-    format!("{head}{ellipsis}")
+    let head: String = text
+        .chars()
+        .take(width.saturating_sub(1))
+        .map(safe)
+        .collect();
+    format!("{head}{}", style.glyph("…", "~"))
 }
 
 /// Lines of at most `width` characters, each behind `indent` spaces, broken between words.
@@ -263,5 +267,6 @@ mod tests {
         };
         assert_eq!(fit("abcdef", 4, &ascii), "abc~");
         assert_eq!(fit("abc", 4, &ascii), "abc");
+        assert_eq!(fit("a\u{1b}[31mb", 20, &ascii), "a?[31mb");
     }
 }
