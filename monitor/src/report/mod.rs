@@ -16,7 +16,7 @@ use std::fmt::Write;
 use statcache_model::{ModelError, Policy};
 
 use crate::analysis::sizes::{curve_sizes, host_sizes, label};
-use crate::analysis::{Analysis, By, Caches};
+use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES};
 
 pub use source::{Source, Sources};
 pub use style::{Style, Terminal};
@@ -73,6 +73,32 @@ pub fn render(
         caches,
     }
     .render()
+}
+
+/// What `run` says when the program has ended: a few lines that stand on their own.
+///
+/// # Errors
+/// A value of the profile that the model refuses.
+pub fn summary(analysis: &Analysis<'_>, style: &Style) -> Result<String, ModelError> {
+    let header = &analysis.profile.header;
+    let sizes = host_sizes(header);
+    let curve = analysis.curve(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes)?;
+    let mut out = run::observation(analysis, &curve, style);
+    if !curve.is_empty() {
+        let ratios: Vec<String> = curve
+            .iter()
+            .map(|p| {
+                let mark = if p.weak.is_some() { "~" } else { "" };
+                format!(
+                    "{mark}{} in {}",
+                    format::percent(p.miss_ratio),
+                    label(header, p.cache_bytes)
+                )
+            })
+            .collect();
+        out.push_str(&run::fact("misses", &ratios.join(", "), style));
+    }
+    Ok(out)
 }
 
 struct Report<'a> {

@@ -15,7 +15,6 @@ const UNDECIDED: f64 = 0.01;
 /// The first block of a report.
 pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
     let header = &analysis.profile.header;
-    let totals = analysis.totals();
     let mut out = String::new();
     let command = header
         .command
@@ -49,20 +48,29 @@ pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style
     }
     let line = fit(&facts.join(style.glyph(" · ", ", ")), style.width, style);
     let _ = writeln!(out, "{}\n", style.paint(Ink::Faint, &line));
-    for (name, text) in [
-        ("observed", observed(analysis, &totals)),
-        ("samples", samples(&totals)),
-        ("certainty", certainty(curve, &totals, style)),
-    ] {
-        let text = wrap(&text, style.width, 11);
-        let _ = write!(
-            out,
-            "{}{}",
-            style.paint(Ink::Faint, &format!("{name:<11}")),
-            text.trim_start()
-        );
-    }
+    out.push_str(&observation(analysis, curve, style));
     out
+}
+
+/// How the run was observed and how sure the result is.
+pub(super) fn observation(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
+    let totals = analysis.totals();
+    [
+        fact("observed", &observed(analysis, &totals), style),
+        fact("samples", &samples(&totals), style),
+        fact("certainty", &certainty(curve, &totals, style), style),
+    ]
+    .concat()
+}
+
+/// A named fact, wrapped beside its name.
+pub(super) fn fact(name: &str, text: &str, style: &Style) -> String {
+    let text = wrap(text, style.width, 11);
+    format!(
+        "{}{}",
+        style.paint(Ink::Faint, &format!("{name:<11}")),
+        text.trim_start()
+    )
 }
 
 fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
