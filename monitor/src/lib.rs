@@ -4,8 +4,13 @@
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
 pub mod analysis;
+pub mod arch;
 pub mod cli;
+pub mod engine;
 pub mod export;
+pub mod observe;
 pub mod profile;
 pub mod report;
+pub mod session;
 pub mod symbols;
+pub mod tracee;

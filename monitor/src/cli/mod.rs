@@ -29,6 +29,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Run a program and record a profile of it.
+    Run(run::RunArgs),
     /// Show a profile: its miss-ratio curve, and the lines, functions and data that miss.
     Report(report::ReportArgs),
     /// Write a profile in a format other tools read.
@@ -38,9 +40,12 @@ enum Verb {
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::from_env("STATCACHE_LOG");
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
     // Wrong usage ends in here, with code 2.
     let cli = Cli::parse();
     let result = match cli.verb {
+        Verb::Run(args) => Ok(run::execute(args)),
         Verb::Report(args) => report::execute(&args),
         Verb::Export(args) => export::execute(&args),
     };

@@ -2,7 +2,11 @@
 
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use super::Exit;
+use crate::session::{self, Outcome, RunError};
+use crate::tracee::launch::LaunchError;
 
 use clap::{Args, ValueEnum};
 
@@ -88,6 +92,53 @@ impl From<RunArgs> for RunConfig {
             quiet: raw.quiet,
         }
     }
+}
+
+/// Runs the program and tells how it went; the exit code is the program's own.
+pub fn execute(args: RunArgs) -> Exit {
+    let config = RunConfig::from(args);
+    let outcome = match session::run(&config) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            eprintln!("statcache: {error}");
+            return match error {
+                RunError::Refused(refused) => refused.exit,
+                RunError::Launch(LaunchError::Exec { .. }) => Exit::CannotExecute,
+                _ => Exit::Failure,
+            };
+        }
+    };
+    if !config.quiet {
+        summarize(&config, &outcome);
+    }
+    if let Some(error) = &outcome.error {
+        eprintln!("statcache: {error}");
+        // The program's own failure says more than ours.
+        if outcome.status == 0 {
+            return Exit::Failure;
+        }
+    }
+    Exit::Program(outcome.status as u8)
+}
+
+fn summarize(config: &RunConfig, outcome: &Outcome) {
+    for warning in &outcome.warnings {
+        eprintln!("statcache: warning: {} ({})", warning.what, warning.remedy);
+    }
+    if outcome.windows == 0 || outcome.error.is_some() {
+        return;
+    }
+    let share = 100.0 * outcome.accesses as f64 / outcome.accesses_estimated.max(1.0);
+    let file = config.output.display();
+    let show = if config.output == Path::new(DEFAULT_FILE) {
+        "statcache report".to_owned()
+    } else {
+        format!("statcache report {file}")
+    };
+    eprintln!(
+        "statcache: {} samples in {} windows, {share:.1} % of {:.2e} accesses observed; profile in {file} ({show})",
+        outcome.samples, outcome.windows, outcome.accesses_estimated
+    );
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

@@ -1,0 +1,3 @@
+//! The engines: ways to see the accesses of a sampling window. Everything after them is engine-blind.
+
+pub mod translate;

@@ -1,0 +1,242 @@
+//! Machine code for the code cache: the few instructions the runtime is made of, and copies of the
+//! program's own, encoded at a known address.
+
+use super::layout::state;
+use crate::arch::Gpr;
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+
+/// An instruction could not be encoded where it was wanted (for instance an address out of reach).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfReach;
+
+/// Code being written for addresses from `base` on.
+#[derive(Debug)]
+pub struct Asm {
+    base: u64,
+    bytes: Vec<u8>,
+}
+
+impl Asm {
+    /// Nothing yet, to run at `base`.
+    pub fn new(base: u64) -> Asm {
+        Asm { base, bytes: Vec::with_capacity(1024) }
+    }
+
+    /// Address of the next byte.
+    pub fn here(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+
+    /// Bytes written so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The code.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Encodes `instruction` here.
+    ///
+    /// # Errors
+    /// [`OutOfReach`] when an address in it cannot be reached from here.
+    pub fn put(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
+        let mut encoder = Encoder::new(64);
+        let length = encoder.encode(instruction, self.here()).map_err(|_| OutOfReach)?;
+        let bytes = encoder.take_buffer();
+        debug_assert_eq!(bytes.len(), length);
+        self.bytes.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// As [`Asm::put`] for instructions of ours without far addresses.
+    fn own(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
+        let instruction = instruction.expect("operands of our own instructions fit their code");
+        self.put(&instruction).expect("our own operands are in reach");
+    }
+
+    fn two(&mut self, code: Code, to: Register, from: MemoryOperand) {
+        self.own(Instruction::with2(code, to, from));
+    }
+
+    /// `mov gs:[offset], register`
+    pub fn save(&mut self, offset: i32, gpr: Gpr) {
+        self.own(Instruction::with2(Code::Mov_rm64_r64, gs(offset), gpr.register()));
+    }
+
+    /// `mov register, gs:[offset]`
+    pub fn load(&mut self, gpr: Gpr, offset: i32) {
+        self.two(Code::Mov_r64_rm64, gpr.register(), gs(offset));
+    }
+
+    /// Saves a register to its own slot.
+    pub fn spill(&mut self, gpr: Gpr) {
+        self.save(state::slot(gpr), gpr);
+    }
+
+    /// Loads a register from its own slot.
+    pub fn unspill(&mut self, gpr: Gpr) {
+        self.load(gpr, state::slot(gpr));
+    }
+
+    /// `mov [log + 8*word], register`
+    pub fn log(&mut self, log: Gpr, word: usize, gpr: Gpr) {
+        let to = at(log, 8 * word as i64);
+        self.own(Instruction::with2(Code::Mov_rm64_r64, to, gpr.register()));
+    }
+
+    /// `mov qword [log], id`
+    pub fn log_header(&mut self, log: Gpr, id: u32) {
+        self.own(Instruction::with2(Code::Mov_rm64_imm32, at(log, 0), id as i32));
+    }
+
+    /// Stores vector register `number` of `bytes` bytes to `[log + 8*word]`.
+    pub fn log_vector(&mut self, log: Gpr, word: usize, number: u8, bytes: usize, evex: bool) {
+        let n = u32::from(number);
+        let (code, register) = match (bytes, evex) {
+            (16, false) => (Code::VEX_Vmovdqu_xmmm128_xmm, Register::XMM0 + n),
+            (32, false) => (Code::VEX_Vmovdqu_ymmm256_ymm, Register::YMM0 + n),
+            (16, true) => (Code::EVEX_Vmovdqu64_xmmm128_k1z_xmm, Register::XMM0 + n),
+            (32, true) => (Code::EVEX_Vmovdqu64_ymmm256_k1z_ymm, Register::YMM0 + n),
+            _ => (Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm, Register::ZMM0 + n),
+        };
+        self.own(Instruction::with2(code, at(log, 8 * word as i64), register));
+    }
+
+    /// Stores the low 16 bits of mask register `number` to `[log + 8*word]`.
+    pub fn log_mask(&mut self, log: Gpr, word: usize, number: u8) {
+        let k = Register::K0 + u32::from(number);
+        self.own(Instruction::with2(Code::VEX_Kmovw_m16_kr, at(log, 8 * word as i64), k));
+    }
+
+    /// `lea register, [base + displacement]`
+    pub fn lea(&mut self, gpr: Gpr, base: Gpr, displacement: i64) {
+        self.two(Code::Lea_r64_m, gpr.register(), at(base, displacement));
+    }
+
+    /// `lea register, [base + index]`
+    pub fn lea_sum(&mut self, gpr: Gpr, base: Gpr, index: Gpr) {
+        let sum = MemoryOperand::with_base_index(base.register(), index.register());
+        self.two(Code::Lea_r64_m, gpr.register(), sum);
+    }
+
+    /// `mov register, imm64`
+    pub fn constant(&mut self, gpr: Gpr, value: u64) {
+        self.own(Instruction::with2(Code::Mov_r64_imm64, gpr.register(), value));
+    }
+
+    /// `mov register32, imm32`
+    pub fn constant32(&mut self, gpr: Gpr, value: u32) {
+        self.own(Instruction::with2(Code::Mov_r32_imm32, low32(gpr), value));
+    }
+
+    /// `test register32, register32`
+    pub fn test32(&mut self, gpr: Gpr) {
+        self.own(Instruction::with2(Code::Test_rm32_r32, low32(gpr), low32(gpr)));
+    }
+
+    /// `movzx register32, byte gs:[offset]`
+    pub fn load_byte(&mut self, gpr: Gpr, offset: i32) {
+        self.two(Code::Movzx_r32_rm8, low32(gpr), gs(offset));
+    }
+
+    /// `movzx register32, low 16 bits of other`
+    pub fn low_word(&mut self, gpr: Gpr, other: Gpr) {
+        let word = Register::AX + other as u32;
+        self.own(Instruction::with2(Code::Movzx_r32_rm16, low32(gpr), word));
+    }
+
+    /// `mov register, gs:[index*8 + offset]`
+    pub fn load_indexed(&mut self, gpr: Gpr, index: Gpr, offset: i32) {
+        let from = MemoryOperand::new(
+            Register::None,
+            index.register(),
+            8,
+            i64::from(offset),
+            4,
+            false,
+            Register::GS,
+        );
+        self.two(Code::Mov_r64_rm64, gpr.register(), from);
+    }
+
+    /// `push qword [rip -> address]`
+    ///
+    /// # Errors
+    /// [`OutOfReach`] when the address is.
+    pub fn push_word_at(&mut self, address: u64) -> Result<(), OutOfReach> {
+        let from = MemoryOperand::with_base_displ(Register::RIP, address as i64);
+        let push = Instruction::with1(Code::Push_rm64, from).map_err(|_| OutOfReach)?;
+        self.put(&push)
+    }
+
+    /// `jmp qword gs:[offset]`
+    pub fn jump_through(&mut self, offset: i32) {
+        self.own(Instruction::with1(Code::Jmp_rm64, gs(offset)));
+    }
+
+    /// `syscall`
+    pub fn syscall(&mut self) {
+        self.bytes.extend_from_slice(&[0x0f, 0x05]);
+    }
+
+    /// A jump or conditional jump with a 32-bit displacement; returns the address of the displacement.
+    pub fn branch(&mut self, code: Code, target: u64) -> u64 {
+        self.own(Instruction::with_branch(code, target));
+        self.here() - 4
+    }
+
+    /// `jmp target`; returns the address of the displacement.
+    pub fn jump(&mut self, target: u64) -> u64 {
+        self.branch(Code::Jmp_rel32_64, target)
+    }
+
+    /// `jrcxz` forward by `distance` bytes after itself.
+    pub fn jrcxz(&mut self, distance: i8) {
+        self.bytes.extend_from_slice(&[0xe3, distance as u8]);
+    }
+
+    /// The bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Pads to a multiple of `align` (a power of two) with one-byte `nop`s, never run.
+    pub fn align(&mut self, align: u64) {
+        while self.here() % align != 0 {
+            self.bytes.push(0x90);
+        }
+    }
+
+    /// Rewrites the 32-bit displacement at `field` (an address written before) to reach `target`.
+    pub fn patch(&mut self, field: u64, target: u64) {
+        let at = (field - self.base) as usize;
+        let displacement = target.wrapping_sub(field + 4) as i64;
+        let displacement = i32::try_from(displacement).expect("patches stay within an arena");
+        self.bytes[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+    }
+
+    /// Rewrites the byte at `at` (an address written before).
+    pub fn patch_byte(&mut self, at: u64, byte: u8) {
+        let index = (at - self.base) as usize;
+        self.bytes[index] = byte;
+    }
+}
+
+fn low32(gpr: Gpr) -> Register {
+    Register::EAX + gpr as u32
+}
+
+fn at(base: Gpr, displacement: i64) -> MemoryOperand {
+    let size = match displacement {
+        0 => 0,
+        -128..=127 => 1,
+        _ => 8,
+    };
+    MemoryOperand::new(base.register(), Register::None, 1, displacement, size, false, Register::None)
+}
+
+fn gs(offset: i32) -> MemoryOperand {
+    MemoryOperand::new(Register::None, Register::None, 1, i64::from(offset), 4, false, Register::GS)
+}

@@ -1,0 +1,328 @@
+//! The code cache: fragments by original address, the arenas they lie in, the links between them.
+
+use super::fragment::{self, Exit, ExitKind, Fragment, FragmentId, Tables};
+use super::layout::{PROBES, TABLE};
+use super::memory::Shared;
+use super::runtime::{self, Runtime};
+use super::state::State;
+use super::trace::{self, Code, End, Trace};
+use iced_x86::InstructionInfoFactory;
+use rustc_hash::FxHashMap;
+
+/// Bytes of an arena. Within reach of every 32-bit displacement from the module it serves.
+pub const ARENA_BYTES: u64 = 96 << 20;
+/// Share of an arena for hot code.
+const HOT_BYTES: u64 = 40 << 20;
+/// Room a fragment needs at the most, hot or cold.
+const FRAGMENT_ROOM: u64 = 32 << 10;
+/// Fragments translated ahead at one stop: a stop costs about as much as translating a few.
+const AHEAD: usize = 8;
+/// Fragments held before everything is flushed: bounds the monitor's memory.
+const MAX_FRAGMENTS: usize = 90_000;
+/// How far code may lie from its arena for 32-bit displacements to reach all of it.
+pub const REACH: u64 = (1 << 31) - ARENA_BYTES - (64 << 20);
+
+/// One stretch of the cache.
+#[derive(Debug)]
+pub struct Arena {
+    memory: Shared,
+    runtime: Runtime,
+    hot_next: u64,
+    cold_next: u64,
+    /// Fragments by hot address, ascending.
+    hot_index: Vec<(u64, FragmentId)>,
+    /// Fragments by cold address, ascending.
+    cold_index: Vec<(u64, FragmentId)>,
+}
+
+impl Arena {
+    fn new(mut memory: Shared) -> Arena {
+        let (code, runtime) = runtime::generate(memory.remote());
+        memory.write(memory.remote(), &code);
+        let mut arena = Arena {
+            memory,
+            runtime,
+            hot_next: 0,
+            cold_next: 0,
+            hot_index: Vec::new(),
+            cold_index: Vec::new(),
+        };
+        arena.reset();
+        arena
+    }
+
+    fn reset(&mut self) {
+        self.hot_next = self.runtime.end.next_multiple_of(64);
+        self.cold_next = self.memory.remote() + HOT_BYTES;
+        self.hot_index.clear();
+        self.cold_index.clear();
+    }
+
+    fn full(&self) -> bool {
+        self.hot_next + FRAGMENT_ROOM > self.memory.remote() + HOT_BYTES
+            || self.cold_next + FRAGMENT_ROOM > self.memory.remote() + self.memory.len()
+    }
+
+    fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.memory.remote()) < self.memory.len()
+    }
+
+    fn reaches(&self, ip: u64) -> bool {
+        self.memory.remote().abs_diff(ip) < REACH
+    }
+}
+
+/// What lies at an address of the cache.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// A fragment, with the meaning of the registers.
+    Fragment(FragmentId, State),
+    /// The shared stubs.
+    Runtime(State),
+}
+
+/// Something that must be done before translation can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// No arena is near enough to this address.
+    NeedArena(u64),
+    /// The cache is full: flush it.
+    NeedFlush,
+}
+
+/// All translated code of one process.
+pub struct CodeCache {
+    arenas: Vec<Arena>,
+    fragments: Vec<Fragment>,
+    by_ip: FxHashMap<u64, FragmentId>,
+    /// Direct exits whose targets have no fragment yet.
+    waiting: FxHashMap<u64, Vec<u32>>,
+    tables: Tables,
+    factory: InstructionInfoFactory,
+    /// Fragments translated since the start, flushed ones included.
+    pub translated: u64,
+    /// Times everything was thrown away.
+    pub flushes: u64,
+}
+
+impl Default for CodeCache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CodeCache {
+    /// An empty cache.
+    pub fn new() -> CodeCache {
+        CodeCache {
+            arenas: Vec::new(),
+            fragments: Vec::new(),
+            by_ip: FxHashMap::default(),
+            waiting: FxHashMap::default(),
+            tables: Tables::default(),
+            factory: InstructionInfoFactory::new(),
+            translated: 0,
+            flushes: 0,
+        }
+    }
+
+    /// Adds an arena.
+    pub fn add_arena(&mut self, memory: Shared) {
+        self.arenas.push(Arena::new(memory));
+    }
+
+    /// The fragment with this number.
+    pub fn fragment(&self, id: FragmentId) -> &Fragment {
+        &self.fragments[id as usize]
+    }
+
+    /// Exits and record shapes.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Cache address to enter at for original address `ip`, with canonical registers; translates
+    /// it and its likely successors when it is new.
+    ///
+    /// # Errors
+    /// [`Blocked`] when the caller has to make room first.
+    pub fn entry(&mut self, ip: u64, code: &mut impl Code) -> Result<u64, Blocked> {
+        if let Some(&id) = self.by_ip.get(&ip) {
+            return Ok(self.fragments[id as usize].hot);
+        }
+        let first = self.translate(ip, code)?;
+        // Breadth first, ends before side exits: exits are stored in emission order, sides first.
+        let mut next = vec![first];
+        let mut done = 0;
+        while let Some(id) = next.pop() {
+            let targets: Vec<u64> = self.fragments[id as usize]
+                .exits
+                .iter()
+                .filter_map(|&exit| match self.tables.exit(exit)?.kind {
+                    ExitKind::Direct { target, .. } => Some(target),
+                    _ => None,
+                })
+                .collect();
+            for target in targets.into_iter().rev() {
+                if done == AHEAD {
+                    return Ok(self.fragments[first as usize].hot);
+                }
+                if !self.by_ip.contains_key(&target) && !code.bytes(target).is_empty() {
+                    match self.translate(target, code) {
+                        Ok(id) => next.insert(0, id),
+                        Err(_) => return Ok(self.fragments[first as usize].hot),
+                    }
+                    done += 1;
+                }
+            }
+        }
+        Ok(self.fragments[first as usize].hot)
+    }
+
+    fn translate(&mut self, ip: u64, code: &mut impl Code) -> Result<FragmentId, Blocked> {
+        let arena = self
+            .arenas
+            .iter()
+            .position(|a| a.reaches(ip))
+            .ok_or(Blocked::NeedArena(ip))?;
+        if self.arenas[arena].full() || self.fragments.len() >= MAX_FRAGMENTS {
+            return Err(Blocked::NeedFlush);
+        }
+        let id = self.fragments.len() as FragmentId;
+        let trace = trace::form(code, ip, &mut self.factory);
+        let arena = &mut self.arenas[arena];
+        let places = (arena.hot_next, arena.cold_next);
+        let translated = fragment::translate(
+            trace,
+            id,
+            places,
+            &arena.runtime,
+            &mut self.tables,
+            &mut self.factory,
+        );
+        let (fragment, bytes) = translated.unwrap_or_else(|_| {
+            let end = End::Declined(ip, "an address out of the code cache's reach");
+            let nothing = Trace { ip, items: Vec::new(), end };
+            fragment::translate(
+                nothing,
+                id,
+                places,
+                &arena.runtime,
+                &mut self.tables,
+                &mut self.factory,
+            )
+            .expect("a fragment without instructions reaches nothing")
+        });
+        arena.memory.write(fragment.hot, &bytes.hot);
+        arena.memory.write(fragment.cold, &bytes.cold);
+        arena.hot_next = (fragment.hot + bytes.hot.len() as u64).next_multiple_of(16);
+        arena.cold_next = (fragment.cold + bytes.cold.len() as u64).next_multiple_of(16);
+        arena.hot_index.push((fragment.hot, id));
+        arena.cold_index.push((fragment.cold, id));
+        self.translated += 1;
+        self.by_ip.insert(ip, id);
+        self.fragments.push(fragment);
+        self.link_new(id);
+        Ok(id)
+    }
+
+    /// Links the exits of a new fragment, and those that waited for it.
+    fn link_new(&mut self, id: FragmentId) {
+        for exit in self.fragments[id as usize].exits.clone() {
+            let Some(Exit { kind: ExitKind::Direct { target, .. }, .. }) = self.tables.exit(exit)
+            else {
+                continue;
+            };
+            match self.by_ip.get(target) {
+                Some(&to) => self.link(exit, to),
+                None => self.waiting.entry(*target).or_default().push(exit),
+            }
+        }
+        let ip = self.fragments[id as usize].ip;
+        for exit in self.waiting.remove(&ip).unwrap_or_default() {
+            self.link(exit, id);
+        }
+    }
+
+    /// Points a direct exit at its target's fragment.
+    fn link(&mut self, exit: u32, to: FragmentId) {
+        let Some(&Exit { fragment, kind: ExitKind::Direct { warm_field, cold_field, .. } }) =
+            self.tables.exit(exit)
+        else {
+            return;
+        };
+        let (from, to) = (&self.fragments[fragment as usize], &self.fragments[to as usize]);
+        let (field, target) = if from.log == to.log {
+            (warm_field, to.warm_entry)
+        } else {
+            (cold_field, to.hot)
+        };
+        // Out of reach it stays an exit through the monitor: slow, but right.
+        if let Ok(displacement) = i32::try_from(target.wrapping_sub(field + 4) as i64)
+            && let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(field))
+        {
+            arena.memory.write(field, &displacement.to_le_bytes());
+        }
+    }
+
+    /// What lies at cache address `address`; `None` outside of the cache.
+    pub fn place(&self, address: u64) -> Option<Place> {
+        let arena = self.arenas.iter().find(|a| a.contains(address))?;
+        if address < arena.runtime.end {
+            return arena.runtime.states.at(address).map(Place::Runtime);
+        }
+        let hot = address < arena.memory.remote() + HOT_BYTES;
+        let index = if hot { &arena.hot_index } else { &arena.cold_index };
+        let after = index.partition_point(|(start, _)| *start <= address);
+        let id = index[..after].last()?.1;
+        let fragment = &self.fragments[id as usize];
+        let states = if hot { &fragment.hot_states } else { &fragment.cold_states };
+        Some(Place::Fragment(id, states.at(address)?))
+    }
+
+    /// `length` bytes of the cache at `address`.
+    pub fn bytes_at(&self, address: u64, length: usize) -> Option<Vec<u8>> {
+        let arena = self.arenas.iter().find(|a| a.contains(address))?;
+        let words = (0..length as u64).map(|i| arena.memory.word(address + i) as u8);
+        Some(words.collect())
+    }
+
+    /// Whether `address` is where a thread that leaves the cache is seen by the monitor.
+    pub fn is_exit_stop(&self, address: u64) -> bool {
+        self.arenas.iter().any(|a| a.runtime.after_syscall == address)
+    }
+
+    /// Whether `address` lies in the cache.
+    pub fn contains(&self, address: u64) -> bool {
+        self.arenas.iter().any(|a| a.contains(address))
+    }
+
+    /// Enters `ip` into a thread's table of indirect targets, at `gs` in `data`.
+    pub fn learn_indirect(&self, ip: u64, data: &mut Shared, gs: u64) {
+        let Some(&id) = self.by_ip.get(&ip) else { return };
+        let first = gs + TABLE as u64 + 16 * (ip & 0xffff);
+        let free = (0..PROBES as u64).find(|probe| data.word(first + 16 * probe) == 0);
+        let entry = first + 16 * free.unwrap_or(PROBES as u64 - 1);
+        data.write_word(entry, ip.wrapping_neg());
+        data.write_word(entry + 8, self.fragments[id as usize].hot);
+    }
+
+    /// Throws all fragments away. No thread may be inside; tables of indirect targets must be
+    /// cleared by the caller.
+    pub fn flush(&mut self) {
+        self.fragments.clear();
+        self.by_ip.clear();
+        self.waiting.clear();
+        self.tables = Tables::default();
+        for arena in &mut self.arenas {
+            arena.reset();
+        }
+        self.flushes += 1;
+    }
+
+    /// Drops the arenas too: the address space they were in is gone.
+    pub fn forget(&mut self) {
+        self.flush();
+        self.arenas.clear();
+    }
+}

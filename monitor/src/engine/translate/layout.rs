@@ -1,0 +1,70 @@
+//! Where the runtime's data lies in the target, shared by the translator and the generated code.
+//!
+//! One data region per thread, shared with the monitor:
+//!
+//! ```text
+//! END-LOG_BYTES .. END           the access log; END is a multiple of 4 GiB
+//! END .. END+SLACK               room for the records written between two checks for "full"
+//! END+SLACK ..                   the state block (gs base), then the table of indirect targets
+//! ```
+//!
+//! The log grows towards END. Because END is a multiple of 4 GiB, "full" is bit 31 of the log
+//! pointer turning 0, which costs one `test` where flags are dead and needs none elsewhere.
+
+use crate::arch::Gpr;
+
+/// Most bytes of log the region has; less is used at a time, so that it stays in the cache.
+pub const LOG_BYTES: u64 = 16 << 20;
+/// Room behind the log for what is written between two checks. A record is at most
+/// [`MAX_RECORD_QWORDS`] long and every fragment checks once.
+pub const SLACK: u64 = 64 << 10;
+/// Longest record, in 8-byte words.
+pub const MAX_RECORD_QWORDS: usize = 96;
+const _: () = assert!(2 * MAX_RECORD_QWORDS * 8 < SLACK as usize);
+
+/// Alignment of the end of the log.
+pub const END_ALIGN: u64 = 1 << 32;
+
+/// First word of the state block of a live or dead runtime: lets a later attach know what it finds.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"statcch1");
+
+/// Offsets in the state block, from gs.
+pub mod state {
+    use super::Gpr;
+
+    /// [`super::MAGIC`].
+    pub const MAGIC: i32 = 0x00;
+    /// Log pointer while it is in no register.
+    pub const LOG: i32 = 0x08;
+    /// Why the cache was left: an exit number.
+    pub const EXIT: i32 = 0x10;
+    /// Original address to go on at.
+    pub const TARGET: i32 = 0x18;
+    /// Cache address an indirect transfer goes to.
+    pub const JUMP: i32 = 0x20;
+    /// Scratch word of the flagless "full" check.
+    pub const SCRATCH: i32 = 0x28;
+    /// The program's values of general registers, by encoding number.
+    const REGISTERS: i32 = 0x80;
+
+    /// Slot of a register's value.
+    pub const fn slot(gpr: Gpr) -> i32 {
+        REGISTERS + 8 * gpr as i32
+    }
+}
+
+/// Offset of the table of indirect targets from gs.
+pub const TABLE: i32 = 0x1000;
+/// Entries of the table: indexed by the low 16 bits of the target.
+pub const TABLE_ENTRIES: usize = 1 << 16;
+/// Consecutive entries looked at for one target.
+pub const PROBES: usize = 4;
+/// Bytes of the state block and the table.
+pub const STATE_BYTES: u64 =
+    (TABLE as u64 + 16 * (TABLE_ENTRIES + PROBES) as u64).next_multiple_of(4096);
+/// Bytes of the whole data region.
+pub const DATA_BYTES: u64 = LOG_BYTES + SLACK + STATE_BYTES;
+
+/// A system call number that no kernel knows and that is still positive: refused with `ENOSYS`
+/// when nobody traces the thread, seen as a system call stop when somebody does.
+pub const REFUSED_SYSCALL: u32 = 0x3bad;

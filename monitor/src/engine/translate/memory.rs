@@ -1,0 +1,126 @@
+//! Memory shared with the target: the monitor's view of the code cache and of the data region.
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+use super::state::StateBlock;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A stretch of shared memory, mapped here and at `remote` in the target.
+#[derive(Debug)]
+pub struct Shared {
+    view: NonNull<u8>,
+    length: usize,
+    remote: u64,
+}
+
+// Invariants of this file: `view..view+length` is mapped readable and writable for as long as the
+// value lives; every access is checked against `length`; the target writes to it only while it
+// runs, and the monitor reads and writes only while the thread that uses it is stopped.
+
+impl Shared {
+    /// Maps `length` bytes of `file` at `offset`, which the target has at `remote`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn map(file: &File, offset: u64, length: u64, remote: u64) -> std::io::Result<Shared> {
+        let size = NonZeroUsize::new(length as usize)
+            .ok_or_else(|| std::io::Error::other("empty shared mapping"))?;
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let view = unsafe {
+            mmap(None, size, protection, MapFlags::MAP_SHARED, file, offset as libc::off_t)
+        }?;
+        Ok(Shared { view: view.cast(), length: size.get(), remote })
+    }
+
+    /// Where the target has it.
+    pub fn remote(&self) -> u64 {
+        self.remote
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.length as u64
+    }
+
+    fn range(&self, remote: u64, length: usize) -> usize {
+        let offset = remote.wrapping_sub(self.remote) as usize;
+        assert!(
+            offset.checked_add(length).is_some_and(|end| end <= self.length),
+            "address {remote:#x} (+{length}) is not in the shared memory at {:#x}",
+            self.remote
+        );
+        offset
+    }
+
+    /// Copies `bytes` to the target's address `remote`.
+    pub fn write(&mut self, remote: u64, bytes: &[u8]) {
+        let offset = self.range(remote, bytes.len());
+        // SAFETY: `range` has checked that the destination lies in the mapping; `bytes` is memory
+        // of ours and cannot overlap it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.view.as_ptr().add(offset), bytes.len());
+        }
+    }
+
+    /// Writes a word.
+    pub fn write_word(&mut self, remote: u64, word: u64) {
+        self.write(remote, &word.to_le_bytes());
+    }
+
+    /// Reads a word.
+    pub fn word(&self, remote: u64) -> u64 {
+        let offset = self.range(remote, 8);
+        // SAFETY: in the mapping, by `range`; any bits are a valid u64.
+        unsafe { self.view.as_ptr().add(offset).cast::<u64>().read_unaligned() }
+    }
+
+    /// `count` words from `remote` on, which must be aligned to 8.
+    pub fn words(&self, remote: u64, count: usize) -> &[u64] {
+        let offset = self.range(remote, 8 * count);
+        assert!(offset.is_multiple_of(8));
+        // SAFETY: in the mapping and aligned (the mapping is page-aligned); the borrow of `self`
+        // keeps it mapped, and the target's thread is stopped while the monitor looks.
+        unsafe { std::slice::from_raw_parts(self.view.as_ptr().add(offset).cast(), count) }
+    }
+
+    /// Moves `count` words inside the region.
+    pub fn move_words(&mut self, from: u64, to: u64, count: usize) {
+        let (from, to) = (self.range(from, 8 * count), self.range(to, 8 * count));
+        // SAFETY: both ranges lie in the mapping; `copy` allows overlap.
+        unsafe {
+            let base = self.view.as_ptr();
+            std::ptr::copy(base.add(from), base.add(to), 8 * count);
+        }
+    }
+
+    /// Sets a range to zero.
+    pub fn zero(&mut self, remote: u64, length: usize) {
+        let offset = self.range(remote, length);
+        // SAFETY: in the mapping.
+        unsafe { std::ptr::write_bytes(self.view.as_ptr().add(offset), 0, length) };
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone and no borrow of it outlives `self`.
+        let _ = unsafe { munmap(self.view.cast(), self.length) };
+    }
+}
+
+/// A view of the state block at `gs` in a region.
+pub struct Block<'a> {
+    /// The data region.
+    pub data: &'a Shared,
+    /// The target's gs base while in the cache.
+    pub gs: u64,
+}
+
+impl StateBlock for Block<'_> {
+    fn word(&self, offset: i32) -> u64 {
+        self.data.word(self.gs.wrapping_add_signed(i64::from(offset)))
+    }
+}

@@ -1,0 +1,15 @@
+//! The `translate` engine: a window runs inside a code cache of translated copies that log enough
+//! register values for every address to be computed later.
+
+pub mod asm;
+pub mod cache;
+pub mod fragment;
+pub mod layout;
+pub mod log;
+pub mod memory;
+pub mod runtime;
+pub mod state;
+pub mod target;
+pub mod trace;
+pub mod values;
+pub mod window;

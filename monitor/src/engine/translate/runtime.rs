@@ -1,0 +1,99 @@
+//! The stubs every fragment shares: leaving the cache, and finding the fragment of an indirect target.
+
+use super::asm::Asm;
+use super::layout::{PROBES, REFUSED_SYSCALL, TABLE, state};
+use super::state::{Ip, Log, State, StateMap};
+use crate::arch::{Gpr, GprSet};
+
+/// Addresses of the stubs of one arena, and the meaning of the registers in them.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    /// Leaves the cache. Expects rax spilled, `TARGET` and `EXIT` set, the log pointer in its slot.
+    pub exit: u64,
+    /// Address after the `syscall` of [`Runtime::exit`]: where the monitor sees the thread stopped.
+    pub after_syscall: u64,
+    /// Goes to the fragment of the address in rcx. Expects rcx spilled, the log pointer in its slot.
+    pub indirect: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Meaning of the registers.
+    pub states: StateMap,
+}
+
+/// Exit number of a target that the table of indirect targets does not hold.
+pub const EXIT_INDIRECT: u32 = 0;
+
+/// Generates the stubs to run at `base`.
+pub fn generate(base: u64) -> (Vec<u8>, Runtime) {
+    let mut asm = Asm::new(base);
+    let mut states = StateMap::default();
+    let rax: GprSet = [Gpr::Rax].into_iter().collect();
+    let syscall_clobbers: GprSet = [Gpr::Rax, Gpr::Rcx, Gpr::R11].into_iter().collect();
+    let leaving = |spilled| State { ip: Ip::InTarget, spilled, log: Log::Slot, open: None };
+
+    let exit = asm.here();
+    states.mark(exit, leaving(rax));
+    asm.spill(Gpr::Rcx);
+    asm.spill(Gpr::R11);
+    asm.constant32(Gpr::Rax, REFUSED_SYSCALL);
+    asm.syscall();
+    let after_syscall = asm.here();
+    states.mark(after_syscall, leaving(syscall_clobbers));
+    // Nobody traces us any more: go on natively.
+    asm.unspill(Gpr::R11);
+    asm.unspill(Gpr::Rcx);
+    asm.unspill(Gpr::Rax);
+    states.mark(asm.here(), leaving(GprSet::EMPTY));
+    asm.jump_through(state::TARGET);
+
+    // Open addressing over the low 16 bits of the target, without touching the flags: the table
+    // holds negated targets, so that equality makes rcx zero.
+    let indirect = asm.here();
+    let in_rcx = |spilled| State { ip: Ip::InRcx, spilled, log: Log::Slot, open: None };
+    let of = |gprs: &[Gpr]| gprs.iter().copied().collect::<GprSet>();
+    states.mark(indirect, in_rcx(of(&[Gpr::Rcx])));
+    asm.spill(Gpr::Rax);
+    asm.spill(Gpr::Rdx);
+    asm.save(state::TARGET, Gpr::Rcx);
+    states.mark(asm.here(), leaving(of(&[Gpr::Rcx, Gpr::Rax, Gpr::Rdx])));
+    asm.low_word(Gpr::Rax, Gpr::Rcx);
+    asm.lea_sum(Gpr::Rax, Gpr::Rax, Gpr::Rax);
+    let mut hits = Vec::new();
+    for probe in 0..PROBES as i32 {
+        asm.load_indexed(Gpr::Rdx, Gpr::Rax, TABLE + 16 * probe);
+        asm.lea_sum(Gpr::Rcx, Gpr::Rcx, Gpr::Rdx);
+        // jrcxz reaches 127 bytes: it goes to a jump just behind.
+        asm.jrcxz(0);
+        let short = asm.here() - 1;
+        asm.load(Gpr::Rcx, state::TARGET);
+        hits.push((short, probe));
+    }
+    asm.unspill(Gpr::Rdx);
+    asm.unspill(Gpr::Rcx);
+    states.mark(asm.here(), leaving(rax));
+    asm.constant32(Gpr::Rax, EXIT_INDIRECT);
+    asm.save(state::EXIT, Gpr::Rax);
+    asm.jump(exit);
+    let mut jumps = Vec::new();
+    for (short, probe) in hits {
+        states.mark(asm.here(), leaving(of(&[Gpr::Rcx, Gpr::Rax, Gpr::Rdx])));
+        let distance = u8::try_from(asm.here() - (short + 1)).expect("the hits lie within reach");
+        assert!(distance < 128);
+        asm.patch_byte(short, distance);
+        asm.load_indexed(Gpr::Rdx, Gpr::Rax, TABLE + 16 * probe + 8);
+        jumps.push(asm.jump(base));
+    }
+    let found = asm.here();
+    for field in jumps {
+        asm.patch(field, found);
+    }
+    asm.save(state::JUMP, Gpr::Rdx);
+    asm.unspill(Gpr::Rcx);
+    asm.unspill(Gpr::Rdx);
+    asm.unspill(Gpr::Rax);
+    states.mark(asm.here(), leaving(GprSet::EMPTY));
+    asm.jump_through(state::JUMP);
+    let end = asm.here();
+    states.shrink();
+    (asm.into_bytes(), Runtime { exit, after_syscall, indirect, end, states })
+}

@@ -1,0 +1,314 @@
+//! The runtime's memory in the target, and the target's code as the translator sees it.
+
+use super::cache::{ARENA_BYTES, REACH};
+use super::layout::{DATA_BYTES, END_ALIGN, LOG_BYTES, MAGIC, SLACK, state};
+use super::memory::Shared;
+use super::trace::Code;
+use crate::tracee::maps::{Backing, Maps};
+use crate::tracee::remote::{self, CallSite};
+use crate::tracee::{Result, Stopped, TraceError, procinfo};
+use nix::unistd::Pid;
+use rustc_hash::FxHashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// A region to be mapped into the target.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    address: u64,
+    bytes: u64,
+    protection: i32,
+}
+
+/// The data region of one thread.
+#[derive(Debug)]
+pub struct Data {
+    /// The memory.
+    pub memory: Shared,
+    /// End of the log.
+    pub end: u64,
+    /// The thread's gs base while it is in the cache.
+    pub gs: u64,
+}
+
+/// Maps the data region and an arena near each of `near` into the target, which is stopped in user
+/// mode at its own registers and is so again afterwards.
+///
+/// # Errors
+/// When the target cannot host us; it is left as it was.
+pub fn map_runtime(
+    stopped: Stopped,
+    maps: &Maps,
+    near: &[u64],
+) -> Result<(Stopped, Result<(Data, Vec<Shared>)>)> {
+    let tid = stopped.tid();
+    let no_room = |what: &str| TraceError::Unsuitable { tid, reason: format!("no room for {what}") };
+    let Some(end) = data_end(maps) else { return Ok((stopped, Err(no_room("the access log")))) };
+    let data = Request {
+        address: end - LOG_BYTES,
+        bytes: DATA_BYTES,
+        protection: libc::PROT_READ | libc::PROT_WRITE,
+    };
+    let mut requests = vec![data];
+    let mut places: Vec<u64> = Vec::new();
+    for &ip in near {
+        if places.iter().any(|p| p.abs_diff(ip) < REACH) {
+            continue;
+        }
+        let Some(place) = arena_place(maps, ip) else {
+            return Ok((stopped, Err(no_room("a code cache"))));
+        };
+        places.push(place);
+        requests.push(arena_request(place));
+    }
+    let (stopped, mapped) = map_shared(stopped, maps, &requests)?;
+    let result = mapped.and_then(|mut mapped| {
+        let arenas = mapped.split_off(1);
+        let memory = mapped.pop().ok_or_else(|| no_room("the access log"))?;
+        let gs = end + SLACK;
+        let mut data = Data { memory, end, gs };
+        data.memory.write_word(gs + state::MAGIC as u64, MAGIC);
+        Ok((data, arenas))
+    });
+    Ok((stopped, result))
+}
+
+/// Maps one more arena near `ip`.
+///
+/// # Errors
+/// As [`map_runtime`].
+pub fn map_arena(stopped: Stopped, maps: &Maps, ip: u64) -> Result<(Stopped, Result<Shared>)> {
+    let tid = stopped.tid();
+    let no_room = || TraceError::Unsuitable { tid, reason: "no room for a code cache".into() };
+    let Some(place) = arena_place(maps, ip) else { return Ok((stopped, Err(no_room()))) };
+    let (stopped, mapped) = map_shared(stopped, maps, &[arena_request(place)])?;
+    Ok((stopped, mapped.and_then(|mut mapped| mapped.pop().ok_or_else(no_room))))
+}
+
+fn arena_request(address: u64) -> Request {
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
+    Request { address, bytes: ARENA_BYTES, protection }
+}
+
+/// First multiple of 4 GiB, well away from where programs and libraries live, around which the
+/// region is free.
+fn data_end(maps: &Maps) -> Option<u64> {
+    (0x1000..0x4000u64).map(|k| k * END_ALIGN).find(|end| {
+        let (low, high) = (end - LOG_BYTES, end + DATA_BYTES - LOG_BYTES);
+        maps.0.iter().all(|m| m.end <= low || m.start >= high)
+    })
+}
+
+/// A place for an arena within reach of `ip`, far enough below that neither the break heap above a
+/// program nor the libraries that come later below the loader are in its way.
+fn arena_place(maps: &Maps, ip: u64) -> Option<u64> {
+    let reach = REACH - (256 << 20);
+    let low = ip.saturating_sub(reach).max(1 << 20);
+    let high = ip.saturating_add(reach).min(1 << 47);
+    // A program at a low fixed address has no room below; its heap grows from its end.
+    let wish = if ip < 1 << 31 { ip + (1 << 30) + (512 << 20) } else { ip - (1 << 30) };
+    maps.hole(wish, ARENA_BYTES, 1 << 21, low, high)
+}
+
+/// Lets the target create shared memory and map it at the requested places. The outer error means
+/// that the thread is gone, the inner one that it could not be done.
+fn map_shared(
+    stopped: Stopped,
+    maps: &Maps,
+    requests: &[Request],
+) -> Result<(Stopped, Result<Vec<Shared>>)> {
+    let tid = stopped.tid();
+    let Some(slack) = remote::find_slack(&stopped, maps) else {
+        let reason = "no unused executable bytes to make a system call from".into();
+        return Ok((stopped, Err(TraceError::Unsuitable { tid, reason })));
+    };
+    let home = stopped.regs()?;
+    let site = CallSite::open(&stopped, slack, home)?;
+    let (stopped, result) = call_all(stopped, &site, requests);
+    let stopped = stopped.ok_or(TraceError::Gone(tid))?;
+    // Whatever happened: the thread goes back to where it was, the bytes too.
+    site.close(&stopped)?;
+    Ok((stopped, result))
+}
+
+/// Flags of memfd_create(2).
+const MFD_CLOEXEC: u64 = 1;
+/// Since Linux 6.3; asks for what older kernels gave without asking.
+const MFD_EXEC: u64 = 0x10;
+
+fn call_all(
+    stopped: Stopped,
+    site: &CallSite,
+    requests: &[Request],
+) -> (Option<Stopped>, Result<Vec<Shared>>) {
+    let mut caller = site.caller(stopped);
+    let result = (|| {
+        let memfd = |flags| [site.name(), flags, 0, 0, 0, 0];
+        let what = "memfd_create";
+        let fd = match caller.call(what, libc::SYS_memfd_create, memfd(MFD_CLOEXEC | MFD_EXEC)) {
+            Err(TraceError::Remote { source, .. })
+                if source.raw_os_error() == Some(libc::EINVAL) =>
+            {
+                caller.call(what, libc::SYS_memfd_create, memfd(MFD_CLOEXEC))?
+            }
+            other => other?,
+        };
+        let mapped = map_requests(&mut caller, fd, requests);
+        caller.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        mapped
+    })();
+    (caller.done(), result)
+}
+
+fn map_requests(caller: &mut remote::Caller<'_>, fd: u64, requests: &[Request]) -> Result<Vec<Shared>> {
+    let tid = caller.tid();
+    let local = |operation, source| TraceError::Os { operation, tid, source };
+    let total: u64 = requests.iter().map(|r| r.bytes).sum();
+    let path = format!("/proc/{tid}/fd/{fd}");
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|e| local("open shared memory", e))?;
+    // By us, not by the target: a file size limit there would kill it (setrlimit(2), SIGXFSZ).
+    file.set_len(total).map_err(|e| local("size shared memory", e))?;
+    let mut offset = 0;
+    let mut shared = Vec::new();
+    for request in requests {
+        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+        let protection = request.protection as u64;
+        let args = [request.address, request.bytes, protection, flags, fd, offset];
+        let at = caller.call("mmap", libc::SYS_mmap, args)?;
+        if at != request.address {
+            caller.call("munmap", libc::SYS_munmap, [at, request.bytes, 0, 0, 0, 0])?;
+            let reason = "the kernel is too old to map at a chosen address".into();
+            return Err(TraceError::Unsuitable { tid, reason });
+        }
+        let view = Shared::map(&file, offset, request.bytes, request.address);
+        shared.push(view.map_err(|e| local("map shared memory", e))?);
+        offset += request.bytes;
+    }
+    Ok(shared)
+}
+
+const PAGE: u64 = 4096;
+
+/// The target's code: private, file-backed, executable, not writable; nothing else is translated.
+#[derive(Debug)]
+pub struct TargetCode {
+    pid: Pid,
+    memory: File,
+    maps: Maps,
+    vdso: std::ops::Range<u64>,
+    pages: FxHashMap<u64, Option<Box<[u8; PAGE as usize]>>>,
+    /// Instruction bytes that straddle two pages.
+    straddling: [u8; 16],
+    stale: bool,
+}
+
+impl TargetCode {
+    /// Opens the code of a process.
+    ///
+    /// # Errors
+    /// When the process is gone or may not be read.
+    pub fn open(pid: Pid) -> Result<TargetCode> {
+        let memory = procinfo::memory(pid, false)
+            .map_err(|source| TraceError::Os { operation: "open memory", tid: pid, source })?;
+        let mut code = TargetCode {
+            pid,
+            memory,
+            maps: Maps::default(),
+            vdso: 0..0,
+            pages: FxHashMap::default(),
+            straddling: [0; 16],
+            stale: true,
+        };
+        code.refresh()?;
+        Ok(code)
+    }
+
+    /// The mappings as last read.
+    pub fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// Says that the mappings have changed: they are read again before they are needed.
+    pub fn set_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether any byte of the range is executable code that may have been translated.
+    pub fn holds_code(&self, start: u64, length: u64) -> bool {
+        let end = start.saturating_add(length);
+        self.maps.0.iter().any(|m| m.exec && m.start < end && start < m.end)
+    }
+
+    /// Reads the mappings again if they are stale. True when code that was there is gone or has
+    /// changed, so that nothing translated may be kept.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn refresh(&mut self) -> Result<bool> {
+        if !std::mem::take(&mut self.stale) {
+            return Ok(false);
+        }
+        let maps = Maps::read(self.pid).map_err(|e| TraceError::Unsuitable {
+            tid: self.pid,
+            reason: format!("its memory map cannot be read: {e}"),
+        })?;
+        let code = |maps: &Maps| -> Vec<(u64, u64, u64, (i32, i32, u64))> {
+            let stable = maps.0.iter().filter(|m| m.is_stable_code());
+            stable.map(|m| (m.start, m.end, m.offset, m.file)).collect()
+        };
+        let now = code(&maps);
+        let changed = code(&self.maps).iter().any(|old| !now.contains(old));
+        let vdso = maps.0.iter().find(|m| m.path == Backing::Vdso);
+        self.vdso = vdso.map_or(0..0, |m| m.start..m.end);
+        self.maps = maps;
+        if changed {
+            self.pages.clear();
+        } else {
+            self.pages.retain(|_, page| page.is_some());
+        }
+        Ok(changed)
+    }
+
+    fn page(&mut self, number: u64) -> Option<&[u8; PAGE as usize]> {
+        let (memory, maps) = (&self.memory, &self.maps);
+        self.pages
+            .entry(number)
+            .or_insert_with(|| {
+                let stable = maps.find(number * PAGE).is_some_and(|m| m.is_stable_code());
+                let mut page = Box::new([0; PAGE as usize]);
+                let read = stable && memory.read_exact_at(&mut page[..], number * PAGE).is_ok();
+                read.then_some(page)
+            })
+            .as_deref()
+    }
+}
+
+impl Code for TargetCode {
+    fn bytes(&mut self, ip: u64) -> &[u8] {
+        let (number, offset) = (ip / PAGE, (ip % PAGE) as usize);
+        let left = PAGE as usize - offset;
+        if left < 15 {
+            let mut both = [0; 16];
+            let mut length = 0;
+            if let Some(page) = self.page(number) {
+                both[..left].copy_from_slice(&page[offset..]);
+                length = left;
+                if let Some(next) = self.page(number + 1) {
+                    both[left..15].copy_from_slice(&next[..15 - left]);
+                    length = 15;
+                }
+            }
+            self.straddling = both;
+            return &self.straddling[..length];
+        }
+        self.page(number).map_or(&[], |page| &page[offset..offset + 15])
+    }
+
+    fn counted(&self, ip: u64) -> bool {
+        !self.vdso.contains(&ip)
+    }
+}

@@ -1,0 +1,186 @@
+//! Which instructions a fragment holds: decoding along the likely path.
+//!
+//! A trace follows direct jumps and calls, falls through forward branches, and runs around a loop
+//! a few times when the loop leads back to its head. Pure: bytes come through [`Code`].
+
+use crate::arch::{self, Access, Flow, GprSet};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+
+/// Most instructions of a straight trace.
+const MAX_ITEMS: usize = 48;
+/// Most instructions of a trace that unrolls a loop.
+const MAX_UNROLLED: usize = 96;
+/// Most rounds of an unrolled loop.
+const MAX_ROUNDS: usize = 8;
+
+/// Source of code bytes.
+pub trait Code {
+    /// Up to 15 bytes at `ip`; empty when this is not code that may be translated.
+    fn bytes(&mut self, ip: u64) -> &[u8];
+
+    /// Whether accesses made by code at `ip` count. Those of the vDSO do not: it is the kernel's.
+    fn counted(&self, ip: u64) -> bool;
+}
+
+/// One instruction of a trace.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// As decoded at its original address.
+    pub instruction: Instruction,
+    /// What it accesses.
+    pub accesses: Vec<Access>,
+    /// How the trace goes on.
+    pub step: Step,
+}
+
+/// How a trace goes on after an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// With the next item, the instruction copied.
+    Next,
+    /// With the next item when the condition (negated if `negate`) does not hold, else out to `exit`.
+    Side {
+        /// Where the other direction leads.
+        exit: u64,
+        /// Whether the trace follows the taken direction.
+        negate: bool,
+    },
+    /// With the next item; the jump itself vanishes.
+    Elided,
+    /// With the next item, the return address pushed.
+    Call,
+}
+
+/// How a trace ends.
+#[derive(Clone, Debug)]
+pub enum End {
+    /// Goes on at this address.
+    Fall(u64),
+    /// The last item is a conditional branch: taken and not-taken addresses.
+    Branch(u64, u64),
+    /// The last item is `loop` or `jrcxz`: taken and not-taken addresses.
+    Counted(u64, u64),
+    /// The last item is an indirect jump or call or a return.
+    Indirect,
+    /// A `syscall` instruction at this address, not part of the trace.
+    Syscall(u64),
+    /// Something at this address must run natively.
+    Declined(u64, &'static str),
+}
+
+/// A decoded trace.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Original address of its head.
+    pub ip: u64,
+    /// Its instructions in execution order.
+    pub items: Vec<Item>,
+    /// Its end.
+    pub end: End,
+}
+
+/// Decodes one instruction at `ip`.
+fn decode(code: &mut impl Code, ip: u64) -> Option<Instruction> {
+    let bytes = code.bytes(ip);
+    let mut decoder = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    (!bytes.is_empty() && !instruction.is_invalid()).then_some(instruction)
+}
+
+/// Decodes the trace that begins at `ip`.
+pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory) -> Trace {
+    let mut former = Former { items: Vec::new(), head: ip, rounds: 0 };
+    let mut at = ip;
+    let end = loop {
+        let limit = if former.rounds > 0 { MAX_UNROLLED } else { MAX_ITEMS };
+        if former.items.len() >= limit {
+            break End::Fall(at);
+        }
+        let Some(instruction) = decode(code, at) else {
+            break End::Declined(at, "no stable code at this address");
+        };
+        let mut accesses = Vec::new();
+        if let Err(reason) = arch::accesses(&instruction, factory, &mut accesses) {
+            break End::Declined(at, reason.reason);
+        }
+        if !code.counted(at) {
+            accesses.clear();
+        }
+        match former.push(instruction, accesses) {
+            Ok(next) => at = next,
+            Err(end) => break end,
+        }
+    };
+    Trace { ip, items: former.items, end }
+}
+
+struct Former {
+    items: Vec<Item>,
+    head: u64,
+    rounds: usize,
+}
+
+impl Former {
+    /// Adds an instruction; gives the address to go on at, or the end of the trace.
+    fn push(&mut self, instruction: Instruction, accesses: Vec<Access>) -> Result<u64, End> {
+        let next = instruction.next_ip();
+        let (step, then) = match arch::classify(&instruction) {
+            Flow::Next => (Step::Next, Ok(next)),
+            Flow::Jump { target } => (Step::Elided, self.follow(target)),
+            Flow::Call { target } => (Step::Call, self.follow(target)),
+            Flow::CondJump { target } => self.branch(target, next),
+            Flow::LoopOrJrcxz { target } => (Step::Next, Err(End::Counted(target, next))),
+            Flow::IndirectJump | Flow::IndirectCall | Flow::Ret { .. } => {
+                (Step::Next, Err(End::Indirect))
+            }
+            Flow::Syscall => return Err(End::Syscall(instruction.ip())),
+            Flow::Decline(reason) => return Err(End::Declined(instruction.ip(), reason)),
+        };
+        self.items.push(Item { instruction, accesses, step });
+        then
+    }
+
+    /// Goes on at a direct target: around the loop again if that is the head and the round fits,
+    /// else onward unless the trace has been there.
+    fn follow(&mut self, target: u64) -> Result<u64, End> {
+        if target == self.head {
+            return if self.another_round() { Ok(target) } else { Err(End::Fall(target)) };
+        }
+        let seen = self.items.iter().any(|item| item.instruction.ip() == target);
+        if seen { Err(End::Fall(target)) } else { Ok(target) }
+    }
+
+    fn branch(&mut self, target: u64, next: u64) -> (Step, Result<u64, End>) {
+        if target == self.head {
+            return if self.another_round() {
+                (Step::Side { exit: next, negate: true }, Ok(target))
+            } else {
+                (Step::Next, Err(End::Branch(target, next)))
+            };
+        }
+        // A branch back to anywhere else closes a loop that deserves a head of its own.
+        if target < next {
+            return (Step::Next, Err(End::Branch(target, next)));
+        }
+        (Step::Side { exit: target, negate: false }, Ok(next))
+    }
+
+    /// Whether the loop whose body is in `items` may be run around once more.
+    fn another_round(&mut self) -> bool {
+        // `items` does not yet hold the branch that closes the round.
+        let body = (self.items.len() + 1) / (self.rounds + 1);
+        self.rounds += 1;
+        self.rounds < MAX_ROUNDS && (self.rounds + 1) * body <= MAX_UNROLLED
+    }
+}
+
+/// Registers any of the items reads or writes.
+pub fn registers_used(items: &[Item], factory: &mut InstructionInfoFactory) -> Vec<GprSet> {
+    items
+        .iter()
+        .map(|item| {
+            arch::gprs_read(&item.instruction, factory)
+                .union(arch::gprs_written(&item.instruction, factory))
+        })
+        .collect()
+}

@@ -1,0 +1,722 @@
+//! Driving a thread through one window: into the code cache, through system calls and signal
+//! handlers at its own context, and out again.
+//!
+//! Invariants: outside of the cache the thread has its own registers and no trace of us; a signal is
+//! delivered at the stop it came with, in the original context; at every stop in the cache the
+//! stub it stopped in leads back to native code by itself, should nobody resume it.
+
+use super::cache::{Blocked, CodeCache, Place};
+use super::fragment::{ExitKind, FragmentId};
+use super::layout::{LOG_BYTES, MAX_RECORD_QWORDS, PROBES, TABLE, TABLE_ENTRIES, state};
+use super::log::{self, LogReader};
+use super::memory::Block;
+use super::runtime::EXIT_INDIRECT;
+use super::state::{Context, StateBlock, get_mut};
+use super::target::{self, Data, TargetCode};
+use crate::arch::Gpr;
+use crate::observe::Observer;
+use crate::tracee::maps::Maps;
+use crate::tracee::{self, Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo};
+use nix::unistd::Pid;
+
+/// Most bytes of log in use at a time: it should stay inside a second-level cache.
+const LOG_IN_USE: u64 = 512 << 10;
+/// Least bytes of log in use: a stop costs about as much as filling it.
+const LOG_AT_LEAST: u64 = 4 << 10;
+/// Stops after which the tracer looks where the thread runs.
+const FOLLOW_EVERY: u64 = 64;
+
+/// What a wait outside of the cache gave.
+#[derive(Debug)]
+pub enum Waited {
+    /// The thread has something to tell.
+    Event(Event),
+    /// The user wants the window to end.
+    User(Running),
+}
+
+/// How a window is paced; given by the session.
+pub trait Control {
+    /// Waits for the thread while it runs its own code, for as long as that takes.
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
+    fn wait(&mut self, running: Running) -> Result<Waited>;
+
+    /// The log has been read up to where the thread is. Returns the accesses that may still be
+    /// observed; 0 closes the window.
+    fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64;
+}
+
+/// How a window ended. The thread is at its own registers.
+#[derive(Debug)]
+pub enum WindowEnd {
+    /// As paced.
+    Closed(Stopped),
+    /// The thread came to something that must run natively.
+    Declined(Stopped, &'static str),
+    /// The thread is about to leave: stopped at `exit`, `exit_group`, or while dying.
+    Exiting(Stopped),
+    /// This signal, to be delivered at the resume, will kill the process.
+    Fatal(Stopped, i32),
+    /// A new program image is in place.
+    Exec(Stopped),
+    /// The thread has exited or was killed without warning.
+    Gone(Event),
+}
+
+/// Counts of what windows did, for the curious and the benchmarks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Stops in the cache of any kind.
+    pub stops: u64,
+    /// Stops because a target had no fragment.
+    pub misses: u64,
+    /// Stops because the log was full.
+    pub full: u64,
+    /// System calls made during windows.
+    pub syscalls: u64,
+    /// Signals that arrived during windows.
+    pub signals: u64,
+    /// Declined instructions.
+    pub declined: u64,
+}
+
+/// The engine, for one process.
+pub struct Translate {
+    pid: Pid,
+    cache: CodeCache,
+    reader: LogReader,
+    code: TargetCode,
+    data: Data,
+    /// First address of the log in use.
+    log_start: u64,
+    fs_base: u64,
+    /// Log words per access, as seen so far.
+    words_per_access: f64,
+    /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
+    /// ends its stay can be turned into one of the program's own.
+    by_syscall: bool,
+    /// What windows did.
+    pub stats: Stats,
+}
+
+/// Where the thread is and how it was resumed.
+enum At {
+    Cache(Running),
+    /// At its own registers; the system call it is in, and whether it is on its way into a handler.
+    Native { running: Running, syscall: Option<(u64, Regs)>, handler: bool },
+}
+
+enum Next {
+    Go(At),
+    End(WindowEnd),
+}
+
+impl Translate {
+    /// Prepares process `pid`, stopped in user mode with its own registers, to be observed. The
+    /// outer error means that it is gone; after the inner one it can go on natively.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn new(stopped: Stopped, pid: Pid) -> Result<(Stopped, Result<Translate>)> {
+        let code = match TargetCode::open(pid) {
+            Ok(code) => code,
+            Err(e) => return Ok((stopped, Err(e))),
+        };
+        let near: Vec<u64> =
+            code.maps().0.iter().filter(|m| m.is_stable_code()).map(|m| m.start).collect();
+        let (stopped, mapped) = target::map_runtime(stopped, code.maps(), &near)?;
+        let translate = mapped.map(|(data, arenas)| {
+            let mut cache = CodeCache::new();
+            for arena in arenas {
+                cache.add_arena(arena);
+            }
+            let log_start = data.end;
+            Translate {
+                pid,
+                cache,
+                reader: LogReader::default(),
+                code,
+                data,
+                log_start,
+                fs_base: 0,
+                words_per_access: 0.5,
+                by_syscall: false,
+                stats: Stats::default(),
+            }
+        });
+        Ok((stopped, translate))
+    }
+
+    /// The process's mappings as last read.
+    pub fn maps(&self) -> &Maps {
+        self.code.maps()
+    }
+
+    /// The code cache.
+    pub fn cache(&self) -> &CodeCache {
+        &self.cache
+    }
+
+    /// Instructions of the last window with their executions, as [`LogReader::executed`].
+    pub fn executed(&self, range: &std::ops::RangeInclusive<u64>, most: usize) -> Vec<(u64, u64)> {
+        self.reader.executed(&self.cache, range, most)
+    }
+
+    /// The log reader's counts: records read, and expanded.
+    pub fn records(&self) -> (u64, u64) {
+        (self.reader.records, self.reader.expanded)
+    }
+
+    /// Runs one window with `stopped`, which must be stopped in user mode at its own registers.
+    ///
+    /// # Errors
+    /// [`TraceError::Gone`] when the thread vanished; others are ours.
+    pub fn window(
+        &mut self,
+        stopped: Stopped,
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<WindowEnd> {
+        self.code.set_stale();
+        self.reader.reset_executions();
+        self.place_log(control.progress(observer, self.code.maps()));
+        let regs = stopped.regs()?;
+        let mut next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
+        loop {
+            next = match next {
+                Next::End(end) => return Ok(end),
+                Next::Go(At::Cache(running)) => match running.wait()? {
+                    Event::Stopped(stopped) => self.stopped_in_cache(stopped, observer, control)?,
+                    gone => Next::End(WindowEnd::Gone(gone)),
+                },
+                Next::Go(At::Native { running, syscall, handler }) => match control.wait(running)? {
+                    Waited::Event(Event::Stopped(stopped)) => {
+                        self.stopped_natively(stopped, syscall, handler, observer)?
+                    }
+                    Waited::Event(gone) => Next::End(WindowEnd::Gone(gone)),
+                    Waited::User(running) => {
+                        running.interrupt()?;
+                        match running.wait()? {
+                            Event::Stopped(stopped) => {
+                                self.finish_native(stopped, observer)?
+                            }
+                            gone => Next::End(WindowEnd::Gone(gone)),
+                        }
+                    }
+                },
+            };
+        }
+    }
+
+    /// The user ended the window while the thread was at its own registers.
+    fn finish_native(&mut self, stopped: Stopped, observer: &mut Observer) -> Result<Next> {
+        self.drain(self.log_pointer(), None, observer);
+        Ok(Next::End(match stopped.reason {
+            StopReason::Exec => WindowEnd::Exec(stopped),
+            StopReason::Exiting => WindowEnd::Exiting(stopped),
+            StopReason::Signal(signal) => {
+                stopped_by_signal(stopped, signal)
+            }
+            _ => WindowEnd::Closed(stopped),
+        }))
+    }
+
+    fn log_pointer(&self) -> u64 {
+        self.block().word(state::LOG)
+    }
+
+    fn block(&self) -> Block<'_> {
+        Block { data: &self.data.memory, gs: self.data.gs }
+    }
+
+    fn set_word(&mut self, offset: i32, value: u64) {
+        self.data.memory.write_word(self.data.gs + offset as u64, value);
+    }
+
+    /// Empties the log and makes it as long as the accesses still wanted need.
+    fn place_log(&mut self, accesses: u64) {
+        let bytes = (accesses as f64 * self.words_per_access * 8.0) as u64;
+        let bytes = bytes.clamp(LOG_AT_LEAST, LOG_IN_USE.min(LOG_BYTES)) & !7;
+        self.log_start = self.data.end - bytes;
+        self.set_word(state::LOG, self.log_start);
+    }
+
+    /// Reads the log up to `pointer`, and the open record there: `open` is its fragment, the items
+    /// done and the counter of a `rep` in progress.
+    fn drain(
+        &mut self,
+        pointer: u64,
+        open: Option<(FragmentId, u16, Option<u64>)>,
+        observer: &mut Observer,
+    ) {
+        let before = observer.accesses();
+        let count = ((pointer - self.log_start) / 8) as usize;
+        let words = self.data.memory.words(self.log_start, count);
+        self.reader.read(words, self.fs_base, &self.cache, observer);
+        if let Some((fragment, items, rep)) = open {
+            let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
+            let fragment = self.cache.fragment(fragment);
+            log::expand(fragment, items, record, self.fs_base, rep, &mut |a| observer.access(a));
+        }
+        let seen = observer.accesses() - before;
+        if seen > 1000 {
+            let ratio = count as f64 / seen as f64;
+            self.words_per_access = 0.5 * self.words_per_access + 0.5 * ratio.max(0.01);
+        }
+        self.log_start = pointer;
+    }
+
+    /// Sends the thread, stopped at `regs` of its own, into the cache.
+    fn enter(
+        &mut self,
+        mut stopped: Stopped,
+        mut regs: Regs,
+        observer: &mut Observer,
+        how: Resume,
+    ) -> Result<Next> {
+        const DIRECTION: u64 = 1 << 10;
+        if regs.gs_base != 0 {
+            return self.decline(stopped, regs, observer, "the program uses the gs segment");
+        }
+        if regs.eflags & DIRECTION != 0 {
+            return self.decline(stopped, regs, observer, "direction flag set");
+        }
+        if self.code.refresh()? {
+            self.flush(observer);
+        }
+        if regs.fs_base != self.fs_base {
+            // Records logged so far belong to the old base.
+            self.drain(self.log_pointer(), None, observer);
+            self.fs_base = regs.fs_base;
+        }
+        let entry = loop {
+            match self.cache.entry(regs.rip, &mut self.code) {
+                Ok(entry) => break entry,
+                Err(Blocked::NeedFlush) => self.flush(observer),
+                Err(Blocked::NeedArena(ip)) => {
+                    let (back, arena) = self.add_arena(stopped, &regs, ip)?;
+                    stopped = back;
+                    match arena {
+                        Ok(()) => {}
+                        Err(_) => {
+                            return self.decline(stopped, regs, observer, "no room near this code");
+                        }
+                    }
+                }
+            }
+        };
+        regs.rip = entry;
+        regs.gs_base = self.data.gs;
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        self.by_syscall = how == Resume::Syscall;
+        Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
+    }
+
+    fn add_arena(&mut self, stopped: Stopped, regs: &Regs, ip: u64) -> Result<(Stopped, Result<()>)> {
+        // A thread stopped at a refused call must leave the kernel first: its exit is a clean stop.
+        let mut home = *regs;
+        home.orig_rax = u64::MAX;
+        stopped.set_regs(&home)?;
+        let tid = stopped.tid();
+        let stopped = match stopped.reason {
+            StopReason::Syscall => match stopped.resume(Resume::Syscall, 0)?.wait()? {
+                Event::Stopped(stopped) => stopped,
+                _ => return Err(TraceError::Gone(tid)),
+            },
+            _ => stopped,
+        };
+        let (stopped, arena) = target::map_arena(stopped, self.code.maps(), ip)?;
+        Ok((stopped, arena.map(|arena| self.cache.add_arena(arena))))
+    }
+
+    fn flush(&mut self, observer: &mut Observer) {
+        self.drain(self.log_pointer(), None, observer);
+        self.cache.flush();
+        self.reader.flush();
+        let table = self.data.gs + TABLE as u64;
+        self.data.memory.zero(table, 16 * (TABLE_ENTRIES + PROBES));
+    }
+
+    fn decline(
+        &mut self,
+        stopped: Stopped,
+        mut regs: Regs,
+        observer: &mut Observer,
+        reason: &'static str,
+    ) -> Result<Next> {
+        self.drain(self.log_pointer(), None, observer);
+        self.stats.declined += 1;
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        Ok(Next::End(WindowEnd::Declined(stopped, reason)))
+    }
+
+    fn follow_thread(&mut self, tid: Pid) {
+        self.stats.stops += 1;
+        if self.stats.stops % FOLLOW_EVERY == 1
+            && let Some(cpu) = procinfo::processor(self.pid, tid)
+        {
+            procinfo::move_self_to(cpu);
+        }
+    }
+
+    fn stopped_in_cache(
+        &mut self,
+        stopped: Stopped,
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<Next> {
+        self.follow_thread(stopped.tid());
+        let regs = stopped.regs()?;
+        match stopped.reason {
+            StopReason::Syscall if self.cache.is_exit_stop(regs.rip) => {
+                self.left_cache(stopped, regs, observer, control)
+            }
+            StopReason::Signal(signal) => self.signal_in_cache(stopped, regs, signal, observer),
+            StopReason::Exiting => {
+                self.observe_interrupted(&regs, observer);
+                Ok(Next::End(WindowEnd::Exiting(stopped)))
+            }
+            StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
+            StopReason::Group => Ok(Next::Go(At::Cache(stopped.resume(Resume::Listen, 0)?))),
+            _ => {
+                let how = if self.by_syscall { Resume::Syscall } else { Resume::SyscallEmulated };
+                Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
+            }
+        }
+    }
+
+    /// The thread came out through the shared stub.
+    fn left_cache(
+        &mut self,
+        stopped: Stopped,
+        at_stop: Regs,
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<Next> {
+        let block = self.block();
+        let mut regs = at_stop;
+        for gpr in [Gpr::Rax, Gpr::Rcx, Gpr::R11] {
+            *get_mut(&mut regs, gpr) = block.word(state::slot(gpr));
+        }
+        regs.rip = block.word(state::TARGET);
+        regs.gs_base = 0;
+        let number = block.word(state::EXIT) as u32;
+        let exit = self.cache.tables().exit(number).copied();
+        match exit.map(|e| (e.fragment, e.kind)) {
+            None | Some((_, ExitKind::Direct { .. })) => {
+                self.stats.misses += 1;
+                let target = regs.rip;
+                let next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
+                if number == EXIT_INDIRECT {
+                    self.cache.learn_indirect(target, &mut self.data.memory, self.data.gs);
+                }
+                Ok(next)
+            }
+            Some((fragment, ExitKind::Full { item, resume })) => {
+                self.stats.full += 1;
+                self.log_full(stopped, regs, (fragment, item, resume), observer, control)
+            }
+            Some((_, ExitKind::Declined(reason))) => self.decline(stopped, regs, observer, reason),
+            Some((_, ExitKind::Syscall)) => {
+                self.stats.syscalls += 1;
+                self.program_syscall(stopped, regs, observer)
+            }
+        }
+    }
+
+    fn log_full(
+        &mut self,
+        stopped: Stopped,
+        mut regs: Regs,
+        (fragment, item, resume): (FragmentId, u16, u64),
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<Next> {
+        let pointer = self.log_pointer();
+        self.drain(pointer, None, observer);
+        let left = control.progress(observer, self.code.maps());
+        if left == 0 {
+            self.drain(pointer, Some((fragment, item, None)), observer);
+            regs.orig_rax = u64::MAX;
+            stopped.set_regs(&regs)?;
+            return Ok(Next::End(WindowEnd::Closed(stopped)));
+        }
+        // The open record moves to the front of the log, and the thread goes on in its middle.
+        self.place_log(left);
+        self.data.memory.move_words(pointer, self.log_start, MAX_RECORD_QWORDS);
+        let log = self.cache.fragment(fragment).log;
+        *get_mut(&mut regs, log) = self.log_start;
+        regs.rip = resume;
+        regs.gs_base = self.data.gs;
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        self.by_syscall = false;
+        Ok(Next::Go(At::Cache(stopped.resume(Resume::SyscallEmulated, 0)?)))
+    }
+
+    /// The thread is at a `syscall` instruction of its own, with `regs` of its own.
+    fn program_syscall(
+        &mut self,
+        stopped: Stopped,
+        mut regs: Regs,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        const SYSCALL_LENGTH: u64 = 2;
+        const ENOSYS: i64 = 38;
+        if !self.by_syscall {
+            // The refused call is skipped, whatever its number: the thread makes its own next.
+            regs.orig_rax = u64::MAX;
+            stopped.set_regs(&regs)?;
+            let running = stopped.resume(Resume::Syscall, 0)?;
+            return Ok(Next::Go(At::Native { running, syscall: None, handler: false }));
+        }
+        // The refused call becomes the program's: registers as the processor and the kernel leave
+        // them at the entry of a system call made at the original address.
+        let number = regs.rax;
+        regs.rip += SYSCALL_LENGTH;
+        regs.rcx = regs.rip;
+        regs.r11 = regs.eflags;
+        regs.orig_rax = number;
+        regs.rax = (-ENOSYS) as u64;
+        stopped.set_regs(&regs)?;
+        self.syscall_entry(stopped, regs, observer)
+    }
+
+    /// The thread is stopped at the entry of its own system call.
+    fn syscall_entry(
+        &mut self,
+        stopped: Stopped,
+        regs: Regs,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        let number = regs.orig_rax as i64;
+        if number == libc::SYS_exit || number == libc::SYS_exit_group {
+            self.drain(self.log_pointer(), None, observer);
+            return Ok(Next::End(WindowEnd::Exiting(stopped)));
+        }
+        if number == libc::SYS_execve || number == libc::SYS_execveat {
+            self.drain(self.log_pointer(), None, observer);
+        }
+        let running = stopped.resume(Resume::Syscall, 0)?;
+        Ok(Next::Go(At::Native { running, syscall: Some((regs.orig_rax, regs)), handler: false }))
+    }
+
+    /// What a finished system call means for translated code.
+    fn after_syscall(&mut self, number: u64, args: &Regs) {
+        let (address, length) = (args.rdi, args.rsi);
+        match number as i64 {
+            libc::SYS_mmap if args.rdx & libc::PROT_EXEC as u64 != 0 => self.code.set_stale(),
+            libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_mremap
+            | libc::SYS_pkey_mprotect
+                if self.code.holds_code(address, length) =>
+            {
+                self.code.set_stale();
+            }
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect
+                if args.rdx & libc::PROT_EXEC as u64 != 0 =>
+            {
+                self.code.set_stale();
+            }
+            libc::SYS_shmat | libc::SYS_remap_file_pages => self.code.set_stale(),
+            _ => {}
+        }
+    }
+
+    fn stopped_natively(
+        &mut self,
+        stopped: Stopped,
+        syscall: Option<(u64, Regs)>,
+        handler: bool,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        self.follow_thread(stopped.tid());
+        let go = |running, syscall| Ok(Next::Go(At::Native { running, syscall, handler: false }));
+        match stopped.reason {
+            StopReason::Syscall => {
+                let regs = stopped.regs()?;
+                match syscall {
+                    // The exit of a skipped call.
+                    None if regs.orig_rax == u64::MAX => go(stopped.resume(Resume::Syscall, 0)?, None),
+                    None => self.syscall_entry(stopped, regs, observer),
+                    Some((number, args)) => {
+                        self.after_syscall(number, &args);
+                        if will_restart(&regs) {
+                            return go(stopped.resume(Resume::Syscall, 0)?, None);
+                        }
+                        self.enter(stopped, regs, observer, Resume::Syscall)
+                    }
+                }
+            }
+            StopReason::Signal(libc::SIGTRAP) if handler => {
+                let regs = stopped.regs()?;
+                self.enter(stopped, regs, observer, Resume::SyscallEmulated)
+            }
+            StopReason::Signal(signal) => {
+                self.stats.signals += 1;
+                self.deliver(stopped, signal, observer)
+            }
+            StopReason::Exiting => {
+                self.drain(self.log_pointer(), None, observer);
+                Ok(Next::End(WindowEnd::Exiting(stopped)))
+            }
+            StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
+            StopReason::Group => go(stopped.resume(Resume::Listen, 0)?, syscall),
+            _ => go(stopped.resume(Resume::Syscall, 0)?, syscall),
+        }
+    }
+
+    /// Delivers a signal to a thread at its own registers.
+    fn deliver(&mut self, stopped: Stopped, signal: i32, observer: &mut Observer) -> Result<Next> {
+        match disposition(stopped.tid(), signal) {
+            Disposition::Caught => {
+                let running = stopped.resume(Resume::IntoHandler, signal)?;
+                Ok(Next::Go(At::Native { running, syscall: None, handler: true }))
+            }
+            Disposition::Fatal => {
+                self.drain(self.log_pointer(), None, observer);
+                Ok(Next::End(WindowEnd::Fatal(stopped, signal)))
+            }
+            Disposition::Harmless => {
+                let running = stopped.resume(Resume::Syscall, signal)?;
+                Ok(Next::Go(At::Native { running, syscall: None, handler: false }))
+            }
+        }
+    }
+
+    fn signal_in_cache(
+        &mut self,
+        stopped: Stopped,
+        regs: Regs,
+        signal: i32,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        self.stats.signals += 1;
+        if disposition(stopped.tid(), signal) == Disposition::Harmless && !tracee::is_fault(signal) {
+            let how = if self.by_syscall { Resume::Syscall } else { Resume::SyscallEmulated };
+            return Ok(Next::Go(At::Cache(stopped.resume(how, signal)?)));
+        }
+        let cache_ip = regs.rip;
+        let Some(context) = self.observe_interrupted(&regs, observer) else {
+            // Not in the cache after all: these are its own registers.
+            return self.deliver(stopped, signal, observer);
+        };
+        stopped.set_regs(&context.regs)?;
+        if tracee::is_fault(signal) {
+            hide_cache_address(&stopped, cache_ip, context.regs.rip)?;
+        }
+        self.deliver(stopped, signal, observer)
+    }
+
+    /// Rebuilds the context of a thread stopped anywhere in the cache, and observes everything it
+    /// did up to there. `None` when it is not in the cache.
+    fn observe_interrupted(&mut self, regs: &Regs, observer: &mut Observer) -> Option<Context> {
+        let place = self.cache.place(regs.rip)?;
+        let (fragment, state) = match place {
+            Place::Fragment(id, state) => (Some(id), state),
+            Place::Runtime(state) => (None, state),
+        };
+        let context = state.rebuild(regs, &self.block());
+        let mut open = match (fragment, context.open) {
+            (Some(id), Some(items)) => Some((id, items, Some(context.regs.rcx))),
+            _ => None,
+        };
+        if fragment.is_none() {
+            // On its way out with a record still open?
+            let number = self.block().word(state::EXIT) as u32;
+            if let Some(exit) = self.cache.tables().exit(number)
+                && let ExitKind::Full { item, .. } = exit.kind
+                && self.block().word(state::TARGET) == context.regs.rip
+            {
+                open = Some((exit.fragment, item, None));
+            }
+        }
+        // A `rep` has begun only if its copy is what the thread is stopped at; before, its counter
+        // may not even be logged.
+        if let Some((id, items, rep)) = &mut open
+            && !self.at_item(*id, *items, regs.rip)
+        {
+            *rep = None;
+        }
+        self.drain(context.log, open, observer);
+        self.log_start = self.data.end - LOG_AT_LEAST;
+        self.set_word(state::LOG, self.log_start);
+        Some(context)
+    }
+
+    /// Whether cache address `ip` is the copy of item `items` itself.
+    fn at_item(&mut self, id: FragmentId, items: u16, ip: u64) -> bool {
+        let original = self.cache.fragment(id).item_ips.get(usize::from(items)).copied();
+        let Some(original) = original else { return false };
+        use super::trace::Code;
+        let length = {
+            let bytes = self.code.bytes(original);
+            let mut decoder =
+                iced_x86::Decoder::with_ip(64, bytes, original, iced_x86::DecoderOptions::NONE);
+            let instruction = decoder.decode();
+            if !instruction.is_string_instruction() {
+                return false;
+            }
+            instruction.len()
+        };
+        let want = self.code.bytes(original)[..length].to_vec();
+        self.cache.bytes_at(ip, length).is_some_and(|bytes| bytes == want)
+    }
+}
+
+/// Whether the kernel will make the call again, or let a handler decide (`ERESTART*`, 512 to 516).
+fn will_restart(regs: &Regs) -> bool {
+    (512..=516).contains(&(-(regs.rax as i64)))
+}
+
+fn stopped_by_signal(stopped: Stopped, signal: i32) -> WindowEnd {
+    // Delivered at the resume, fatal or not.
+    WindowEnd::Fatal(stopped, signal)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disposition {
+    Caught,
+    Fatal,
+    /// Ignored, or stops or continues the process: nothing of its own runs.
+    Harmless,
+}
+
+/// What delivering `signal` will do (signal(7), "Signal dispositions").
+fn disposition(tid: Pid, signal: i32) -> Disposition {
+    let sets = procinfo::signal_sets(tid).unwrap_or_default();
+    let bit = 1u64 << (signal - 1);
+    if sets.caught & bit != 0 {
+        return Disposition::Caught;
+    }
+    let harmless = [
+        libc::SIGCHLD,
+        libc::SIGURG,
+        libc::SIGWINCH,
+        libc::SIGCONT,
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ];
+    let ignored = sets.ignored & bit != 0 && !tracee::is_fault(signal);
+    if ignored || harmless.contains(&signal) { Disposition::Harmless } else { Disposition::Fatal }
+}
+
+/// Replaces an instruction address in a fault's information by the original one.
+fn hide_cache_address(stopped: &Stopped, cache_ip: u64, original: u64) -> Result<()> {
+    let mut info = stopped.siginfo()?;
+    // SAFETY: for the signals of `is_fault` the kernel fills the fault member (sigaction(2),
+    // "si_addr"); it lies 16 bytes into siginfo_t on x86-64, inside the structure.
+    unsafe {
+        let address = (&raw mut info).cast::<u64>().add(2);
+        if *address == cache_ip {
+            *address = original;
+            stopped.set_siginfo(&info)?;
+        }
+    }
+    Ok(())
+}

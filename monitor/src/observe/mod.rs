@@ -1,0 +1,215 @@
+//! From a stream of accesses to samples with reuse distances.
+//!
+//! Every engine ends here: it hands over each access of a window in order ([`Observer::access`]),
+//! or counts accesses it has proved harmless in bulk ([`Observer::skip`]). What is sampled, what is
+//! watched and how distances are counted is decided in this module alone, so that engines can be
+//! compared access by access. No process is known here.
+
+pub mod filter;
+mod watch;
+
+pub use watch::{Ended, Outcome, Sample};
+
+use crate::profile::types::LINE_SIZES;
+use filter::LineFilter;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use watch::WatchTable;
+
+/// log2 of [`LINE_SIZES`].
+pub(crate) const LINE_SHIFTS: [u32; 5] = [4, 5, 6, 7, 8];
+/// Index of the 64-byte line in [`LINE_SIZES`]: its references are what is sampled.
+pub const DEFAULT_LINE: usize = 2;
+const _: () = assert!(LINE_SIZES[DEFAULT_LINE] == 64 && 1 << LINE_SHIFTS[4] == LINE_SIZES[4]);
+
+/// One sample in this many is followed at 16 and 32 bytes too. A hot neighbour inside the same
+/// 64-byte line makes such a watch expensive, and a random choice keeps it unbiased. (Guessed,
+/// then measured: with every sample followed, windows of an interpreter were several times slower.)
+const FINE_ONE_IN: u32 = 8;
+
+/// One access as an engine reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Address of the instruction.
+    pub ip: u64,
+    /// First byte touched.
+    pub address: u64,
+    /// Bytes touched, at least 1.
+    pub size: u32,
+    /// Whether it reads.
+    pub load: bool,
+    /// Whether it writes.
+    pub store: bool,
+}
+
+/// Counts references, draws samples and follows the sampled lines.
+#[derive(Debug)]
+pub struct Observer {
+    accesses: u64,
+    /// References so far at each line size, since the observer was made: never reset, so that
+    /// distances can cross the borders of contiguous windows.
+    refs: [u64; 5],
+    until_sample: u64,
+    period: u64,
+    random: SmallRng,
+    watches: WatchTable,
+    window: u32,
+    samples: u64,
+}
+
+impl Observer {
+    /// An observer that samples one 64-byte line reference in `period`, at random.
+    pub fn new(period: u64, seed: u64) -> Observer {
+        let mut observer = Observer {
+            accesses: 0,
+            refs: [0; 5],
+            until_sample: 0,
+            period: period.max(1),
+            random: SmallRng::seed_from_u64(seed),
+            watches: WatchTable::new(seed),
+            window: 0,
+            samples: 0,
+        };
+        observer.draw();
+        observer
+    }
+
+    /// Names the window that samples taken from now on belong to, and its sample period.
+    pub fn set_window(&mut self, window: u32, period: u64) {
+        self.window = window;
+        if self.period != period.max(1) {
+            self.period = period.max(1);
+            self.draw();
+        }
+    }
+
+    /// Accesses seen so far.
+    pub fn accesses(&self) -> u64 {
+        self.accesses
+    }
+
+    /// Line references so far, for each of [`LINE_SIZES`].
+    pub fn refs(&self) -> [u64; 5] {
+        self.refs
+    }
+
+    /// Samples taken so far.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Number of samples still being followed.
+    pub fn watching(&self) -> usize {
+        self.watches.len()
+    }
+
+    /// 64-byte references until the next sample is due: an engine may [`Observer::skip`] fewer
+    /// than this many.
+    pub fn until_sample(&self) -> u64 {
+        self.until_sample
+    }
+
+    /// The filter that tells which 64-byte lines may be watched.
+    pub fn filter(&self) -> &LineFilter {
+        self.watches.filter()
+    }
+
+    /// Counts `accesses` accesses, none of which touches a line that the filter knows, none of
+    /// which is due to be sampled and none of which crosses a line of any size.
+    pub fn skip(&mut self, accesses: u64) {
+        debug_assert!(accesses < self.until_sample);
+        self.accesses += accesses;
+        self.until_sample -= accesses;
+        for refs in &mut self.refs {
+            *refs += accesses;
+        }
+    }
+
+    /// Counts references beyond one per access, by line size: accesses just counted with
+    /// [`Observer::skip`] that cross lines.
+    pub fn skip_crossings(&mut self, extra: [u32; 5]) {
+        self.until_sample -= u64::from(extra[DEFAULT_LINE]);
+        for (refs, extra) in self.refs.iter_mut().zip(extra) {
+            *refs += u64::from(extra);
+        }
+    }
+
+    /// Accesses so far that touched a line which is watched.
+    pub fn filter_hits(&self) -> u64 {
+        self.watches.hits()
+    }
+
+    /// Takes one access, in program order.
+    pub fn access(&mut self, access: Access) {
+        let first = access.address >> LINE_SHIFTS[DEFAULT_LINE];
+        let last = last_byte(&access) >> LINE_SHIFTS[DEFAULT_LINE];
+        let mut hit = self.watches.filter().may_hold(first);
+        if last != first {
+            hit |= (first + 1..=last).any(|line| self.watches.filter().may_hold(line));
+        }
+        if hit {
+            self.watches.touch(&access, first, last, &self.refs);
+        }
+        let lines = last - first + 1;
+        if self.until_sample <= lines {
+            self.take(&access, first, last);
+        } else {
+            self.until_sample -= lines;
+        }
+        self.accesses += 1;
+        let last_byte = last_byte(&access);
+        for (refs, shift) in self.refs.iter_mut().zip(LINE_SHIFTS) {
+            *refs += (last_byte >> shift) - (access.address >> shift) + 1;
+        }
+    }
+
+    /// Arms every reference of this access that is due.
+    fn take(&mut self, access: &Access, first: u64, last: u64) {
+        let mut line = first;
+        loop {
+            let left = last - line + 1;
+            if self.until_sample > left {
+                self.until_sample -= left;
+                return;
+            }
+            line += self.until_sample - 1;
+            let byte = access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]);
+            let fine = self.random.random_ratio(1, FINE_ONE_IN);
+            self.watches.arm(access, byte, &self.refs, self.window, fine);
+            self.samples += 1;
+            self.draw();
+            line += 1;
+            if line > last {
+                return;
+            }
+        }
+    }
+
+    /// Draws the distance to the next sample: geometric with mean `period`, so that every
+    /// reference is equally likely and independent of the others.
+    fn draw(&mut self) {
+        let uniform: f64 = self.random.random_range(f64::EPSILON..1.0);
+        let gap = uniform.ln() / (1.0 - 1.0 / (self.period as f64).max(1.000_001)).ln();
+        self.until_sample = 1 + gap as u64;
+    }
+
+    /// The samples whose watches have ended at every line size since the last call.
+    pub fn drain_finished(&mut self) -> Vec<Sample> {
+        self.watches.drain_finished()
+    }
+
+    /// Ends every watch: cut off by us, or because the process has ended.
+    pub fn end_all(&mut self, how: Ended) -> Vec<Sample> {
+        self.watches.end_all(how, &self.refs)
+    }
+
+    /// Says that the filter matched without a watch behind it `false_hits` times; the filter moves
+    /// its lines to other places when a hot line shares one with a watched line.
+    pub fn rehash(&mut self) {
+        self.watches.rehash(self.random.random());
+    }
+}
+
+fn last_byte(access: &Access) -> u64 {
+    access.address.saturating_add(u64::from(access.size.max(1)) - 1)
+}

@@ -1,0 +1,59 @@
+//! What the kernel tells about the host's processor and caches (sysfs, `/proc/cpuinfo`).
+
+use crate::profile::types::HostCache;
+use std::fs;
+
+/// Data and unified caches of the first processor, nearest first; empty where sysfs is silent.
+pub fn caches() -> Vec<HostCache> {
+    let base = "/sys/devices/system/cpu/cpu0/cache";
+    let mut caches: Vec<HostCache> = (0..10)
+        .filter_map(|i| {
+            let read = |name: &str| {
+                let text = fs::read_to_string(format!("{base}/index{i}/{name}")).ok()?;
+                Some(text.trim().to_owned())
+            };
+            if read("type")? == "Instruction" {
+                return None;
+            }
+            Some(HostCache {
+                level: read("level")?.parse().ok()?,
+                bytes: parse_size(&read("size")?)?,
+                line_bytes: read("coherency_line_size").and_then(|s| s.parse().ok()).unwrap_or(64),
+                ways: read("ways_of_associativity").and_then(|s| s.parse().ok()).unwrap_or(0),
+            })
+        })
+        .collect();
+    caches.sort_by_key(|c| c.level);
+    caches
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok().map(|n| n * unit)
+}
+
+/// The processor's name.
+pub fn cpu_name() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    name.unwrap_or("unknown processor").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_with_units() {
+        assert_eq!(parse_size("48K"), Some(49_152));
+        assert_eq!(parse_size("2M"), Some(2 << 20));
+        assert_eq!(parse_size("64"), Some(64));
+        assert_eq!(parse_size("1X"), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! How fast the program makes accesses when it runs natively.
+//!
+//! A window knows how many accesses lie between two executions of an instruction; a hardware
+//! breakpoint counts its executions natively, for a few milliseconds after the window, without a
+//! stop (perf_event_open(2), `PERF_TYPE_BREAKPOINT`). Each hit costs a debug exception, whose time is
+//! measured once on this host and taken off.
+
+use nix::unistd::Pid;
+use perf_event::events::Breakpoint;
+use perf_event::{Builder, Counter};
+use std::time::Instant;
+
+/// An instruction and how often the window executed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Its address.
+    pub ip: u64,
+    /// Executions in the window.
+    pub executions: u64,
+}
+
+/// Hits of one unit aimed at in one measurement: enough to average over, few enough to disturb little.
+pub const HITS: f64 = 20.0;
+/// Units counted at once: processors have four breakpoint registers (Intel SDM vol. 3, 18.2).
+pub const UNITS: usize = 3;
+
+/// Counts units natively.
+pub struct RateProbe {
+    hit_cost_s: f64,
+}
+
+/// A count in progress.
+pub struct Counting {
+    counters: Vec<Counter>,
+    /// Executions per access in the window, all units together.
+    per_access: f64,
+    hit_cost_s: f64,
+}
+
+impl RateProbe {
+    /// A probe, if this host lets us count breakpoints.
+    pub fn new() -> Option<RateProbe> {
+        let target: fn() = probe_target;
+        let mut counter = breakpoint(target as usize as u64).build().ok()?;
+        counter.enable().ok()?;
+        const HITS: u32 = 100;
+        let start = Instant::now();
+        for _ in 0..HITS {
+            std::hint::black_box(target)();
+        }
+        let elapsed = start.elapsed().as_secs_f64();
+        let counted = counter.read().ok()?;
+        (counted > 0).then(|| RateProbe { hit_cost_s: elapsed / f64::from(HITS) })
+    }
+
+    /// Begins to count `units` of a window with `accesses` accesses, in thread `tid`.
+    pub fn start(&self, tid: Pid, units: &[Unit], accesses: u64) -> Option<Counting> {
+        let mut counters = Vec::new();
+        let mut executions = 0;
+        for unit in units.iter().take(UNITS) {
+            let mut builder = breakpoint(unit.ip);
+            builder.observe_pid(tid.as_raw());
+            if let Ok(mut counter) = builder.build()
+                && counter.enable().is_ok()
+            {
+                counters.push(counter);
+                executions += unit.executions;
+            }
+        }
+        if executions == 0 || accesses == 0 {
+            return None;
+        }
+        let per_access = executions as f64 / accesses as f64;
+        Some(Counting { counters, per_access, hit_cost_s: self.hit_cost_s })
+    }
+}
+
+impl Counting {
+    /// Ends the count after `cpu_s` CPU seconds of the thread. Returns accesses per second, its
+    /// relative standard error, and the seconds that the hits cost.
+    pub fn finish(mut self, cpu_s: f64) -> Option<(f64, f64, f64)> {
+        let hits: u64 = self.counters.iter_mut().filter_map(|c| c.read().ok()).sum();
+        let cost = hits as f64 * self.hit_cost_s;
+        // The cost is itself uncertain: where it is most of the time, nothing is known.
+        let native_s = cpu_s - cost;
+        if hits < 4 || native_s < 0.25 * cpu_s {
+            return None;
+        }
+        let rate = hits as f64 / self.per_access / native_s;
+        Some((rate, 1.0 / (hits as f64).sqrt(), cost))
+    }
+}
+
+fn breakpoint(address: u64) -> Builder<'static> {
+    let mut builder = Builder::new(Breakpoint::execute(address));
+    builder.exclude_kernel(true).exclude_hv(true);
+    builder
+}
+
+#[inline(never)]
+fn probe_target() {
+    std::hint::black_box(());
+}

@@ -1,0 +1,195 @@
+//! From samples with process addresses to profile records with modules and object-file offsets.
+
+use crate::observe::{Outcome as Ended, Sample};
+use crate::profile::types::{
+    Instr, InstrId, Memory, Module, ModuleId, Outcome, Record, SampleRecord, TakenSample,
+    WindowRecord, sample_flags,
+};
+use crate::profile::{ProfileError, Writer};
+use crate::symbols;
+use crate::tracee::maps::{Backing, Mapping, Maps};
+use object::read::elf::ProgramHeader;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Writes windows, interning modules and instructions.
+#[derive(Debug)]
+pub struct Recorder {
+    writer: Writer,
+    modules: Vec<Module>,
+    module_ids: FxHashMap<(String, u64), ModuleId>,
+    instrs: Vec<Instr>,
+    instr_ids: FxHashMap<Instr, InstrId>,
+    by_ip: FxHashMap<u64, InstrId>,
+    written: (usize, usize),
+    touched: FxHashSet<(ModuleId, u64)>,
+}
+
+impl Recorder {
+    /// Records to `writer`, which has its header already.
+    pub fn new(writer: Writer) -> Recorder {
+        Recorder {
+            writer,
+            modules: Vec::new(),
+            module_ids: FxHashMap::default(),
+            instrs: Vec::new(),
+            instr_ids: FxHashMap::default(),
+            by_ip: FxHashMap::default(),
+            written: (0, 0),
+            touched: FxHashSet::default(),
+        }
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.writer.bytes()
+    }
+
+    /// Says that addresses may mean other code than before (a new program image).
+    pub fn forget_addresses(&mut self) {
+        self.by_ip.clear();
+    }
+
+    /// Turns samples into records, as the address space is now.
+    pub fn samples(&mut self, samples: Vec<Sample>, tid: i32, first_ref: &dyn Fn(u32) -> u64, maps: &Maps) -> Vec<TakenSample> {
+        samples
+            .into_iter()
+            .map(|sample| {
+                let own = sample.outcomes.map(|outcome| match outcome {
+                    Ended::Reused { distance, trigger, store } => {
+                        Outcome::Reused { distance, trigger: self.instr(trigger, maps), store }
+                    }
+                    Ended::Censored(at) => Outcome::Censored { at },
+                    Ended::NeverReused(at) => Outcome::NeverReused { at },
+                    Ended::NotFollowed => Outcome::NotFollowed,
+                });
+                let access = sample.access;
+                let flags = if access.store { sample_flags::STORE } else { 0 }
+                    | if access.load { sample_flags::LOAD } else { 0 };
+                let record = SampleRecord {
+                    ip: self.instr(access.ip, maps),
+                    address: access.address,
+                    size: access.size as u16,
+                    flags,
+                    tid,
+                    position: sample.position.saturating_sub(first_ref(sample.window)),
+                    memory: self.memory(access.address, maps),
+                    own,
+                };
+                TakenSample { taken_in: sample.window, sample: record }
+            })
+            .collect()
+    }
+
+    fn instr(&mut self, ip: u64, maps: &Maps) -> InstrId {
+        if let Some(&id) = self.by_ip.get(&ip) {
+            return id;
+        }
+        let module = maps.find(ip).and_then(|m| self.module(m, maps));
+        let instr = match module {
+            Some(module) => {
+                Instr { module: Some(module), offset: ip.wrapping_sub(self.modules[module as usize].bias) }
+            }
+            None => Instr { module: None, offset: ip },
+        };
+        let next = self.instrs.len() as InstrId;
+        let id = *self.instr_ids.entry(instr).or_insert(next);
+        if id == next {
+            self.instrs.push(instr);
+        }
+        self.by_ip.insert(ip, id);
+        id
+    }
+
+    fn module(&mut self, mapping: &Mapping, maps: &Maps) -> Option<ModuleId> {
+        let (path, start) = match &mapping.path {
+            Backing::File(path) => (path.clone(), maps.file_start(mapping)),
+            Backing::Vdso => ("[vdso]".to_owned(), mapping.start),
+            _ => return None,
+        };
+        if let Some(&id) = self.module_ids.get(&(path.clone(), start)) {
+            return Some(id);
+        }
+        let id = self.modules.len() as ModuleId;
+        let (bias, build_id) = describe(&path, start).unwrap_or((start, String::new()));
+        self.modules.push(Module { path: path.clone(), bias, build_id });
+        self.module_ids.insert((path, start), id);
+        Some(id)
+    }
+
+    fn memory(&mut self, address: u64, maps: &Maps) -> Memory {
+        let Some(mapping) = maps.find(address) else { return Memory::Mapping };
+        let module = match mapping.path {
+            Backing::Stack => return Memory::Stack,
+            Backing::Heap => return Memory::Heap,
+            Backing::File(_) if !mapping.shared => self.module(mapping, maps),
+            Backing::Anonymous => match bss_of(mapping, maps) {
+                Some(data) => self.module(data, maps),
+                None => return Memory::Heap,
+            },
+            _ => None,
+        };
+        match module {
+            Some(module) => {
+                let offset = address.wrapping_sub(self.modules[module as usize].bias);
+                self.touched.insert((module, offset));
+                Memory::Static { module, offset }
+            }
+            None => Memory::Mapping,
+        }
+    }
+
+    /// Writes a window, with the tables it refers to.
+    ///
+    /// # Errors
+    /// When the profile cannot be written.
+    pub fn window(&mut self, window: WindowRecord) -> Result<(), ProfileError> {
+        if self.written.0 < self.modules.len() {
+            self.writer.append(&Record::Modules(self.modules[self.written.0..].to_vec()))?;
+        }
+        if self.written.1 < self.instrs.len() {
+            self.writer.append(&Record::Instrs(self.instrs[self.written.1..].to_vec()))?;
+        }
+        self.written = (self.modules.len(), self.instrs.len());
+        self.writer.append(&Record::Window(window))
+    }
+
+    /// Resolves names, writes them and the footer, and closes the file.
+    ///
+    /// # Errors
+    /// When the profile cannot be written.
+    pub fn finish(mut self, footer: crate::profile::types::Footer) -> Result<(), ProfileError> {
+        let names = symbols::resolve(&self.modules, &self.instrs);
+        self.writer.append(&Record::Symbols(names))?;
+        let data = symbols::resolve_data(&self.modules, self.touched.iter().copied());
+        self.writer.append(&Record::DataSymbols(data))?;
+        self.writer.append(&Record::Footer(footer))?;
+        self.writer.finish()
+    }
+}
+
+/// The file's data segment that an anonymous mapping right behind it continues.
+fn bss_of<'a>(mapping: &Mapping, maps: &'a Maps) -> Option<&'a Mapping> {
+    let before = maps.find(mapping.start.checked_sub(1)?)?;
+    let data = matches!(before.path, Backing::File(_)) && before.write && !before.shared;
+    (data && before.end == mapping.start).then_some(before)
+}
+
+/// Load bias and build id of the object at `path`, whose first byte is mapped at `start`.
+fn describe(path: &str, start: u64) -> Option<(u64, String)> {
+    if path == "[vdso]" {
+        return Some((start, String::new()));
+    }
+    let file = std::fs::File::open(path).ok()?;
+    let cache = object::ReadCache::new(file);
+    let elf = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache).ok()?;
+    use object::Object;
+    let endian = elf.endian();
+    const PT_LOAD: u32 = 1;
+    const PAGE: u64 = 4096;
+    let first = elf.elf_program_headers().iter().find(|p| p.p_type(endian) == PT_LOAD)?;
+    // Address the object file gives to its own first byte.
+    let base = (first.p_vaddr(endian) & !(PAGE - 1)).wrapping_sub(first.p_offset(endian) & !(PAGE - 1));
+    let build_id = elf.build_id().ok().flatten().unwrap_or_default();
+    let hex = build_id.iter().map(|b| format!("{b:02x}")).collect();
+    Some((start.wrapping_sub(base), hex))
+}

@@ -1,0 +1,160 @@
+//! When to open a window and how long to keep it: a pure account of time spent.
+//!
+//! Windows may add `overhead` of the wall time, except that a short run gets [`FLOOR_S`] in any
+//! case. Most windows are short and spread evenly; now and then a long one, growing with the run,
+//! sees the long reuse distances that decide large caches.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// Seconds that windows may add to any run, however short.
+pub const FLOOR_S: f64 = 0.10;
+/// Part of the allowance that windows spend; the rest covers start-up, stops and what windows do
+/// to caches and predictors of the program.
+const SPEND: f64 = 0.62;
+/// Added seconds of a short window.
+const SHORT_S: f64 = 0.003;
+/// Short windows between two long ones.
+const SHORTS_PER_LONG: u32 = 6;
+/// Shortest native stretch between windows, in seconds.
+const LEAST_GAP_S: f64 = 0.004;
+/// Windows are at least this fraction of the run apart, so that a long run does not collect ever more.
+const GAP_FRACTION: f64 = 1.0 / 400.0;
+/// Fewest and most accesses of a window.
+const LEAST_ACCESSES: f64 = 300e3;
+const MOST_ACCESSES: f64 = 2e9;
+/// Samples aimed at in a short and in a long window.
+const SHORT_SAMPLES: f64 = 700.0;
+const LONG_SAMPLES: f64 = 8000.0;
+
+/// What the next window shall be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Accesses after which it closes.
+    pub accesses: u64,
+    /// One sample in this many references.
+    pub period: u64,
+}
+
+/// Account of the run so far.
+#[derive(Debug)]
+pub struct Schedule {
+    overhead: f64,
+    random: SmallRng,
+    /// Seconds the windows have added, as far as known.
+    spent_s: f64,
+    /// Added seconds per access inside windows, as last seen.
+    cost_per_access: f64,
+    shorts: u32,
+    long_next: bool,
+}
+
+impl Schedule {
+    /// An account for windows that may add `overhead` (0.1: 10 %) of wall time.
+    pub fn new(overhead: f64, seed: u64) -> Schedule {
+        Schedule {
+            overhead,
+            random: SmallRng::seed_from_u64(seed ^ 0x5ced),
+            spent_s: 0.0,
+            // Guessed for the first window, which pays for translating its code.
+            cost_per_access: 4e-9,
+            shorts: 0,
+            long_next: false,
+        }
+    }
+
+    fn allowance(&self, elapsed_s: f64) -> f64 {
+        (SPEND * self.overhead * elapsed_s).max(FLOOR_S * (self.overhead / 0.1).min(1.0))
+    }
+
+    /// Seconds to run natively before the next window, at `elapsed_s` seconds into the run; random,
+    /// so that windows do not fall into step with the program.
+    pub fn gap_s(&mut self, elapsed_s: f64) -> f64 {
+        self.long_next = self.shorts >= SHORTS_PER_LONG;
+        let least = LEAST_GAP_S.max(GAP_FRACTION * elapsed_s);
+        let owed = self.spent_s + SHORT_S - self.allowance(elapsed_s);
+        let wait = (owed / (SPEND * self.overhead)).max(least);
+        wait * self.random.random_range(0.5..1.5)
+    }
+
+    /// The next window, opened at `elapsed_s`.
+    pub fn plan(&mut self, elapsed_s: f64) -> Plan {
+        let credit = self.allowance(elapsed_s) - self.spent_s;
+        let (seconds, samples) = if self.long_next {
+            self.shorts = 0;
+            ((0.2 * self.allowance(elapsed_s)).clamp(2.0 * SHORT_S, credit.max(2.0 * SHORT_S)), LONG_SAMPLES)
+        } else {
+            self.shorts += 1;
+            (SHORT_S, SHORT_SAMPLES)
+        };
+        let accesses = (seconds / self.cost_per_access).clamp(LEAST_ACCESSES, MOST_ACCESSES);
+        Plan { accesses: accesses as u64, period: (accesses / samples).max(1.0) as u64 }
+    }
+
+    /// Books a window: its wall seconds, accesses, and the native seconds those would have taken.
+    pub fn window_done(&mut self, wall_s: f64, accesses: u64, native_s: f64) {
+        let added = (wall_s - native_s).max(0.1 * wall_s);
+        self.spent_s += added;
+        if accesses > 10_000 {
+            let cost = (added / accesses as f64).clamp(2e-11, 1e-6);
+            self.cost_per_access = 0.5 * self.cost_per_access + 0.5 * cost;
+        }
+    }
+
+    /// Books any other time taken from the program.
+    pub fn spend(&mut self, seconds: f64) {
+        self.spent_s += seconds;
+    }
+
+    /// Seconds booked.
+    pub fn spent_s(&self) -> f64 {
+        self.spent_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program of `run_s` native seconds whose accesses cost `native` seconds and, in a window,
+    /// `inside` seconds each: added seconds, windows, and the largest window.
+    fn simulate(run_s: f64, native: f64, inside: f64, overhead: f64) -> (f64, usize, u64) {
+        let mut schedule = Schedule::new(overhead, 1);
+        let (mut done_s, mut wall_s, mut windows, mut largest) = (0.0, 0.0, 0, 0);
+        loop {
+            let gap = schedule.gap_s(wall_s);
+            done_s += gap;
+            wall_s += gap;
+            if done_s >= run_s {
+                return (wall_s - done_s, windows, largest);
+            }
+            let plan = schedule.plan(wall_s);
+            largest = largest.max(plan.accesses);
+            let n = plan.accesses as f64;
+            schedule.window_done(n * inside, plan.accesses, n * native);
+            done_s += n * native;
+            wall_s += n * inside;
+            windows += 1;
+        }
+    }
+
+    #[test]
+    fn the_allowance_is_kept_and_used() {
+        for (native, inside) in [(2e-10, 1.2e-9), (3e-9, 4e-9), (2e-10, 5e-9)] {
+            for run_s in [2.0, 6.0, 60.0] {
+                let (added, windows, _) = simulate(run_s, native, inside, 0.1);
+                assert!(added <= 0.1 * run_s + 0.02, "{run_s} s: added {added}");
+                assert!(added >= 0.03 * run_s, "{run_s} s: added only {added}");
+                assert!(windows >= 30, "{run_s} s: {windows} windows");
+            }
+        }
+    }
+
+    #[test]
+    fn short_runs_get_a_minimum_and_long_runs_long_windows() {
+        let (added, windows, _) = simulate(0.3, 2e-10, 1.2e-9, 0.1);
+        assert!(windows >= 5 && added <= 2.0 * FLOOR_S, "{windows} windows added {added}");
+        let (_, _, largest) = simulate(10.0, 2e-10, 1.2e-9, 0.1);
+        assert!(largest >= 50_000_000, "largest window {largest}");
+    }
+}

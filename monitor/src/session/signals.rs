@@ -1,0 +1,115 @@
+//! The monitor's own signals: news of its children, and the user's wish to end.
+
+use crate::tracee::{Event, Result, Running};
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+/// Signals the monitor takes synchronously; blocked while a session lasts.
+#[derive(Debug)]
+pub struct Signals {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+    /// The user asked for the profile to end.
+    pub end_wanted: bool,
+    interrupts: u32,
+}
+
+/// What a wait gave.
+#[derive(Debug)]
+pub enum Wait {
+    /// Something happened to the thread.
+    Event(Event),
+    /// The user asked for an end, for the first time.
+    End(Running),
+    /// The deadline passed.
+    Timeout(Running),
+}
+
+const TAKEN: [i32; 4] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+impl Signals {
+    /// Blocks the signals in this thread. Called after the program is started, which must not
+    /// inherit it.
+    pub fn block() -> Signals {
+        // SAFETY: sigset_t is plain bits, initialised by sigemptyset; all pointers are to locals.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in TAKEN {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+            // A file size limit must give an error, not end us.
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            Signals { set, before, end_wanted: false, interrupts: 0 }
+        }
+    }
+
+    /// Takes one pending signal, waiting up to `timeout` for it. News of children need no more
+    /// than the waking; SIGTERM and SIGHUP, which the program did not get, are passed on to it.
+    fn take(&mut self, timeout: Duration, program: Pid) -> Option<i32> {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs() as libc::time_t,
+            tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
+        };
+        // SAFETY: the set and the timeout live here; no information is asked for.
+        let signal = unsafe {
+            libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const timeout)
+        };
+        match signal {
+            libc::SIGINT => {
+                self.end_wanted = true;
+                self.interrupts += 1;
+            }
+            libc::SIGTERM | libc::SIGHUP => {
+                self.end_wanted = true;
+                // SAFETY: plain numbers. The program may be gone already.
+                unsafe { libc::kill(program.as_raw(), signal) };
+            }
+            _ => {}
+        }
+        (signal > 0).then_some(signal)
+    }
+
+    /// Whether the user asked for an end, now or before.
+    pub fn poll_end(&mut self, program: Pid) -> bool {
+        while self.take(Duration::ZERO, program).is_some() {}
+        self.end_wanted
+    }
+
+    /// Waits for the thread until `deadline`, or for ever.
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
+    pub fn wait(&mut self, mut running: Running, deadline: Option<Instant>) -> Result<Wait> {
+        let program = running.tid();
+        let wanted_before = self.end_wanted;
+        loop {
+            running = match running.poll()? {
+                Ok(event) => return Ok(Wait::Event(event)),
+                Err(running) => running,
+            };
+            let timeout = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => Duration::from_secs(3600),
+            };
+            if timeout.is_zero() {
+                return Ok(Wait::Timeout(running));
+            }
+            self.take(timeout, program);
+            if self.end_wanted && !wanted_before {
+                return Ok(Wait::End(running));
+            }
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: restores the mask saved by `block`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
+}

@@ -1,0 +1,153 @@
+//! What each window stands for: the native accesses of the CPU time around it.
+//!
+//! A window stands for its own accesses and for half of the native stretch before and after it, at
+//! the native access rate measured beside it. The rate inside a window is no substitute: translated
+//! code is slower by a factor that depends on the code.
+
+use crate::profile::types::{Estimate, WindowRecord};
+
+/// Relative error of a rate that its statistics do not show: the stretch it was measured on is not
+/// all of the stretch it is applied to. (Guessed.)
+const RATE_SPREAD: f64 = 0.15;
+/// How much faster than inside a window the program may be natively when nothing was measured.
+/// (Published slowdowns of translated code: 1 to 8.)
+const NATIVE_OVER_WINDOW: (f64, f64, f64) = (1.0, 2.5, 8.0);
+
+/// Accesses per native CPU second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rate {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+/// Windows on their way into the profile.
+#[derive(Debug, Default)]
+pub struct Weights {
+    pending: Option<Pending>,
+    /// CPU seconds at the end of the last window.
+    last_end_s: f64,
+    rates: Vec<f64>,
+    total: Estimate,
+    first_done: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    record: WindowRecord,
+    rate: Rate,
+    /// Native CPU seconds before it that it stands for.
+    before_s: f64,
+}
+
+impl Weights {
+    /// A window opens at `cpu_s` of the thread's CPU time: the one before it can be written.
+    pub fn open(&mut self, cpu_s: f64) -> Option<WindowRecord> {
+        let gap = (cpu_s - self.last_end_s).max(0.0);
+        self.complete(0.5 * gap)
+    }
+
+    /// The window that opened at `cpu_start_s` has closed at `cpu_end_s`.
+    pub fn close(&mut self, record: WindowRecord, cpu_start_s: f64, cpu_end_s: f64) {
+        let gap = (cpu_start_s - self.last_end_s).max(0.0);
+        let before_s = if self.first_done { 0.5 * gap } else { gap };
+        self.first_done = true;
+        self.last_end_s = cpu_end_s;
+        let inside = record.accesses as f64 / record.wall_s.max(1e-6);
+        let rate = match self.typical() {
+            Some((low, value, high)) => Rate { value, low, high },
+            None => {
+                let (low, value, high) = NATIVE_OVER_WINDOW;
+                Rate { value: inside * value, low: inside * low, high: inside * high }
+            }
+        };
+        self.pending = Some(Pending { record, rate, before_s });
+    }
+
+    /// The native rate beside the window that closed last was measured as `rate` accesses per
+    /// second with relative standard error `error`; hits cost `cost_s` CPU seconds.
+    pub fn measured(&mut self, rate: f64, error: f64, cost_s: f64) {
+        self.rates.push(rate);
+        self.last_end_s += cost_s;
+        if let Some(pending) = &mut self.pending {
+            let spread = 2.0 * error + RATE_SPREAD;
+            pending.rate =
+                Rate { value: rate, low: rate / (1.0 + spread), high: rate * (1.0 + spread) };
+        }
+    }
+
+    /// Median of the rates measured so far, if any.
+    pub fn native_rate(&self) -> Option<f64> {
+        self.typical().map(|(_, value, _)| value)
+    }
+
+    fn typical(&self) -> Option<(f64, f64, f64)> {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        let at = |q: f64| rates.get(((rates.len() as f64 - 1.0) * q).round() as usize).copied();
+        Some((at(0.1)?, at(0.5)?, at(0.9)?))
+    }
+
+    /// The thread has ended at `cpu_s` of its CPU time: the last window, if it is still here.
+    pub fn finish(&mut self, cpu_s: f64) -> Option<WindowRecord> {
+        let gap = (cpu_s - self.last_end_s).max(0.0);
+        self.complete(gap)
+    }
+
+    fn complete(&mut self, after_s: f64) -> Option<WindowRecord> {
+        let Pending { mut record, rate, before_s } = self.pending.take()?;
+        let (own, native_s) = (record.accesses as f64, before_s + after_s);
+        record.stands_for = Estimate {
+            value: own + rate.value * native_s,
+            low: own + rate.low * native_s,
+            high: own + rate.high * native_s,
+        };
+        self.total.value += record.stands_for.value;
+        self.total.low += record.stands_for.low;
+        self.total.high += record.stands_for.high;
+        Some(record)
+    }
+
+    /// Accesses of the run, as far as windows have been completed.
+    pub fn total(&self) -> Estimate {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(accesses: u64) -> WindowRecord {
+        WindowRecord {
+            index: 0,
+            start_s: 0.0,
+            cpu_start_s: 0.0,
+            wall_s: 0.01,
+            contiguous_with_previous: false,
+            tid: 1,
+            accesses,
+            refs: [accesses; 5],
+            stands_for: Estimate::default(),
+            samples: Vec::new(),
+            declined: 0,
+        }
+    }
+
+    #[test]
+    fn the_whole_run_is_stood_for_once() {
+        let mut weights = Weights::default();
+        assert_eq!(weights.open(1.0), None);
+        weights.close(window(1000), 1.0, 1.5);
+        weights.measured(1e6, 0.0, 0.0);
+        let first = weights.open(3.5).unwrap();
+        // One second before it, half of the two after it.
+        assert!((first.stands_for.value - (1000.0 + 2e6)).abs() < 1.0);
+        weights.close(window(500), 3.5, 3.6);
+        let last = weights.finish(4.6).unwrap();
+        assert!((last.stands_for.value - (500.0 + 2e6)).abs() < 1.0, "{last:?}");
+        assert!(last.stands_for.low <= last.stands_for.value);
+        assert!((weights.total().value - (1500.0 + 4e6)).abs() < 1.0);
+        assert_eq!(weights.finish(9.0), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! Starting a program under trace.
+//!
+//! The child waits on a pipe until it is seized, then executes the program; a failure of `execve`
+//! comes back over a second, close-on-exec pipe, so that it is told apart from the program's own
+//! exit status.
+
+use super::{Running, TraceError, os};
+use nix::fcntl::OFlag;
+use nix::sys::ptrace::{self, Options};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Why a program could not be started under trace.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// `execve` failed in the child.
+    #[error("cannot execute {program}: {source}")]
+    Exec {
+        /// The program as given.
+        program: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The kernel refused to let us trace it.
+    #[error("the kernel refused to trace the program: {0}")]
+    Refused(TraceError),
+    /// Anything before that.
+    #[error("cannot start a process: {0}")]
+    Fork(#[from] std::io::Error),
+}
+
+/// Starts `path` with `args` (the program's name first), traced from its first instruction on.
+/// Returns the child before its `execve`; the exec stop is the first event to wait for.
+///
+/// # Errors
+/// [`LaunchError`]; no child is left behind.
+pub fn launch(path: &CString, args: &[CString]) -> Result<(Pid, Running, ExecResult), LaunchError> {
+    let io = |e: nix::Error| LaunchError::Fork(e.into());
+    let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC).map_err(io)?;
+    let (status_read, status_write) = pipe2(OFlag::O_CLOEXEC).map_err(io)?;
+    let mut argv: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
+    argv.push(std::ptr::null());
+    // SAFETY: the child calls only async-signal-safe functions (read, execv, write, _exit) on
+    // memory prepared before the fork.
+    match unsafe { fork() }.map_err(io)? {
+        ForkResult::Child => {
+            let mut byte = 0u8;
+            // SAFETY: descriptors and buffers are live; `path` and `argv` are NUL-terminated and
+            // null-terminated respectively; `_exit` does not return.
+            unsafe {
+                if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) == 1 {
+                    restore_sigpipe();
+                    libc::execv(path.as_ptr(), argv.as_ptr());
+                }
+                let errno = *libc::__errno_location();
+                libc::write(status_write.as_raw_fd(), (&raw const errno).cast(), 4);
+                libc::_exit(127)
+            }
+        }
+        ForkResult::Parent { child } => {
+            drop(status_write);
+            drop(go_read);
+            let options = Options::PTRACE_O_TRACESYSGOOD
+                | Options::PTRACE_O_TRACEEXEC
+                | Options::PTRACE_O_TRACEEXIT;
+            if let Err(e) = os("PTRACE_SEIZE", child, ptrace::seize(child, options)) {
+                drop(go_write);
+                let _ = nix::sys::wait::waitpid(child, None);
+                return Err(LaunchError::Refused(e));
+            }
+            File::from(go_write).write_all(b"g")?;
+            let result = ExecResult(File::from(status_read));
+            Ok((child, Running::new(child), result))
+        }
+    }
+}
+
+/// Gives the child the disposition of `SIGPIPE` that we were started with: Rust's runtime ignores
+/// it before `main`, and an ignored signal stays ignored across `execve`.
+///
+/// # Safety
+/// Async-signal-safe; called between fork and exec.
+unsafe fn restore_sigpipe() {
+    if !SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
+        // SAFETY: setting a default disposition touches no memory of ours.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+}
+
+static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Runs before Rust's runtime starts, by the ELF initialisation array (System V ABI, "Initialization
+/// and Termination Functions").
+extern "C" fn note_sigpipe() {
+    // SAFETY: a query with a null new action only writes `old`, a live local of the right type.
+    let ignored = unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut old) == 0
+            && old.sa_sigaction == libc::SIG_IGN
+    };
+    SIGPIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+// SAFETY: the section holds pointers to functions of this type, called once by the dynamic loader.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static NOTE_SIGPIPE: extern "C" fn() = note_sigpipe;
+
+/// Tells how the `execve` of a launched child went.
+pub struct ExecResult(File);
+
+impl ExecResult {
+    /// The error `execve` gave, once the child is past it; `None` when it succeeded.
+    pub fn error(mut self) -> Option<std::io::Error> {
+        let mut errno = [0; 4];
+        match self.0.read_exact(&mut errno) {
+            Ok(()) => Some(std::io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
+            Err(_) => None,
+        }
+    }
+}

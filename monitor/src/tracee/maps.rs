@@ -1,0 +1,169 @@
+//! The address space of a process, as `/proc/PID/maps` shows it (proc(5)).
+
+use nix::unistd::Pid;
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// Device and inode; (0, 0, 0) when anonymous.
+    pub file: (i32, i32, u64),
+    /// What lies behind it.
+    pub path: Backing,
+    /// May be executed.
+    pub exec: bool,
+    /// May be written.
+    pub write: bool,
+    /// May be read.
+    pub read: bool,
+    /// Shared with other processes.
+    pub shared: bool,
+}
+
+/// What backs a mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A file, by the path the kernel gives.
+    File(String),
+    /// Anonymous memory.
+    Anonymous,
+    /// The break heap.
+    Heap,
+    /// The main thread's stack.
+    Stack,
+    /// The virtual dynamic shared object.
+    Vdso,
+    /// Anything else the kernel names.
+    Other(String),
+}
+
+impl Mapping {
+    /// Whether its code is what the file says and cannot change under us: private, file-backed,
+    /// executable and not writable.
+    pub fn is_stable_code(&self) -> bool {
+        self.exec
+            && !self.write
+            && !self.shared
+            && matches!(self.path, Backing::File(_) | Backing::Vdso)
+    }
+
+    /// Whether `address` lies in it.
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// All mappings of a process, ordered by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maps(pub Vec<Mapping>);
+
+impl Maps {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// When the process is gone or not ours to look at.
+    pub fn read(pid: Pid) -> Result<Maps, procfs::ProcError> {
+        let maps = Process::new(pid.as_raw())?.maps()?;
+        Ok(Maps(maps.into_iter().map(convert).collect()))
+    }
+
+    /// The mapping that holds `address`.
+    pub fn find(&self, address: u64) -> Option<&Mapping> {
+        let after = self.0.partition_point(|m| m.start <= address);
+        self.0[..after].last().filter(|m| m.contains(address))
+    }
+
+    /// A free, aligned range of `length` bytes that starts as near as possible to `wish` and lies
+    /// within `[low, high)`.
+    pub fn hole(&self, wish: u64, length: u64, align: u64, low: u64, high: u64) -> Option<u64> {
+        let mut best: Option<u64> = None;
+        let mut free_from = low;
+        let starts = self.0.iter().map(|m| (m.start, m.end)).chain([(high, high)]);
+        for (start, end) in starts {
+            let first = free_from.next_multiple_of(align);
+            let limit = start.min(high);
+            if limit >= length && first <= limit - length {
+                let last = (limit - length) / align * align;
+                let candidate = (wish / align * align).clamp(first, last.max(first));
+                if best.is_none_or(|b| b.abs_diff(wish) > candidate.abs_diff(wish)) {
+                    best = Some(candidate);
+                }
+            }
+            free_from = free_from.max(end);
+            if free_from >= high {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The address of a file's first byte as mapped around `mapping`: the lowest mapping of the
+    /// same file that precedes it without another file in between.
+    pub fn file_start(&self, mapping: &Mapping) -> u64 {
+        let index = self.0.partition_point(|m| m.start < mapping.start);
+        let mut start = mapping.start.saturating_sub(mapping.offset);
+        for m in self.0[..index].iter().rev() {
+            if m.file == mapping.file && m.path == mapping.path {
+                start = m.start.saturating_sub(m.offset);
+                if m.offset == 0 {
+                    break;
+                }
+            } else if matches!(m.path, Backing::File(_)) {
+                break;
+            }
+        }
+        start
+    }
+}
+
+fn convert(map: MemoryMap) -> Mapping {
+    let path = match map.pathname {
+        MMapPath::Path(p) => Backing::File(p.to_string_lossy().into_owned()),
+        MMapPath::Heap => Backing::Heap,
+        MMapPath::Stack | MMapPath::TStack(_) => Backing::Stack,
+        MMapPath::Vdso => Backing::Vdso,
+        MMapPath::Anonymous => Backing::Anonymous,
+        other => Backing::Other(format!("{other:?}")),
+    };
+    Mapping {
+        start: map.address.0,
+        end: map.address.1,
+        offset: map.offset,
+        file: (map.dev.0, map.dev.1, map.inode),
+        path,
+        exec: map.perms.contains(MMPermissions::EXECUTE),
+        write: map.perms.contains(MMPermissions::WRITE),
+        read: map.perms.contains(MMPermissions::READ),
+        shared: map.perms.contains(MMPermissions::SHARED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_maps_hold_this_function() {
+        let maps = Maps::read(Pid::this()).unwrap();
+        let here = own_maps_hold_this_function as *const () as u64;
+        let mapping = maps.find(here).unwrap();
+        assert!(mapping.is_stable_code());
+        assert!(maps.find(8).is_none());
+    }
+
+    #[test]
+    fn hole_is_free_aligned_and_near() {
+        let maps = Maps::read(Pid::this()).unwrap();
+        let here = own_maps_hold_this_function as *const () as u64;
+        let hole = maps.hole(here, 1 << 26, 1 << 16, 1 << 16, 1 << 47).unwrap();
+        assert_eq!(hole % (1 << 16), 0);
+        assert!(maps.0.iter().all(|m| m.end <= hole || m.start >= hole + (1 << 26)));
+        assert!(hole.abs_diff(here) < 1 << 30, "no hole within a GiB of a PIE is unheard of");
+    }
+}

@@ -1,0 +1,339 @@
+//! A traced thread, as types: what is stopped can be looked at and resumed, what runs can only be
+//! waited for. Wraps ptrace(2); knows nothing of sampling.
+//!
+//! Invariants: every function runs on the thread that seized the tracee (ptrace(2): "subsequent
+//! ptrace commands must come from the tracer thread"); `PTRACE_O_EXITKILL` is never set, so a
+//! tracee outlives its tracer.
+
+pub mod launch;
+pub mod maps;
+pub mod procinfo;
+pub mod remote;
+
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use std::marker::PhantomData;
+
+pub use libc::user_regs_struct as Regs;
+
+/// A failed operation on a tracee, with the operation and the thread it was meant for.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The tracee is gone (`ESRCH`): an expected event of its life.
+    #[error("thread {0} is gone")]
+    Gone(Pid),
+    /// Anything else.
+    #[error("{operation} on thread {tid} failed: {source}")]
+    Os {
+        /// The ptrace request or system call.
+        operation: &'static str,
+        /// The thread it was meant for.
+        tid: Pid,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// A call injected into the tracee failed there.
+    #[error("{what} inside process {tid} failed: {source}")]
+    Remote {
+        /// What was attempted.
+        what: &'static str,
+        /// The thread that attempted it for us.
+        tid: Pid,
+        /// The error it got.
+        source: std::io::Error,
+    },
+    /// The process cannot host our runtime; it goes on natively.
+    #[error("cannot observe process {tid}: {reason}")]
+    Unsuitable {
+        /// The thread.
+        tid: Pid,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Result of a tracee operation.
+pub type Result<T> = std::result::Result<T, TraceError>;
+
+pub(crate) fn os<T>(operation: &'static str, tid: Pid, result: nix::Result<T>) -> Result<T> {
+    result.map_err(|errno| match errno {
+        nix::Error::ESRCH => TraceError::Gone(tid),
+        errno => TraceError::Os { operation, tid, source: errno.into() },
+    })
+}
+
+/// Why a tracee stopped (ptrace(2), "Stopped states").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// Entry to or exit from a system call (`PTRACE_SYSCALL`), or entry only (`PTRACE_SYSEMU`).
+    Syscall,
+    /// A signal is about to be delivered; it is lost unless handed back at the resume.
+    Signal(i32),
+    /// Group stop by a stopping signal; to be listened out.
+    Group,
+    /// `PTRACE_INTERRUPT` took effect.
+    Interrupt,
+    /// A new program image is in place (inside `execve`).
+    Exec,
+    /// About to exit; registers can still be read.
+    Exiting,
+    /// Any other ptrace event.
+    Other(i32),
+}
+
+/// What happened to a tracee that was waited for.
+#[derive(Debug)]
+pub enum Event {
+    /// It stopped.
+    Stopped(Stopped),
+    /// It exited with this status.
+    Exited(i32),
+    /// It was killed by this signal.
+    Killed(i32),
+}
+
+/// How to resume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// Run until a signal or an event.
+    Continue,
+    /// Run until the next entry to or exit from a system call.
+    Syscall,
+    /// Run until the next system call, which is not executed (x86 only).
+    SyscallEmulated,
+    /// Deliver a signal to its handler and stop at the handler's first instruction. Only with a
+    /// signal that has a handler: the step ends inside the kernel, before user code runs.
+    IntoHandler,
+    /// Stay in a group stop until `SIGCONT` (`PTRACE_LISTEN`).
+    Listen,
+}
+
+/// A thread that runs (or may run).
+#[derive(Debug)]
+pub struct Running {
+    tid: Pid,
+    not_send: PhantomData<*mut ()>,
+}
+
+/// A thread in a ptrace stop.
+#[derive(Debug)]
+pub struct Stopped {
+    tid: Pid,
+    /// Why it stopped.
+    pub reason: StopReason,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Running {
+    pub(crate) fn new(tid: Pid) -> Self {
+        Running { tid, not_send: PhantomData }
+    }
+
+    /// The thread's id.
+    pub fn tid(&self) -> Pid {
+        self.tid
+    }
+
+    /// Asks the thread to stop soon; it stops with [`StopReason::Interrupt`] or for another reason first.
+    ///
+    /// # Errors
+    /// [`TraceError::Gone`] when it has exited.
+    pub fn interrupt(&self) -> Result<()> {
+        os("PTRACE_INTERRUPT", self.tid, ptrace::interrupt(self.tid))
+    }
+
+    /// Blocks until something happens to the thread.
+    ///
+    /// # Errors
+    /// [`TraceError::Gone`] when there is no such child any more.
+    pub fn wait(self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.poll_flags(WaitPidFlag::empty())? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// What has happened to the thread, if anything; gives the thread back otherwise.
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
+    pub fn poll(self) -> Result<std::result::Result<Event, Running>> {
+        Ok(match self.poll_flags(WaitPidFlag::WNOHANG)? {
+            Some(event) => Ok(event),
+            None => Err(self),
+        })
+    }
+
+    fn poll_flags(&self, flags: WaitPidFlag) -> Result<Option<Event>> {
+        let mut status = 0;
+        // The raw status is read because nix knows only the signals of its enum, not real-time ones.
+        // SAFETY: `status` is a live i32; waitpid(2) writes nothing else.
+        let got = unsafe {
+            libc::waitpid(self.tid.as_raw(), &raw mut status, flags.bits() | libc::__WALL)
+        };
+        match got {
+            0 => return Ok(None),
+            -1 => match nix::Error::last() {
+                nix::Error::EINTR => return Ok(None),
+                nix::Error::ECHILD => return Err(TraceError::Gone(self.tid)),
+                errno => {
+                    return Err(TraceError::Os {
+                        operation: "waitpid",
+                        tid: self.tid,
+                        source: errno.into(),
+                    });
+                }
+            },
+            _ => {}
+        }
+        Ok(Some(decode_status(self.tid, status)))
+    }
+}
+
+/// Splits a wait status as ptrace(2) describes under "PTRACE_EVENT stops".
+fn decode_status(tid: Pid, status: i32) -> Event {
+    if libc::WIFEXITED(status) {
+        return Event::Exited(libc::WEXITSTATUS(status));
+    }
+    if libc::WIFSIGNALED(status) {
+        return Event::Killed(libc::WTERMSIG(status));
+    }
+    let signal = libc::WSTOPSIG(status);
+    let event = status >> 16;
+    let reason = match (event, signal) {
+        (0, s) if s == libc::SIGTRAP | 0x80 => StopReason::Syscall,
+        (0, s) => StopReason::Signal(s),
+        (libc::PTRACE_EVENT_STOP, libc::SIGTRAP) => StopReason::Interrupt,
+        (libc::PTRACE_EVENT_STOP, _) => StopReason::Group,
+        (libc::PTRACE_EVENT_EXEC, _) => StopReason::Exec,
+        (libc::PTRACE_EVENT_EXIT, _) => StopReason::Exiting,
+        (other, _) => StopReason::Other(other),
+    };
+    Event::Stopped(Stopped { tid, reason, not_send: PhantomData })
+}
+
+impl Stopped {
+    /// The thread's id.
+    pub fn tid(&self) -> Pid {
+        self.tid
+    }
+
+    /// General registers, with `fs_base` and `gs_base`.
+    ///
+    /// # Errors
+    /// [`TraceError::Gone`] when it was killed meanwhile.
+    pub fn regs(&self) -> Result<Regs> {
+        os("PTRACE_GETREGS", self.tid, ptrace::getregs(self.tid))
+    }
+
+    /// Sets the general registers.
+    ///
+    /// # Errors
+    /// As [`Stopped::regs`].
+    pub fn set_regs(&self, regs: &Regs) -> Result<()> {
+        os("PTRACE_SETREGS", self.tid, ptrace::setregs(self.tid, *regs))
+    }
+
+    /// The pending signal's information.
+    ///
+    /// # Errors
+    /// As [`Stopped::regs`]; `EINVAL` when the stop is not for a signal.
+    pub fn siginfo(&self) -> Result<libc::siginfo_t> {
+        os("PTRACE_GETSIGINFO", self.tid, ptrace::getsiginfo(self.tid))
+    }
+
+    /// Replaces the pending signal's information.
+    ///
+    /// # Errors
+    /// As [`Stopped::siginfo`].
+    pub fn set_siginfo(&self, info: &libc::siginfo_t) -> Result<()> {
+        os("PTRACE_SETSIGINFO", self.tid, ptrace::setsiginfo(self.tid, info))
+    }
+
+    /// Lets the thread run, delivering `signal` (0: none).
+    ///
+    /// # Errors
+    /// [`TraceError::Gone`] when it was killed meanwhile.
+    pub fn resume(self, how: Resume, signal: i32) -> Result<Running> {
+        let (request, name) = match how {
+            Resume::Continue => (libc::PTRACE_CONT, "PTRACE_CONT"),
+            Resume::Syscall => (libc::PTRACE_SYSCALL, "PTRACE_SYSCALL"),
+            Resume::SyscallEmulated => (PTRACE_SYSEMU, "PTRACE_SYSEMU"),
+            Resume::IntoHandler => (libc::PTRACE_SINGLESTEP, "PTRACE_SINGLESTEP"),
+            Resume::Listen => (libc::PTRACE_LISTEN, "PTRACE_LISTEN"),
+        };
+        // Raw because nix's wrappers cannot carry real-time signals.
+        // SAFETY: these requests take no pointers; the data word is the signal number.
+        let rc = unsafe {
+            libc::ptrace(request, self.tid.as_raw(), std::ptr::null_mut::<libc::c_void>(), libc::c_long::from(signal))
+        };
+        os(name, self.tid, nix::errno::Errno::result(rc))?;
+        Ok(Running::new(self.tid))
+    }
+
+    /// Stops tracing the thread and lets it run, delivering `signal` (0: none).
+    ///
+    /// # Errors
+    /// As [`Stopped::resume`].
+    pub fn detach(self, signal: i32) -> Result<()> {
+        // SAFETY: as in `resume`.
+        let rc = unsafe {
+            libc::ptrace(
+                libc::PTRACE_DETACH,
+                self.tid.as_raw(),
+                std::ptr::null_mut::<libc::c_void>(),
+                libc::c_long::from(signal),
+            )
+        };
+        os("PTRACE_DETACH", self.tid, nix::errno::Errno::result(rc)).map(|_| ())
+    }
+
+    /// Reads `buffer.len()` bytes of the process's memory, whatever its protection.
+    ///
+    /// # Errors
+    /// The operating system's, when any part is unmapped.
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
+        use std::os::unix::fs::FileExt;
+        let result = procinfo::memory(self.tid, false).and_then(|f| f.read_exact_at(buffer, address));
+        result.map_err(|source| TraceError::Os { operation: "read memory", tid: self.tid, source })
+    }
+
+    /// Writes to the process's memory, read-only private pages included (they are copied).
+    ///
+    /// # Errors
+    /// As [`Stopped::read`].
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        use std::os::unix::fs::FileExt;
+        let result = procinfo::memory(self.tid, true).and_then(|f| f.write_all_at(bytes, address));
+        result.map_err(|source| TraceError::Os { operation: "write memory", tid: self.tid, source })
+    }
+}
+
+/// Waits for a child that is not traced any more and returns its shell status.
+///
+/// # Errors
+/// The operating system's.
+pub fn wait_untraced(pid: Pid) -> Result<i32> {
+    use nix::sys::wait::WaitStatus;
+    loop {
+        match waitpid(pid, None) {
+            Ok(WaitStatus::Exited(_, status)) => return Ok(status),
+            Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(128 + signal as i32),
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(errno) => return os("waitpid", pid, Err(errno)),
+        }
+    }
+}
+
+/// Whether a signal is one a hardware fault raises at an instruction.
+pub fn is_fault(signal: i32) -> bool {
+    [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP]
+        .iter()
+        .any(|&s| s as i32 == signal)
+}
+
+/// Linux x86: `PTRACE_SYSEMU` (asm/ptrace-abi.h).
+const PTRACE_SYSEMU: libc::c_uint = 31;

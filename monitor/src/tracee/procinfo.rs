@@ -1,0 +1,94 @@
+//! What `/proc` tells about a process: CPU time, processor, signal masks, memory file.
+
+use nix::unistd::Pid;
+use std::fs::{File, OpenOptions};
+
+/// The memory file of a process (proc(5), `/proc/pid/mem`).
+pub(crate) fn memory(tid: Pid, write: bool) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(write).open(format!("/proc/{tid}/mem"))
+}
+
+/// CPU seconds the thread has run, by `schedstat` (nanoseconds), else by `stat` (clock ticks).
+pub fn thread_cpu_s(pid: Pid, tid: Pid) -> Option<f64> {
+    let schedstat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
+    let nanoseconds = schedstat.and_then(|s| s.split(' ').next()?.parse::<u64>().ok());
+    match nanoseconds {
+        Some(ns) if ns > 0 => Some(ns as f64 * 1e-9),
+        _ => {
+            let fields = stat_fields(&format!("/proc/{pid}/task/{tid}/stat"))?;
+            Some((parse(&fields, 14)? + parse(&fields, 15)?) as f64 / clock_ticks())
+        }
+    }
+}
+
+/// CPU seconds of the whole process (all threads), and of its waited-for children.
+pub fn process_cpu_s(pid: Pid) -> Option<(f64, f64)> {
+    let fields = stat_fields(&format!("/proc/{pid}/stat"))?;
+    let own = parse(&fields, 14)? + parse(&fields, 15)?;
+    let children = parse(&fields, 16)? + parse(&fields, 17)?;
+    Some((own as f64 / clock_ticks(), children as f64 / clock_ticks()))
+}
+
+/// The processor the thread last ran on.
+pub fn processor(pid: Pid, tid: Pid) -> Option<usize> {
+    let fields = stat_fields(&format!("/proc/{pid}/task/{tid}/stat"))?;
+    parse(&fields, 39).map(|cpu| cpu as usize)
+}
+
+/// Number of threads of the process.
+pub fn threads(pid: Pid) -> Option<u64> {
+    parse(&stat_fields(&format!("/proc/{pid}/stat"))?, 20)
+}
+
+/// Whether the process has any children now.
+pub fn has_children(pid: Pid) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .is_ok_and(|children| !children.trim().is_empty())
+}
+
+/// Signal sets of a thread, as bit masks with signal n at bit n-1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SignalSets {
+    /// Blocked by the thread.
+    pub blocked: u64,
+    /// Ignored by the process.
+    pub ignored: u64,
+    /// Caught by a handler.
+    pub caught: u64,
+}
+
+/// The thread's signal sets (proc(5), `SigBlk`, `SigIgn`, `SigCgt`).
+pub fn signal_sets(tid: Pid) -> Option<SignalSets> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+        u64::from_str_radix(line.trim_start_matches(':').trim(), 16).ok()
+    };
+    Some(SignalSets { blocked: field("SigBlk")?, ignored: field("SigIgn")?, caught: field("SigCgt")? })
+}
+
+/// Moves the calling thread to `cpu`, if it may run there: a wake-up across processors costs tens
+/// to hundreds of microseconds in a virtual machine, one on the same processor a few.
+pub fn move_self_to(cpu: usize) {
+    let mut set = nix::sched::CpuSet::new();
+    if set.set(cpu).is_ok() {
+        // Where we may not run there the only loss is time.
+        let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), &set);
+    }
+}
+
+/// Fields of a `stat` file from the third on; index with the numbers of proc(5).
+fn stat_fields(path: &str) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(path).ok()?;
+    // The name in parentheses may hold anything, so fields are counted from the last one.
+    let rest = text.rsplit_once(") ")?.1;
+    Some(rest.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+fn parse(fields: &[String], number: usize) -> Option<u64> {
+    fields.get(number - 3)?.parse().ok()
+}
+
+fn clock_ticks() -> f64 {
+    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100) as f64
+}

@@ -1,0 +1,211 @@
+//! System calls made by the tracee on our behalf.
+//!
+//! A remote call must survive the death of the monitor at any instruction, so the way back lies in
+//! the tracee's own memory: a small stub makes the call, restores every register it was given from
+//! words beside it, and jumps to where the thread was. The stub first lies in the unused tail of
+//! an executable page (the vDSO's, usually); once our own mapping exists, it lies there.
+//!
+//! x86-64 system calls clobber rax, rcx and r11 only and keep the flags (Intel SDM vol. 2,
+//! SYSCALL/SYSRET), so vector state needs no saving.
+
+use super::maps::Maps;
+use super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError};
+
+/// Machine code of the stub; the words it reads follow at [`WORDS`].
+///
+/// `syscall; mov rax,[rip+..] .. mov r11,[rip+..]; jmp [rip+..]`
+const STUB_LEN: usize = 2 + 9 * 7 + 6;
+/// Offset of the saved words: rax, rcx, r11, rdi, rsi, rdx, r10, r8, r9, rip.
+const WORDS: usize = (STUB_LEN + 7) & !7;
+/// Offset of a short string calls can point at.
+const NAME: usize = WORDS + 10 * 8;
+/// The string: names the shared memory in the tracee's `/proc/PID/maps`.
+const NAME_BYTES: &[u8; 10] = b"statcache\0";
+/// Bytes a stub needs, words included.
+pub const STUB_BYTES: usize = NAME + 16;
+
+/// Opcode bytes of `mov r64, [rip+disp32]` for each restored register.
+const LOADS: [[u8; 3]; 9] = [
+    [0x48, 0x8b, 0x05], // rax
+    [0x48, 0x8b, 0x0d], // rcx
+    [0x4c, 0x8b, 0x1d], // r11
+    [0x48, 0x8b, 0x3d], // rdi
+    [0x48, 0x8b, 0x35], // rsi
+    [0x48, 0x8b, 0x15], // rdx
+    [0x4c, 0x8b, 0x15], // r10
+    [0x4c, 0x8b, 0x05], // r8
+    [0x4c, 0x8b, 0x0d], // r9
+];
+
+/// The stub for a thread whose registers are `regs`.
+pub fn stub(regs: &Regs) -> [u8; STUB_BYTES] {
+    let mut bytes = [0x90u8; STUB_BYTES];
+    bytes[..2].copy_from_slice(&[0x0f, 0x05]);
+    for (i, load) in LOADS.iter().enumerate() {
+        let at = 2 + 7 * i;
+        let disp = (WORDS + 8 * i) as i32 - (at as i32 + 7);
+        bytes[at..at + 3].copy_from_slice(load);
+        bytes[at + 3..at + 7].copy_from_slice(&disp.to_le_bytes());
+    }
+    let jump = 2 + 9 * 7;
+    let disp = (WORDS + 72) as i32 - (jump as i32 + 6);
+    bytes[jump..jump + 2].copy_from_slice(&[0xff, 0x25]);
+    bytes[jump + 2..jump + 6].copy_from_slice(&disp.to_le_bytes());
+    let words = [
+        regs.rax, regs.rcx, regs.r11, regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9,
+        regs.rip,
+    ];
+    for (i, word) in words.iter().enumerate() {
+        bytes[WORDS + 8 * i..WORDS + 8 * i + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    bytes[NAME..NAME + NAME_BYTES.len()].copy_from_slice(NAME_BYTES);
+    bytes
+}
+
+/// An executable place of at least [`STUB_BYTES`] that the program does not use: zeros at the very
+/// end of an executable page that belongs to a file or the vDSO.
+pub fn find_slack(stopped: &Stopped, maps: &Maps) -> Option<u64> {
+    maps.0.iter().rev().filter(|m| m.is_stable_code()).find_map(|m| {
+        let address = m.end - STUB_BYTES as u64 - 16;
+        let mut tail = [0u8; STUB_BYTES + 16];
+        let readable = stopped.read(address, &mut tail).is_ok();
+        (readable && tail.iter().all(|&b| b == 0)).then_some(address + 16)
+    })
+}
+
+/// A place in the tracee where remote calls are made. The bytes there before are put back by
+/// [`CallSite::close`].
+#[derive(Debug)]
+pub struct CallSite {
+    address: u64,
+    before: [u8; STUB_BYTES],
+    /// The registers to return to.
+    home: Regs,
+}
+
+impl CallSite {
+    /// Prepares `address` for calls by a thread that is stopped in user mode with registers `home`.
+    ///
+    /// # Errors
+    /// When the memory cannot be written.
+    pub fn open(stopped: &Stopped, address: u64, home: Regs) -> Result<CallSite> {
+        let mut before = [0; STUB_BYTES];
+        stopped.read(address, &mut before)?;
+        stopped.write(address, &stub(&home))?;
+        Ok(CallSite { address, before, home })
+    }
+
+    /// Address of the NUL-terminated string `statcache`.
+    pub fn name(&self) -> u64 {
+        self.address + NAME as u64
+    }
+
+    /// Lets `stopped`, which is stopped in user mode, make calls here.
+    pub fn caller(&self, stopped: Stopped) -> Caller<'_> {
+        Caller { site: self, stopped: Some(stopped) }
+    }
+
+    /// Puts the thread's registers and the place's bytes back.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn close(self, stopped: &Stopped) -> Result<()> {
+        let mut home = self.home;
+        home.orig_rax = u64::MAX;
+        stopped.set_regs(&home)?;
+        stopped.write(self.address, &self.before)
+    }
+}
+
+/// A stopped thread that makes calls at a [`CallSite`].
+#[derive(Debug)]
+pub struct Caller<'a> {
+    site: &'a CallSite,
+    /// Always there between calls.
+    stopped: Option<Stopped>,
+}
+
+impl Caller<'_> {
+    fn stopped(&self) -> &Stopped {
+        self.stopped.as_ref().expect("a caller holds its thread between calls")
+    }
+
+    /// The thread.
+    pub fn tid(&self) -> nix::unistd::Pid {
+        self.stopped().tid()
+    }
+
+    /// Gives the thread back; `None` when it died meanwhile. When its stop is for a signal, that
+    /// must be delivered at its resume.
+    pub fn done(mut self) -> Option<Stopped> {
+        self.stopped.take()
+    }
+
+    /// Makes system call `number` in the tracee and returns its result.
+    ///
+    /// # Errors
+    /// [`TraceError::Remote`] when the call failed. [`TraceError::Unsuitable`] when a signal came
+    /// first: the thread is back at its own registers and the call has not been made.
+    pub fn call(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64> {
+        let tid = self.tid();
+        let mut regs = self.site.home;
+        regs.rip = self.site.address;
+        regs.rax = number as u64;
+        regs.orig_rax = u64::MAX;
+        [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
+        self.stopped().set_regs(&regs)?;
+        let mut syscall_stops = 0;
+        while syscall_stops < 2 {
+            let stopped = self.stopped.take().expect("a caller holds its thread between calls");
+            match stopped.resume(Resume::Syscall, 0)?.wait()? {
+                Event::Stopped(stopped) => {
+                    match stopped.reason {
+                        StopReason::Syscall => syscall_stops += 1,
+                        StopReason::Signal(signal) => {
+                            // Never held back: the thread goes home and the caller delivers it.
+                            stopped.set_regs(&self.site.home)?;
+                            self.stopped = Some(stopped);
+                            let reason = format!("signal {signal} came first");
+                            return Err(TraceError::Unsuitable { tid, reason });
+                        }
+                        _ => {}
+                    }
+                    self.stopped = Some(stopped);
+                }
+                Event::Exited(_) | Event::Killed(_) => return Err(TraceError::Gone(tid)),
+            }
+        }
+        let result = self.stopped().regs()?.rax;
+        let error = -(result as i64);
+        if (1..4096).contains(&error) {
+            let source = std::io::Error::from_raw_os_error(error as i32);
+            return Err(TraceError::Remote { what, tid, source });
+        }
+        Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
+
+    #[test]
+    fn stub_restores_every_register_from_its_own_word() {
+        // SAFETY: plain integers; all zero is valid.
+        let mut regs: Regs = unsafe { std::mem::zeroed() };
+        regs.rip = 0x1234;
+        let bytes = stub(&regs);
+        let mut decoder = Decoder::with_ip(64, &bytes[..STUB_LEN], 0, DecoderOptions::NONE);
+        let list: Vec<Instruction> = decoder.iter().collect();
+        assert_eq!(list[0].mnemonic(), Mnemonic::Syscall);
+        use Register::{R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
+        for (i, reg) in [RAX, RCX, R11, RDI, RSI, RDX, R10, R8, R9].iter().enumerate() {
+            assert_eq!(list[1 + i].op0_register(), *reg);
+            assert_eq!(list[1 + i].memory_displacement64(), (WORDS + 8 * i) as u64);
+        }
+        assert_eq!(list[10].mnemonic(), Mnemonic::Jmp);
+        assert_eq!(list[10].memory_displacement64(), (WORDS + 72) as u64);
+        assert_eq!(bytes[WORDS + 72..][..2], [0x34, 0x12]);
+    }
+}
