@@ -183,6 +183,29 @@ fn source_is_shown_with_figures_beside_it() {
 }
 
 #[test]
+fn a_program_without_line_numbers_is_told_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = records(Plan::small());
+    all.retain(|r| !matches!(r, Record::Symbols(_)));
+    write(&dir.path().join("statcache.prof"), &all);
+    let report = text(&statcache(dir.path(), &["report"]).stdout);
+    let words: Vec<&str> = report.split_whitespace().collect();
+    let flowing = words.join(" ");
+    assert!(
+        flowing.contains("most of it in grind: compile it with -g"),
+        "{report}"
+    );
+    assert!(
+        !report.contains("Top lines") && report.contains("Top functions"),
+        "{report}"
+    );
+    assert!(
+        report.contains(" grind+0x1188\n"),
+        "the object is not named twice: {report}"
+    );
+}
+
+#[test]
 fn bad_input_is_one_line_and_a_named_code() {
     let dir = tempfile::tempdir().unwrap();
     let path = profile(

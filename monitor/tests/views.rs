@@ -31,7 +31,7 @@ fn run(args: &[&str], columns: &str) -> String {
 }
 
 /// Digits are zeros; numbers of any length, and the blanks that make up for it, are alike; the
-/// bars of plots are left out.
+/// bars of plots are left out, and of lines that are then alike all but the first.
 fn masked(report: &str) -> String {
     let mut out = String::new();
     // Whether these lines are there at all is for the figures to say.
@@ -45,6 +45,7 @@ fn masked(report: &str) -> String {
         if line.is_empty() && out.ends_with("\n\n") {
             continue;
         }
+        let start = out.len();
         let mut before = ' ';
         for c in line.chars() {
             let c = match c {
@@ -59,6 +60,12 @@ fn masked(report: &str) -> String {
             before = c;
         }
         out.push('\n');
+        let seen = out[..start]
+            .split_inclusive('\n')
+            .any(|l| l == &out[start..]);
+        if seen && out.len() > start + 1 {
+            out.truncate(start);
+        }
     }
     // Ratios are shown with as many decimals as they deserve.
     for (from, to) in [("0,0", "0"), ("0.0", "0"), ("~0", "0"), ("<0", "0")] {

@@ -14,6 +14,8 @@ use crate::profile::types::Header;
 
 /// Rows of the plot.
 const ROWS: usize = 12;
+/// Ratios nearer than this are the same in the table.
+const SAME: f64 = 0.000_2;
 /// Columns left of the plot: the axis's figures.
 const AXIS: usize = 8;
 /// Tops of the axis, in points; a quarter of each is a round figure.
@@ -237,11 +239,16 @@ pub(super) fn table(curves: &Curves<'_>, named: &[u64], header: &Header, style: 
     );
     let mut out = format!("{}\n", style.paint(Ink::Faint, head.trim_end()));
     let mut any_weak = false;
-    for (p, o) in curves.main.iter().zip(curves.other) {
-        let marked = named.contains(&p.cache_bytes);
-        if !marked && !p.cache_bytes.is_power_of_two() {
+    let mut before: Option<(f64, f64)> = None;
+    for (i, (p, o)) in curves.main.iter().zip(curves.other).enumerate() {
+        let marked = named.contains(&p.cache_bytes) || i + 1 == curves.main.len();
+        // A row that says what the row above says is left out.
+        let same = before
+            .is_some_and(|(m, l)| (m - p.miss_ratio).abs().max((l - o.miss_ratio).abs()) < SAME);
+        if !marked && (!p.cache_bytes.is_power_of_two() || same) {
             continue;
         }
+        before = Some((p.miss_ratio, o.miss_ratio));
         any_weak |= p.weak.is_some() || o.weak.is_some();
         let ink = if marked { Ink::Strong } else { Ink::Plain };
         let mut line = format!(

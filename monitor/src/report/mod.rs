@@ -16,7 +16,7 @@ use std::fmt::Write;
 use statcache_model::{ModelError, Policy};
 
 use crate::analysis::sizes::{curve_sizes, host_sizes, label};
-use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES};
+use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
 
 pub use source::{Source, Sources};
 pub use style::{Style, Terminal};
@@ -192,10 +192,20 @@ impl Report<'_> {
         }
         out.push('\n');
         out.push_str(&curve::table(&curves, &self.marks(), header, self.style));
-        for (by, top) in [(By::Line, 10), (By::Function, 5), (By::Data, 5)] {
+        let lines = self.analysis.ranking(By::Line, &self.caches)?;
+        // Without line numbers a list by line would be the one by function, twice.
+        let has_lines = ranking::without_lines(&lines, self.primary()).0 < 0.9;
+        let mut functions = 10;
+        if has_lines {
+            functions = 5;
+            out.push('\n');
+            out.push_str(&self.ranked(&lines, self.options.top.unwrap_or(10)));
+        }
+        for (by, top) in [(By::Function, functions), (By::Data, 5)] {
             out.push('\n');
             out.push_str(&self.table(by, self.options.top.unwrap_or(top))?);
         }
+        out.push_str(&self.lines_missing(&lines));
         out.push_str(&self.warnings());
         out.push('\n');
         out.push_str(&self.more());
@@ -256,8 +266,18 @@ impl Report<'_> {
     }
 
     fn table(&self, by: By, top: usize) -> Result<String, ReportError> {
+        let ranking = self.analysis.ranking(by, &self.caches)?;
+        let mut out = self.ranked(&ranking, top);
+        if by == By::Line {
+            out.push_str(&self.lines_missing(&ranking));
+        }
+        Ok(out)
+    }
+
+    fn ranked(&self, ranking: &Ranking, top: usize) -> String {
         let header = &self.analysis.profile.header;
         let primary = self.primary();
+        let by = ranking.subjects.by;
         let title = match by {
             By::Window => "Windows over the run".to_owned(),
             by => format!(
@@ -266,41 +286,54 @@ impl Report<'_> {
                 label(header, self.caches.sizes[primary])
             ),
         };
+        let policy = self.policy_names().0;
         let note = format!(
-            "{} replacement, {}-byte lines",
-            self.policy_names().0,
+            "{policy} replacement, {}-byte lines",
             self.options.line_bytes
         );
         let mut out = self.style.heading(&title, &note);
-        let ranking = self.analysis.ranking(by, &self.caches)?;
         if by == By::Window {
             out.push_str(&windows::render(
                 self.analysis,
-                &ranking,
+                ranking,
                 primary,
                 top,
                 self.style,
             ));
-            return Ok(out);
+            return out;
         }
         let data = match by {
             By::Data => HashMap::new(),
             _ => self.analysis.data_touched(&ranking.subjects),
         };
         let text = match by {
-            By::Line => ranking::texts(&ranking, top, self.sources),
+            By::Line => ranking::texts(ranking, top, self.sources),
             _ => ranking::Texts::new(),
         };
         let table = ranking::Table {
             text: &text,
-            ranking: &ranking,
+            ranking,
             data: &data,
             primary,
             top,
             header,
         };
         out.push_str(&table.render(self.style));
-        Ok(out)
+        out
+    }
+
+    /// What to do where misses have no line numbers.
+    fn lines_missing(&self, lines: &Ranking) -> String {
+        let (share, object) = ranking::without_lines(lines, self.primary());
+        if share < 0.1 || object.is_empty() {
+            return String::new();
+        }
+        let text = format!(
+            "{} of the misses are in code without line numbers, most of it in {object}: compile it \
+             with -g, or install its debug symbols, and profile again",
+            format::percent(share)
+        );
+        format!("\n{}", style::wrap(&text, self.style.width, 0))
     }
 
     fn nothing(&self) -> String {

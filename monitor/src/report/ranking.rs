@@ -77,6 +77,22 @@ fn singular_of(by: By) -> &'static str {
     }
 }
 
+/// Of a ranking by line: the share of the misses whose code has no line numbers, and the object
+/// most of those are in.
+pub(super) fn without_lines(ranking: &Ranking, primary: usize) -> (f64, &str) {
+    let mut by_object: HashMap<&str, f64> = HashMap::new();
+    for row in &ranking.rows {
+        let s = &ranking.subjects.list[row.subject as usize];
+        if s.line == 0 {
+            *by_object.entry(&s.object).or_default() += row.miss[primary].miss_share;
+        }
+    }
+    let worst = by_object
+        .iter()
+        .max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
+    (by_object.values().sum(), worst.map_or("", |w| w.0))
+}
+
 impl Table<'_> {
     pub(super) fn render(&self, style: &Style) -> String {
         let others = self.others(style);
@@ -95,7 +111,7 @@ impl Table<'_> {
         }
         self.rest(listed, style, &mut out);
         if weak {
-            let text = "  ~ weak: too few samples to lean on; a longer run, a higher --overhead or --full cures it";
+            let text = "  ~ weak: too few samples; cure: longer run, higher --overhead, or --full";
             let _ = writeln!(
                 out,
                 "{}",
@@ -365,10 +381,11 @@ pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
         return (place, context);
     }
     if !s.function.is_empty() {
-        let within = if place.is_empty() {
-            s.object.clone()
-        } else {
-            place
+        let within = match place.is_empty() {
+            // `app+0x1130` has said its object already.
+            true if s.function.starts_with(&s.object) => String::new(),
+            true => s.object.clone(),
+            false => place,
         };
         return (short_function(&s.function, room), within);
     }
@@ -396,5 +413,9 @@ fn edge_name(from: &Subject, to: &Subject) -> String {
         }
         return format!("{}:{}", base_name(&from.file), from.line);
     }
-    name_of(from, 40).0
+    let name = name_of(from, 40).0;
+    match name.strip_prefix(from.object.as_str()) {
+        Some(rest) if from.object == to.object && rest.starts_with('+') => rest.to_owned(),
+        _ => name,
+    }
 }

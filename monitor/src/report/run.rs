@@ -165,11 +165,17 @@ fn certainty(curve: &[CurvePoint], totals: &Totals, style: &Style) -> String {
              (longer run, higher --overhead, or --full)",
             weak.len(),
             curve.len(),
-            count(w.needed as f64),
+            count(rough(w.needed)),
             count(totals.samples as f64)
         );
     }
     text
+}
+
+/// Two significant digits: more would claim to know.
+fn rough(n: u64) -> f64 {
+    let unit = 10f64.powi((n.max(1) as f64).log10() as i32 - 1).max(1.0);
+    (n as f64 / unit).round() * unit
 }
 
 /// An argument as a shell would need it.
@@ -187,7 +193,14 @@ fn shell_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::shell_word;
+    use super::{rough, shell_word};
+
+    #[test]
+    fn estimates_are_round() {
+        assert_eq!(rough(466_916), 470_000.0);
+        assert_eq!(rough(99), 99.0);
+        assert_eq!(rough(0), 0.0);
+    }
 
     #[test]
     fn arguments_are_quoted_where_a_shell_needs_it() {
