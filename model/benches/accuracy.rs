@@ -10,7 +10,7 @@ use common::{STREAMS, contiguous, sizes, sparse, stream};
 use statcache_model::oracle::Trace;
 use statcache_model::{CurvePoint, Options, Policy, Run, Stream, Window};
 
-const REFERENCES: usize = 4_000_000;
+const REFERENCES: usize = 16_000_000;
 const SAMPLES: usize = 10_000;
 
 #[derive(Default)]
@@ -27,22 +27,35 @@ struct Tally {
 }
 
 fn run(windows: Vec<Window>, gapless: bool) -> Run {
-    Run::new(windows, Options { contiguous: gapless, ..Options::default() }).expect("valid windows")
+    Run::new(
+        windows,
+        Options {
+            contiguous: gapless,
+            ..Options::default()
+        },
+    )
+    .expect("valid windows")
 }
 
 fn tally(make: impl Fn(u64) -> Run, policy: Policy, exact: &[f64], repeats: u64) -> Tally {
     let sizes = sizes();
-    let mut t = Tally { means: vec![0.0; sizes.len()], ..Tally::default() };
+    let mut t = Tally {
+        means: vec![0.0; sizes.len()],
+        ..Tally::default()
+    };
     let curves: Vec<_> = (0..repeats)
         .map(|seed| {
             let run = make(seed);
             for (k, &bytes) in sizes.iter().enumerate() {
-                let f = run.forms(64, bytes, policy, Stream::Own).expect("valid cache");
+                let f = run
+                    .forms(64, bytes, policy, Stream::Own)
+                    .expect("valid cache");
                 for i in 0..3 {
                     t.forms[i] += (f[i] - exact[k]).abs();
                 }
             }
-            run.curve(64, policy, Stream::Own, &sizes).expect("valid sizes")
+            run.curve(64, policy, Stream::Own, &sizes)
+                .expect("valid sizes")
         })
         .collect();
     for curve in &curves {
@@ -76,7 +89,11 @@ fn detail(curves: &[Vec<CurvePoint>], means: &[f64], exact: &[f64]) {
     let n = curves.len() as f64;
     for k in 0..exact.len() {
         let points = || curves.iter().map(|c| &c[k]);
-        let sd = (points().map(|p| (p.miss_ratio - means[k]).powi(2)).sum::<f64>() / n).sqrt();
+        let sd = (points()
+            .map(|p| (p.miss_ratio - means[k]).powi(2))
+            .sum::<f64>()
+            / n)
+            .sqrt();
         let mean = |f: &dyn Fn(&CurvePoint) -> f64| points().map(f).sum::<f64>() / n;
         println!(
             "   {:6}K exact {:.4} mean {:.4} sd {sd:.4} stated {:.4} model {:.4} undecided {:.4}..{:.4}",
@@ -109,32 +126,60 @@ fn print(name: &str, how: &str, t: &Tally) {
 }
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let repeats = std::env::var("REPEATS").ok().and_then(|r| r.parse().ok()).unwrap_or(20);
-    for name in STREAMS.iter().filter(|s| wanted.is_empty() || wanted.iter().any(|w| w == *s)) {
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .collect();
+
+    let repeats = std::env::var("REPEATS")
+        .ok()
+        .and_then(|r| r.parse().ok())
+        .unwrap_or(20);
+    for name in STREAMS
+        .iter()
+        .filter(|s| wanted.is_empty() || wanted.iter().any(|w| w == *s))
+    {
         let trace: Trace = stream(name, REFERENCES, 7);
         let distances = trace.distances();
         let lines: Vec<u64> = sizes().iter().map(|s| s / 64).collect();
-        let random: Vec<f64> = lines.iter().map(|&l| trace.random_miss_ratio(l, None, 3)).collect();
+        let random: Vec<f64> = lines
+            .iter()
+            .map(|&l| trace.random_miss_ratio(l, None, 3))
+            .collect();
         let lru = trace.lru_curve(&lines);
-        for (policy, exact) in [(Policy::RANDOM, &random), (Policy::LRU, &lru)] {
-            let kind = if matches!(policy, Policy::Random { .. }) { "random" } else { "lru" };
-            let t = tally(|s| run(contiguous(&distances, SAMPLES, 40, s), true), policy, exact, repeats);
-            print(name, &format!("{kind} gapless"), &t);
+        let lru_too = std::env::var_os("RANDOM").is_none();
+        for (policy, exact) in [(Policy::RANDOM, &random), (Policy::LRU, &lru)]
+            .into_iter()
+            .take(1 + usize::from(lru_too))
+        {
+            let kind = if matches!(policy, Policy::Random { .. }) {
+                "random"
+            } else {
+                "lru"
+            };
+            if std::env::var_os("GAPS").is_none() {
+                let t = tally(
+                    |s| run(contiguous(&distances, SAMPLES, 40, s), true),
+                    policy,
+                    exact,
+                    repeats,
+                );
+                print(name, &format!("{kind} gapless"), &t);
+            }
             let t = tally(
-                |s| run(sparse(&distances, SAMPLES, 20, (10_000, 200_000), s), false),
+                |s| run(sparse(&distances, SAMPLES, 60, (20_000, 260_000), s), false),
                 policy,
                 exact,
                 repeats,
             );
-            print(name, &format!("{kind} 20 x 10K..200K"), &t);
+            print(name, &format!("{kind} 60 x 20K..260K"), &t);
             let t = tally(
-                |s| run(sparse(&distances, SAMPLES, 200, (4_000, 20_000), s), false),
+                |s| run(sparse(&distances, SAMPLES, 200, (2_000, 80_000), s), false),
                 policy,
                 exact,
                 repeats,
             );
-            print(name, &format!("{kind} 200 x 4K..20K"), &t);
+            print(name, &format!("{kind} 200 x 2K..80K"), &t);
         }
     }
 }

@@ -20,12 +20,15 @@ const MAX_CLUSTERS: usize = 8;
 /// Samples at risk below which an octave is not compared.
 const THIN: f64 = 8.0;
 
+fn octave_of(bin: usize) -> usize {
+    ((bins::lower_edge(bin) + 1.0).log2() as usize).min(OCTAVES - 1)
+}
+
 /// Octave-binned life table of some windows.
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
     events: [f64; OCTAVES],
     censored: [f64; OCTAVES],
-    never: f64,
     /// Samples behind it.
     pub samples: f64,
     weight: f64,
@@ -36,15 +39,26 @@ impl Signature {
         let mut s = Self {
             events: [0.0; OCTAVES],
             censored: [0.0; OCTAVES],
-            never: 0.0,
             samples: f64::from(h.samples),
             weight: factor * f64::from(h.samples),
         };
         for (bin, events, censored) in h.counts() {
-            let octave = (bins::lower_edge(bin) + 1.0).log2() as usize;
-            let octave = octave.min(OCTAVES - 1);
-            s.events[octave] += factor * events;
-            s.censored[octave] += factor * censored;
+            s.events[octave_of(bin)] += factor * events;
+            s.censored[octave_of(bin)] += factor * censored;
+        }
+        s
+    }
+
+    /// From weights per bin of completely followed samples.
+    pub fn complete(bins_weight: &[f64], weight: f64, samples: f64) -> Self {
+        let mut s = Self {
+            events: [0.0; OCTAVES],
+            censored: [0.0; OCTAVES],
+            samples,
+            weight,
+        };
+        for (bin, &w) in bins_weight.iter().enumerate().filter(|(_, w)| **w > 0.0) {
+            s.events[octave_of(bin)] += w;
         }
         s
     }
@@ -56,7 +70,6 @@ impl Signature {
         for (a, b) in self.censored.iter_mut().zip(&other.censored) {
             *a += b;
         }
-        self.never += other.never;
         self.samples += other.samples;
         self.weight += other.weight;
     }
@@ -85,19 +98,35 @@ impl Signature {
     /// Largest gap of the two survival curves in units of its noise.
     pub fn distance(&self, other: &Signature) -> f64 {
         let (a, b) = (self.curve(), other.curve());
-        let gap = a.iter().zip(&b).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+        let gap = a
+            .iter()
+            .zip(&b)
+            .map(|(x, y)| (x - y).abs())
+            .fold(0.0, f64::max);
         gap / (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt()
     }
 }
 
-/// Merges neighbours in time, most alike first, until at most `most` remain. Returns the number
-/// of the merged unit of each item.
-pub(crate) fn merge_neighbours(items: &[Signature], most: usize) -> (Vec<usize>, Vec<Signature>) {
-    let mut units: Vec<(Signature, Vec<usize>)> =
-        items.iter().enumerate().map(|(i, s)| (s.clone(), vec![i])).collect();
+/// Merges neighbours in time, most alike first, until at most `most` remain and none are closer
+/// than `alike`. Returns the number of the merged unit of each item.
+pub(crate) fn merge_neighbours(
+    items: &[Signature],
+    most: usize,
+    alike: f64,
+) -> (Vec<usize>, Vec<Signature>) {
+    let mut units: Vec<(Signature, Vec<usize>)> = items
+        .iter()
+        .enumerate()
+        .map(|(i, s)| (s.clone(), vec![i]))
+        .collect();
     let mut gaps: Vec<f64> = units.windows(2).map(|p| p[0].0.distance(&p[1].0)).collect();
-    while units.len() > most.max(1) {
-        let at = (0..gaps.len()).min_by(|&a, &b| gaps[a].total_cmp(&gaps[b])).unwrap_or(0);
+    while units.len() > 1 {
+        let at = (0..gaps.len())
+            .min_by(|&a, &b| gaps[a].total_cmp(&gaps[b]))
+            .unwrap_or(0);
+        if units.len() <= most && gaps[at] >= alike {
+            break;
+        }
         let (signature, members) = units.remove(at + 1);
         units[at].0.absorb(&signature);
         units[at].1.extend(members);
@@ -123,7 +152,9 @@ pub(crate) fn cluster(units: &[Signature]) -> Vec<usize> {
     let mut of: Vec<usize> = (0..units.len()).collect();
     let mut clusters: Vec<Option<Signature>> = units.iter().cloned().map(Some).collect();
     loop {
-        let live: Vec<usize> = (0..clusters.len()).filter(|&i| clusters[i].is_some()).collect();
+        let live: Vec<usize> = (0..clusters.len())
+            .filter(|&i| clusters[i].is_some())
+            .collect();
         if live.len() <= 1 {
             break;
         }
@@ -132,7 +163,10 @@ pub(crate) fn cluster(units: &[Signature]) -> Vec<usize> {
             (Some(x), Some(y)) => x.distance(y),
             _ => f64::INFINITY,
         };
-        let smallest = live.iter().copied().min_by(|&a, &b| samples(a).total_cmp(&samples(b)));
+        let smallest = live
+            .iter()
+            .copied()
+            .min_by(|&a, &b| samples(a).total_cmp(&samples(b)));
         let Some(smallest) = smallest else { break };
         let pair = if samples(smallest) < SOLVE_SAMPLES {
             live.iter()
@@ -157,11 +191,15 @@ pub(crate) fn cluster(units: &[Signature]) -> Vec<usize> {
         if let (Some(gone), Some(kept)) = (clusters[from].take(), clusters[into].as_mut()) {
             kept.absorb(&gone);
         }
-        of.iter_mut().filter(|c| **c == from).for_each(|c| *c = into);
+        of.iter_mut()
+            .filter(|c| **c == from)
+            .for_each(|c| *c = into);
     }
     // Number the survivors from 0.
     let mut names: Vec<usize> = of.clone();
     names.sort_unstable();
     names.dedup();
-    of.iter().map(|c| names.binary_search(c).unwrap_or(0)).collect()
+    of.iter()
+        .map(|c| names.binary_search(c).unwrap_or(0))
+        .collect()
 }

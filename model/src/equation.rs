@@ -11,7 +11,11 @@ use crate::survival::Survival;
 /// `-ln(1 - 1/L)`: hazard of a line per eviction. A one-line cache loses its line at the first.
 #[must_use]
 pub(crate) fn hazard(lines: u64) -> f64 {
-    if lines <= 1 { 1e9 } else { -(-1.0 / lines as f64).ln_1p() }
+    if lines <= 1 {
+        1e9
+    } else {
+        -(-1.0 / lines as f64).ln_1p()
+    }
 }
 
 /// What to do with the undecided mass of a [`Survival`].
@@ -55,7 +59,11 @@ pub(crate) fn largest_root(points: &[(f64, f64)], base: f64, hazard: f64) -> f64
 /// Miss ratio of a random-replacement cache of `lines` lines.
 #[must_use]
 pub fn random_miss_ratio(survival: &Survival, lines: u64, undecided: Undecided) -> f64 {
-    let mut points: Vec<(f64, f64)> = survival.steps.iter().map(|s| (s.distance, s.mass)).collect();
+    let mut points: Vec<(f64, f64)> = survival
+        .steps
+        .iter()
+        .map(|s| (s.distance, s.mass))
+        .collect();
     let mut base = survival.never;
     match undecided {
         Undecided::Never => base += survival.undecided,

@@ -30,15 +30,23 @@ pub(crate) const Z95: f64 = 1.96;
 pub(crate) struct Prepared {
     survival: Survival,
     points: Vec<(f64, f64)>,
-    stack: StackDistance,
+    pub stack: StackDistance,
 }
 
 impl Prepared {
     pub fn new(mut survival: Survival, limit: f64) -> Self {
         survival.spread_undecided(limit);
-        let points = survival.steps.iter().map(|s| (s.distance, s.mass)).collect();
+        let points = survival
+            .steps
+            .iter()
+            .map(|s| (s.distance, s.mass))
+            .collect();
         let stack = StackDistance::new(&survival);
-        Self { survival, points, stack }
+        Self {
+            survival,
+            points,
+            stack,
+        }
     }
 
     pub fn miss_ratio(&self, cache: &Cache) -> f64 {
@@ -57,12 +65,20 @@ pub(crate) type Mixture = Vec<(f64, Prepared)>;
 
 /// Miss ratio with every cluster solved for itself.
 pub(crate) fn mixture_miss_ratio(mixture: &Mixture, cache: &Cache) -> f64 {
-    mixture.iter().map(|(share, p)| share * p.miss_ratio(cache)).sum()
+    mixture
+        .iter()
+        .map(|(share, p)| share * p.miss_ratio(cache))
+        .sum()
 }
 
 fn mixture(sparse: &Sparse, times: &[f64], line: LineSize, limit: f64) -> Mixture {
-    let (_, survivals) =
-        cluster_survivals(&sparse.blocks, times, &sparse.cluster_of, sparse.clusters, line);
+    let (_, survivals) = cluster_survivals(
+        &sparse.blocks,
+        times,
+        &sparse.cluster_of,
+        sparse.clusters,
+        line,
+    );
     let mut shares = vec![0.0; sparse.clusters];
     for ((b, t), &c) in sparse.blocks.iter().zip(times).zip(&sparse.cluster_of) {
         shares[c] += t * b.weight;
@@ -107,7 +123,11 @@ impl Replicates {
         Self {
             window_wise: mixture(sparse, &once, line, limit),
             replicates,
-            inflation: if size > 1.0 { (size / (size - 1.0)).sqrt() } else { 1.0 },
+            inflation: if size > 1.0 {
+                (size / (size - 1.0)).sqrt()
+            } else {
+                1.0
+            },
         }
     }
 
@@ -117,8 +137,11 @@ impl Replicates {
         if n < 2.0 {
             return 0.5;
         }
-        let ratios: Vec<f64> =
-            self.replicates.iter().map(|m| mixture_miss_ratio(m, cache)).collect();
+        let ratios: Vec<f64> = self
+            .replicates
+            .iter()
+            .map(|m| mixture_miss_ratio(m, cache))
+            .collect();
         let mean = ratios.iter().sum::<f64>() / n;
         let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
         variance.sqrt() * self.inflation
@@ -135,8 +158,14 @@ impl Replicates {
         for (b, &c) in sparse.blocks.iter().zip(&sparse.cluster_of) {
             half[c] += 0.5 * (b.high - b.low);
         }
-        let shift = |(h, (_, p)): (&f64, &(f64, Prepared))| h / total * (p.miss_ratio(cache) - miss_ratio);
-        half.iter().zip(&self.window_wise).map(shift).map(|s| s * s).sum::<f64>().sqrt()
+        let shift =
+            |(h, (_, p)): (&f64, &(f64, Prepared))| h / total * (p.miss_ratio(cache) - miss_ratio);
+        half.iter()
+            .zip(&self.window_wise)
+            .map(shift)
+            .map(|s| s * s)
+            .sum::<f64>()
+            .sqrt()
     }
 }
 
@@ -164,7 +193,11 @@ pub(crate) fn contiguous_standard_error(
     let scores = probabilities(group, cache, solution);
     let segments = group.timeline.segments.len();
     let mut sums = vec![(0.0, 0.0, 0.0); segments];
-    let taken: Vec<usize> = group.placed.iter().map(|p| group.timeline.segment_of(p.from)).collect();
+    let taken: Vec<usize> = group
+        .placed
+        .iter()
+        .map(|p| group.timeline.segment_of(p.from))
+        .collect();
     for ((p, &s), &at) in group.placed.iter().zip(&scores).zip(&taken) {
         sums[at].0 += p.weight;
         sums[at].1 += p.weight * s;

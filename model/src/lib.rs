@@ -3,6 +3,7 @@
 //! Pure: no IO, no clock, no operating system; deterministic for a seed.
 #![forbid(unsafe_code)]
 
+mod attribute;
 pub mod bins;
 mod cluster;
 mod contiguous;
@@ -17,8 +18,10 @@ mod rng;
 mod run;
 mod sample;
 mod sparse;
+mod spatial;
 mod stack;
 mod survival;
+mod threads;
 mod timeline;
 mod units;
 
@@ -28,6 +31,8 @@ pub use result::{Attribution, CurvePoint, KeyFigures, ReuseFrom, Site, Weak};
 pub use rng::Rng;
 pub use run::{Options, Run, RunBuilder};
 pub use sample::{Estimate, Key, Kind, Outcome, Remote, Sample, Stream, Trigger, Window};
+pub use spatial::{BytesUsed, Footprint, Touch, spatial_use, spatial_use_by_key};
 pub use stack::{StackDistance, lru_miss_ratio, miss_probability};
 pub use survival::{Histogram, Step, Survival};
+pub use threads::{Sharing, ThreadUse};
 pub use units::{Accesses, Bytes, Cache, LineSize, Lines, MissRatio, Policy, Weight};

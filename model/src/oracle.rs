@@ -171,8 +171,11 @@ impl Trace {
     /// Fully associative LRU miss ratios of several capacities in one pass.
     #[must_use]
     pub fn lru_curve(&self, lines: &[u64]) -> Vec<f64> {
-        let mut depths: Vec<u64> =
-            self.stack_distances().into_iter().map(|d| d.unwrap_or(u64::MAX)).collect();
+        let mut depths: Vec<u64> = self
+            .stack_distances()
+            .into_iter()
+            .map(|d| d.unwrap_or(u64::MAX))
+            .collect();
         depths.sort_unstable();
         lines
             .iter()

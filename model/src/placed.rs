@@ -1,9 +1,9 @@
 //! Samples on the run's time axis, and what is prepared per line size and stream.
 
+use crate::Outcome;
 use crate::sparse::Sparse;
 use crate::survival::Survival;
 use crate::timeline::Timeline;
-use crate::Outcome;
 
 /// A sample reduced to one line size and stream.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Placed {
     pub distance: f64,
     /// References of the run it stands for; 0 where its weight went to others (censored).
     pub weight: f64,
+    /// References it stands for as a taken sample, censored or not.
+    pub raw: f64,
     pub censored: bool,
     /// Segment of the trigger, else of the sample.
     pub segment: u32,

@@ -3,7 +3,9 @@
 use crate::placed::{Entry, Group};
 use crate::sparse::{self, Block};
 use crate::survival::{CompactHistogram, Histogram};
-use crate::{Estimate, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window, contiguous};
+use crate::{
+    Estimate, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window, contiguous,
+};
 
 /// Parts that each of the first windows is kept in, so that even one window has blocks to resample.
 const PARTS: usize = 8;
@@ -34,9 +36,18 @@ impl Stored {
         check(index, &window)?;
         let parts = if index < WINDOWS_IN_PARTS { PARTS } else { 1 };
         let has_all = !window.samples.is_empty() && window.samples.iter().all(|s| s.all.is_some());
-        let own = if bin { binned(&window, parts, Stream::Own) } else { Default::default() };
-        let all = has_all
-            .then(|| if bin { binned(&window, parts, Stream::All) } else { Default::default() });
+        let own = if bin {
+            binned(&window, parts, Stream::Own)
+        } else {
+            Default::default()
+        };
+        let all = has_all.then(|| {
+            if bin {
+                binned(&window, parts, Stream::All)
+            } else {
+                Default::default()
+            }
+        });
         Ok(Self {
             index,
             start: window.start,
@@ -94,17 +105,29 @@ pub(crate) fn outcome(sample: &Sample, line: LineSize, stream: Stream) -> Outcom
 
 fn check(index: usize, window: &Window) -> Result<(), ModelError> {
     if !window.start.is_finite() {
-        return Err(ModelError::BadWeight { what: "start of a window", value: window.start });
+        return Err(ModelError::BadWeight {
+            what: "start of a window",
+            value: window.start,
+        });
     }
     window.stands_for.check("accesses a window stands for")?;
     let refs = window.refs[LineSize::B64.index()];
     for s in &window.samples {
         if s.position > refs {
-            return Err(ModelError::PositionOutsideWindow { window: index, position: s.position, refs });
+            return Err(ModelError::PositionOutsideWindow {
+                window: index,
+                position: s.position,
+                refs,
+            });
         }
         for (line, o) in LineSize::ALL.iter().zip(&s.own) {
-            if *o != Outcome::NotFollowed && (window.refs[line.index()] == 0 || window.accesses == 0) {
-                return Err(ModelError::NoReferences { window: index, line_bytes: line.bytes() });
+            if *o != Outcome::NotFollowed
+                && (window.refs[line.index()] == 0 || window.accesses == 0)
+            {
+                return Err(ModelError::NoReferences {
+                    window: index,
+                    line_bytes: line.bytes(),
+                });
             }
         }
     }
@@ -137,7 +160,11 @@ fn by_thread(windows: &[Stored], stream: Stream) -> Vec<Vec<usize>> {
     }
     let (mut groups, mut rest) = (Vec::new(), Vec::new());
     for t in threads {
-        let members: Vec<usize> = everything.iter().copied().filter(|&i| windows[i].thread == t).collect();
+        let members: Vec<usize> = everything
+            .iter()
+            .copied()
+            .filter(|&i| windows[i].thread == t)
+            .collect();
         if members.iter().map(|&i| windows[i].count).sum::<usize>() >= THREAD_SAMPLES {
             groups.push(members);
         } else {
@@ -167,7 +194,12 @@ pub(crate) fn groups(
         .map(|members| {
             let entries: Vec<(f64, Vec<Entry>)> = members
                 .iter()
-                .map(|&i| (windows[i].refs[l] as f64, windows[i].entries(i, line, stream)))
+                .map(|&i| {
+                    (
+                        windows[i].refs[l] as f64,
+                        windows[i].entries(i, line, stream),
+                    )
+                })
                 .collect();
             if options.contiguous {
                 return contiguous::build(&entries, line, options.from_start);

@@ -62,10 +62,14 @@ pub struct ReuseFrom<K> {
 pub struct KeyFigures<K> {
     /// The key.
     pub key: K,
-    /// Samples taken at it plus reuses triggered by it: the base of its figures is `triggered`.
+    /// Samples taken at it: the base of its share of accesses.
     pub samples: u64,
-    /// Reuses triggered by it.
+    /// Reuses of sampled lines triggered by it: the base of its miss ratio.
     pub triggered: u64,
+    /// Line references made here over the run, estimated.
+    pub references: f64,
+    /// Misses here over the run, estimated.
+    pub misses: f64,
     /// Share of the run's line references made here.
     pub access_share: f64,
     /// Its misses per its line references.
@@ -87,6 +91,8 @@ pub struct KeyFigures<K> {
 pub struct Attribution<K> {
     /// Per key, most misses first.
     pub keys: Vec<KeyFigures<K>>,
+    /// Line size, bytes.
+    pub line_bytes: u32,
     /// The run's miss ratio as the sum of the keys.
     pub miss_ratio: f64,
     /// Share of the misses that no key could be found for (first touches without a home).

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use crate::placed::Group;
 use crate::prepare::{self, Stored};
 use crate::timeline::Solution;
-use crate::{CurvePoint, LineSize, ModelError, Policy, Stream, Weak, Window};
 use crate::{Cache, interval};
+use crate::{CurvePoint, LineSize, ModelError, Policy, Stream, Weak, Window};
 
 /// How a run was observed and how to treat it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, contiguous: false, from_start: true, plain_mean: false }
+        Self {
+            seed: 1,
+            contiguous: false,
+            from_start: true,
+            plain_mean: false,
+        }
     }
 }
 
@@ -32,11 +37,11 @@ const WEAK_SAMPLES: u64 = 1000;
 /// Sampling half width above which a curve point is weak.
 const WEAK_HALF_WIDTH: f64 = 0.02;
 /// Model allowance: constant part. Measured on the synthetic streams of `tests/` and `benches/`.
-const ALLOWANCE: f64 = 0.001;
+pub(crate) const ALLOWANCE: f64 = 0.001;
 /// Model allowance: the equation's error is one of effective cache size; by this factor up and down.
-const SIZE_FACTOR: f64 = 1.15;
+pub(crate) const SIZE_FACTOR: f64 = 1.05;
 /// Part of the disagreement of the three forms that is taken for a half width.
-const DISAGREEMENT: f64 = 0.5;
+pub(crate) const DISAGREEMENT: f64 = 0.25;
 
 /// Feeds windows one by one. Distances go into logarithmic bins at once; samples are kept only
 /// where they are needed later (attribution, gapless runs).
@@ -51,14 +56,21 @@ impl RunBuilder {
     /// Keeps the samples: everything can be asked.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { windows: Vec::new(), options, keep_samples: true }
+        Self {
+            windows: Vec::new(),
+            options,
+            keep_samples: true,
+        }
     }
 
     /// Keeps bins only, some ten kilobytes a window: curves, no attribution. A gapless run needs
     /// its samples and keeps them all the same.
     #[must_use]
     pub fn binned(options: Options) -> Self {
-        Self { keep_samples: options.contiguous, ..Self::new(options) }
+        Self {
+            keep_samples: options.contiguous,
+            ..Self::new(options)
+        }
     }
 
     /// Adds a window, in any order.
@@ -68,7 +80,8 @@ impl RunBuilder {
     pub fn push(&mut self, window: Window) -> Result<(), ModelError> {
         let index = self.windows.len();
         let bin = !self.options.contiguous;
-        self.windows.push(Stored::new(index, window, self.keep_samples, bin)?);
+        self.windows
+            .push(Stored::new(index, window, self.keep_samples, bin)?);
         Ok(())
     }
 
@@ -77,7 +90,11 @@ impl RunBuilder {
     pub fn finish(self) -> Run {
         let mut windows = self.windows;
         windows.sort_by(|a, b| a.start.total_cmp(&b.start));
-        Run { windows, options: self.options, views: Default::default() }
+        Run {
+            windows,
+            options: self.options,
+            views: Default::default(),
+        }
     }
 }
 
@@ -93,7 +110,7 @@ pub struct Run {
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub groups: Vec<Group>,
-    whole: Vec<interval::Prepared>,
+    pub whole: Vec<interval::Prepared>,
     replicates: Vec<Option<interval::Replicates>>,
 }
 
@@ -128,16 +145,24 @@ impl Run {
             return Ok(view);
         }
         let groups = prepare::groups(&self.windows, line, stream, &self.options)?;
-        let whole =
-            groups.iter().map(|g| interval::Prepared::new(g.pooled.clone(), g.refs)).collect();
+        let whole = groups
+            .iter()
+            .map(|g| interval::Prepared::new(g.pooled.clone(), g.refs))
+            .collect();
         let seed = self.options.seed.wrapping_add(line.index() as u64);
         let replicates = groups
             .iter()
             .map(|g| {
-                g.sparse.as_ref().map(|s| interval::Replicates::new(s, line, g.refs, seed))
+                g.sparse
+                    .as_ref()
+                    .map(|s| interval::Replicates::new(s, line, g.refs, seed))
             })
             .collect();
-        Ok(slot.get_or_init(|| View { groups, whole, replicates }))
+        Ok(slot.get_or_init(|| View {
+            groups,
+            whole,
+            replicates,
+        }))
     }
 
     /// Miss-ratio curve at the sizes given (bytes), in their order.
@@ -152,8 +177,10 @@ impl Run {
         cache_sizes: &[u64],
     ) -> Result<Vec<CurvePoint>, ModelError> {
         let line = LineSize::from_bytes(line_bytes)?;
-        let caches: Result<Vec<Cache>, ModelError> =
-            cache_sizes.iter().map(|&bytes| Cache::new(bytes, line, policy)).collect();
+        let caches: Result<Vec<Cache>, ModelError> = cache_sizes
+            .iter()
+            .map(|&bytes| Cache::new(bytes, line, policy))
+            .collect();
         let view = self.view(line, stream)?;
         Ok(caches?.iter().map(|cache| view.point(cache)).collect())
     }
@@ -199,6 +226,42 @@ struct Sum {
 }
 
 impl View {
+    /// Line references of the run.
+    pub fn refs(&self) -> f64 {
+        self.groups.iter().map(|g| g.refs).sum()
+    }
+
+    /// Smallest distance whose miss probability exceeds one half, in the run's mean conditions.
+    pub fn deadly_gap(&self, cache: &Cache) -> f64 {
+        let mut gap = f64::INFINITY;
+        for (whole, _) in self
+            .whole
+            .iter()
+            .zip(&self.groups)
+            .filter(|(_, g)| g.complete)
+        {
+            let lines = cache.lines().0;
+            let here = match cache.policy {
+                Policy::Random { .. } => {
+                    let rate = crate::equation::hazard(lines) * whole.miss_ratio(cache);
+                    std::f64::consts::LN_2 / rate.max(f64::MIN_POSITIVE)
+                }
+                Policy::Lru { ways } => {
+                    let (sets, in_set) = crate::stack::shape(lines, ways);
+                    let miss = |d: f64| {
+                        crate::stack::miss_probability(whole.stack.at(d), sets, in_set) > 0.5
+                    };
+                    (0..crate::bins::BINS)
+                        .map(crate::bins::lower_edge)
+                        .find(|&d| miss(d))
+                        .unwrap_or(f64::INFINITY)
+                }
+            };
+            gap = gap.min(here);
+        }
+        gap
+    }
+
     /// Time-varying solution of a group, and the whole-run, window-wise, time-varying ratios.
     fn forms(&self, i: usize, cache: &Cache) -> (Option<Solution>, [f64; 3]) {
         let group = &self.groups[i];
@@ -208,12 +271,12 @@ impl View {
                 let ratio = s.miss_ratio;
                 (Some(s), ratio)
             }
-            Policy::Lru { .. } => (None, group.timeline.lru(cache).0),
+            Policy::Lru { .. } => (None, group.timeline.lru(cache)),
         };
         let whole = self.whole[i].miss_ratio(cache);
-        let windows = self.replicates[i]
-            .as_ref()
-            .map_or(whole, |r| interval::mixture_miss_ratio(&r.window_wise, cache));
+        let windows = self.replicates[i].as_ref().map_or(whole, |r| {
+            interval::mixture_miss_ratio(&r.window_wise, cache)
+        });
         (solution, [whole, windows, varying])
     }
 
@@ -310,19 +373,27 @@ impl Sum {
                 sampling_half_width: 1.0,
                 model_half_width: 1.0,
                 undecided: Some((0.0, 1.0)),
-                weak: Some(Weak { samples: 0, needed: WEAK_SAMPLES }),
+                weak: Some(Weak {
+                    samples: 0,
+                    needed: WEAK_SAMPLES,
+                }),
             };
         }
         let miss_ratio = (self.ratio / self.refs).clamp(0.0, 1.0);
         let sampling = interval::Z95 * self.variance.sqrt() / self.refs;
         let model = self.model / self.refs;
         let half = sampling + model;
-        let (under, over) = (miss_ratio - self.low / self.refs, self.high / self.refs - miss_ratio);
+        let (under, over) = (
+            miss_ratio - self.low / self.refs,
+            self.high / self.refs - miss_ratio,
+        );
         let open = under + over > 1e-4;
         let samples = self.samples as u64;
         let needed = (self.samples * (sampling / WEAK_HALF_WIDTH).powi(2)).ceil() as u64;
-        let weak = (samples < WEAK_SAMPLES || sampling > WEAK_HALF_WIDTH)
-            .then_some(Weak { samples, needed: needed.max(WEAK_SAMPLES) });
+        let weak = (samples < WEAK_SAMPLES || sampling > WEAK_HALF_WIDTH).then_some(Weak {
+            samples,
+            needed: needed.max(WEAK_SAMPLES),
+        });
         CurvePoint {
             cache_bytes,
             miss_ratio,

@@ -3,8 +3,10 @@
 //! Each window stands for a stretch of the run. Its samples are followed to its end, so distances
 //! beyond are censored; what short windows cannot see is taken from longer ones (Kaplan-Meier over
 //! the windows that behave alike, then over all). `M(t)` is interpolated across the gaps: every
-//! stretch behaves like its window, and a reuse touched in one stretch at distance `d` is
-//! triggered `d` references later, wherever that falls. Source: DESIGN.md 7.4.
+//! stretch behaves like its window, and a reuse at distance `d` triggered in it was exposed to the
+//! evictions of the `d` references before, whatever stretches those lie in. (Laying the triggers
+//! out `d` after their samples instead is worse: at a change of phase the reuse does not come.)
+//! Source: DESIGN.md 7.4.
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
@@ -41,8 +43,6 @@ pub(crate) struct Sparse {
     /// Cluster of each block.
     pub cluster_of: Vec<usize>,
     pub clusters: usize,
-    /// Segments of each block, as a time range of the run.
-    pub span_of: Vec<(f64, f64)>,
 }
 
 /// The distribution of each cluster, spliced with the pool's tail.
@@ -69,7 +69,10 @@ pub(crate) fn cluster_survivals(
     if clusters == 1 {
         return (pool.clone(), vec![pool]);
     }
-    let each = histograms.iter().map(|h| h.survival_spliced(Some(&pool), THIN)).collect();
+    let each = histograms
+        .iter()
+        .map(|h| h.survival_spliced(Some(&pool), THIN))
+        .collect();
     (pool, each)
 }
 
@@ -96,7 +99,7 @@ pub(crate) fn build(
         .iter()
         .map(|b| Signature::new(&b.histogram, b.weight / f64::from(b.histogram.samples)))
         .collect();
-    let (unit_of, units) = merge_neighbours(&signatures, MAX_UNITS);
+    let (unit_of, units) = merge_neighbours(&signatures, MAX_UNITS, 0.0);
     let cluster_of_unit = cluster(&units);
     let clusters = cluster_of_unit.iter().max().map_or(0, |c| c + 1);
     let cluster_of: Vec<usize> = unit_of.iter().map(|&u| cluster_of_unit[u]).collect();
@@ -125,13 +128,17 @@ pub(crate) fn build(
         timeline,
         placed,
         pooled,
-        sparse: Some(Sparse { blocks, cluster_of, clusters, span_of }),
+        sparse: Some(Sparse {
+            blocks,
+            cluster_of,
+            clusters,
+        }),
         complete,
         refs: weighed,
     }
 }
 
-/// Lays out each stretch's reuses at the times their triggers fall on.
+/// Lays out each stretch's reuses and the times their lines were touched before.
 fn deposit(
     unit_weight: &[f64],
     cluster_of_unit: &[usize],
@@ -149,38 +156,57 @@ fn deposit(
             shape_of.push(c);
         }
     }
-    let shapes: Vec<Shape> = survivals.iter().map(|s| Shape::new(&s.at_edges(), 0.0)).collect();
+    let shapes: Vec<Shape> = survivals
+        .iter()
+        .map(|s| Shape::new(&s.at_edges(), 0.0))
+        .collect();
     let count = shape_of.len();
     let mut segments: Vec<Segment> = shape_of
         .iter()
-        .map(|&shape| Segment { cold: 0.0, local: Vec::new(), cross: Vec::new(), shape })
+        .map(|&shape| Segment {
+            cold: 0.0,
+            local: Vec::new(),
+            cross: Vec::new(),
+            shape,
+        })
         .collect();
-    for k in 0..count {
-        let (start, end) = (bounds[k], bounds[k + 1]);
-        let n = end - start;
-        for step in &survivals[shape_of[k]].steps {
+    for j in 0..count {
+        let start = bounds[j];
+        let n = bounds[j + 1] - start;
+        for step in &survivals[shape_of[j]].steps {
             let d = step.distance;
-            let inside = if d < SHORT * n { 1.0 } else { (1.0 - d / n).max(0.0) };
+            let inside = if d < SHORT * n {
+                1.0
+            } else {
+                (1.0 - d / n).max(0.0)
+            };
             if inside > 0.0 {
-                segments[k].local.push(Local {
+                segments[j].local.push(Local {
                     bin: step.bin,
                     distance: d,
                     weight: step.mass * inside,
                 });
             }
-            if inside >= 1.0 || start + d >= total {
+            if inside >= 1.0 {
                 continue;
             }
-            let mut j = bounds.partition_point(|&b| b <= (start + d).max(end)) - 1;
-            while j < count && bounds[j] < end + d {
-                let low = bounds[j].max(start + d);
-                let high = bounds[j + 1].min(end + d);
+            // The others were touched before the segment began, at times `first..last`.
+            let (first, last) = (start - d, start - d + d.min(n));
+            let mut k = bounds.partition_point(|&b| b <= first).saturating_sub(1);
+            while k < j && bounds[k] < last {
+                let low = bounds[k].max(first);
+                let high = bounds[k + 1].min(last);
                 if high > low {
-                    let to = 0.5 * (low + high);
-                    let weight = step.mass * (high - low) / (bounds[j + 1] - bounds[j]);
-                    segments[j].cross.push(Cross { from: to - d, to, weight, distinct: 0.0 });
+                    let from = 0.5 * (low + high);
+                    let weight = step.mass * (high - low) / n;
+                    segments[j].cross.push(Cross {
+                        from,
+                        to: from + d,
+                        weight,
+                        distinct: 0.0,
+                    });
                 }
-                j += 1;
+                k += 1;
             }
         }
     }
@@ -197,10 +223,19 @@ fn deposit(
     let lines = isotonic(&touched);
     for j in 0..count {
         let n = bounds[j + 1] - bounds[j];
-        let cold = if fills { ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0) } else { 0.0 };
+        let cold = if fills {
+            ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
         segments[j].normalise(cold);
     }
-    let mut timeline = Timeline { bounds, segments, shapes, fills };
+    let mut timeline = Timeline {
+        bounds,
+        segments,
+        shapes,
+        fills,
+    };
     timeline.measure_cross();
     timeline
 }
@@ -224,7 +259,10 @@ fn place(
     let mut cut = Histogram::new(line_size);
     for ((_, entries), span) in entries.iter().zip(&window_span) {
         let Some((start, end)) = *span else { continue };
-        let followed = entries.iter().filter(|e| e.outcome != Outcome::NotFollowed).count();
+        let followed = entries
+            .iter()
+            .filter(|e| e.outcome != Outcome::NotFollowed)
+            .count();
         let weight = (end - start) / followed.max(1) as f64;
         let w = Weight::new(weight).unwrap_or(Weight::ONE);
         for e in entries {
@@ -239,7 +277,10 @@ fn place(
             };
             cut.add(
                 &if censored {
-                    Outcome::Reused { distance, trigger: Default::default() }
+                    Outcome::Reused {
+                        distance,
+                        trigger: Default::default(),
+                    }
                 } else {
                     Outcome::Censored { at: distance }
                 },
@@ -252,15 +293,24 @@ fn place(
                 to,
                 distance: distance as f64,
                 weight,
+                raw: weight,
                 censored,
                 segment,
             });
         }
     }
-    let edges = if placed.is_empty() { vec![1.0; BINS + 1] } else { cut.survival().at_edges() };
+    let edges = if placed.is_empty() {
+        vec![1.0; BINS + 1]
+    } else {
+        cut.survival().at_edges()
+    };
     for p in &mut placed {
         let g = edges[bins::bin_of_real(p.distance)];
-        p.weight = if p.censored || g <= 1e-9 { 0.0 } else { p.weight / g };
+        p.weight = if p.censored || g <= 1e-9 {
+            0.0
+        } else {
+            p.weight / g
+        };
     }
     placed
 }

@@ -21,7 +21,12 @@ impl StackDistance {
     /// From a survival function; the undecided mass counts as beyond its horizon.
     #[must_use]
     pub fn new(survival: &Survival) -> Self {
-        let last = survival.steps.iter().map(|s| s.bin).max().map_or(0, |b| b + 1);
+        let last = survival
+            .steps
+            .iter()
+            .map(|s| s.bin)
+            .max()
+            .map_or(0, |b| b + 1);
         let mut masses = vec![(0.0, 0.0); last];
         for step in &survival.steps {
             masses[step.bin].0 += step.mass;
@@ -33,7 +38,11 @@ impl StackDistance {
         for (bin, &(mass, moment)) in masses.iter().enumerate() {
             let (lower, upper) = (bins::lower_edge(bin), bins::lower_edge(bin + 1));
             // A distance m keeps its line alive at ages 0..m-1; the bin's mass sits at its mean.
-            let alive = if mass > 0.0 { (moment / mass - lower).clamp(0.0, upper - lower) } else { 0.0 };
+            let alive = if mass > 0.0 {
+                (moment / mass - lower).clamp(0.0, upper - lower)
+            } else {
+                0.0
+            };
             let after = (s - mass).max(0.0);
             es += s * alive + after * (upper - lower - alive);
             s = after;
@@ -104,7 +113,12 @@ pub(crate) fn full_miss_fraction(low: f64, high: f64, lines: f64) -> f64 {
 /// LRU miss ratio of one stationary distribution. Undecided mass: misses when `undecided_misses`,
 /// else reused at the horizon.
 #[must_use]
-pub fn lru_miss_ratio(survival: &Survival, lines: u64, ways: Option<u32>, undecided_misses: bool) -> f64 {
+pub fn lru_miss_ratio(
+    survival: &Survival,
+    lines: u64,
+    ways: Option<u32>,
+    undecided_misses: bool,
+) -> f64 {
     let stack = StackDistance::new(survival);
     lru_miss_ratio_with(survival, &stack, lines, ways, undecided_misses)
 }
@@ -141,7 +155,13 @@ pub(crate) fn shape(lines: u64, ways: Option<u32>) -> (f64, u64) {
     }
 }
 
-fn step_miss(stack: &StackDistance, bin: usize, distance: f64, lines: u64, ways: Option<u32>) -> f64 {
+fn step_miss(
+    stack: &StackDistance,
+    bin: usize,
+    distance: f64,
+    lines: u64,
+    ways: Option<u32>,
+) -> f64 {
     let (sets, in_set) = shape(lines, ways);
     if sets <= 1.0 && !bins::is_exact(bin) {
         let low = stack.at(bins::lower_edge(bin));

@@ -15,6 +15,9 @@ struct Cell {
     censored: f64,
 }
 
+/// Share of the not yet reused samples still followed below which a thin tail is spliced.
+const CENSORED_AWAY: f64 = 0.2;
+
 /// Weighted outcomes at one line size, in logarithmic bins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
@@ -30,7 +33,14 @@ impl Histogram {
     /// Empty, at one line size.
     #[must_use]
     pub fn new(line_size: LineSize) -> Self {
-        Self { line_size, cells: Vec::new(), never: 0.0, weight: 0.0, weight_squares: 0.0, samples: 0 }
+        Self {
+            line_size,
+            cells: Vec::new(),
+            never: 0.0,
+            weight: 0.0,
+            weight_squares: 0.0,
+            samples: 0,
+        }
     }
 
     /// The line size.
@@ -89,7 +99,10 @@ impl Histogram {
     /// [`ModelError::MixedLineSizes`].
     pub fn merge(&mut self, other: &Histogram, factor: Weight) -> Result<(), ModelError> {
         if self.line_size != other.line_size {
-            return Err(ModelError::MixedLineSizes(self.line_size.bytes(), other.line_size.bytes()));
+            return Err(ModelError::MixedLineSizes(
+                self.line_size.bytes(),
+                other.line_size.bytes(),
+            ));
         }
         if self.cells.len() < other.cells.len() {
             self.cells.resize(other.cells.len(), Cell::default());
@@ -122,7 +135,11 @@ impl Histogram {
     /// Equally weighted samples that would know as much (Kish).
     #[must_use]
     pub fn effective_samples(&self) -> f64 {
-        if self.weight_squares > 0.0 { self.weight * self.weight / self.weight_squares } else { 0.0 }
+        if self.weight_squares > 0.0 {
+            self.weight * self.weight / self.weight_squares
+        } else {
+            0.0
+        }
     }
 
     /// The bins in use, for compact storage.
@@ -136,7 +153,11 @@ impl Histogram {
                 .map(|(bin, c)| CompactCell {
                     bin: bin as u16,
                     events: c.events as f32,
-                    mean: if c.events > 0.0 { (c.moment / c.events) as f32 } else { 0.0 },
+                    mean: if c.events > 0.0 {
+                        (c.moment / c.events) as f32
+                    } else {
+                        0.0
+                    },
                     censored: c.censored as f32,
                 })
                 .collect(),
@@ -173,13 +194,16 @@ impl Histogram {
         self.survival_spliced(None, 0.0)
     }
 
-    /// As [`Histogram::survival`], but from the first bin where fewer than `thin` (effective)
-    /// samples are at risk on, the conditional tail `S(t)/S(T)` of `pool` is taken: what windows
+    /// As [`Histogram::survival`], but from the first bin on where fewer than `thin` (effective)
+    /// samples are at risk because the others were censored (not because they were reused), the conditional tail `S(t)/S(T)` of `pool` is taken: what windows
     /// of this kind are too short to see, longer windows saw (DESIGN.md 7.4).
     #[must_use]
     pub fn survival_spliced(&self, pool: Option<&Survival>, thin: f64) -> Survival {
         let total = self.weight;
-        let mut result = Survival { line_size: self.line_size, ..Survival::empty(self.line_size) };
+        let mut result = Survival {
+            line_size: self.line_size,
+            ..Survival::empty(self.line_size)
+        };
         result.samples = self.samples;
         if total <= 0.0 {
             result.undecided = 1.0;
@@ -193,11 +217,16 @@ impl Histogram {
         for (bin, cell) in self.cells.iter().enumerate() {
             if let Some(pool) = pool
                 && at_risk * per_weight < thin
+                && at_risk < CENSORED_AWAY * total * s
                 && result.horizon < pool.horizon
             {
                 return result.splice(pool, bin, s);
             }
-            let cut = if bins::is_exact(bin) { cell.censored } else { 0.0 };
+            let cut = if bins::is_exact(bin) {
+                cell.censored
+            } else {
+                0.0
+            };
             let risk = at_risk - cut;
             if cell.events > 0.0 && risk > 0.0 {
                 let hazard = if bins::is_exact(bin) || cell.censored <= 0.0 {
@@ -209,7 +238,11 @@ impl Histogram {
                     let stay = (1.0 - exits / (risk + 0.5 / per_weight)).max(0.0);
                     1.0 - stay.powf(cell.events / exits)
                 };
-                result.steps.push(Step { bin, distance: cell.moment / cell.events, mass: s * hazard });
+                result.steps.push(Step {
+                    bin,
+                    distance: cell.moment / cell.events,
+                    mass: s * hazard,
+                });
                 if hazard < 1.0 {
                     greenwood += hazard / ((1.0 - hazard) * risk * per_weight);
                 }
@@ -220,6 +253,12 @@ impl Histogram {
                 result.horizon = bins::lower_edge(bin + 1);
             }
             at_risk -= cell.events + cell.censored;
+        }
+        if let Some(pool) = pool
+            && s - never > 1e-9
+            && result.horizon < pool.horizon
+        {
+            return result.splice(pool, self.cells.len(), s);
         }
         result.never = never.min(s);
         // Only rounding separates the two when nothing was censored.
@@ -248,7 +287,9 @@ pub(crate) struct CompactHistogram {
 impl CompactHistogram {
     /// Used bins: bin, reuses, censored.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (usize, f64, f64)> + '_ {
-        self.cells.iter().map(|c| (c.bin as usize, f64::from(c.events), f64::from(c.censored)))
+        self.cells
+            .iter()
+            .map(|c| (c.bin as usize, f64::from(c.events), f64::from(c.censored)))
     }
 }
 
@@ -300,7 +341,12 @@ impl Survival {
     }
 
     fn splice(mut self, pool: &Survival, bin: usize, s: f64) -> Survival {
-        let beyond: f64 = pool.steps.iter().filter(|x| x.bin >= bin).map(|x| x.mass).sum();
+        let beyond: f64 = pool
+            .steps
+            .iter()
+            .filter(|x| x.bin >= bin)
+            .map(|x| x.mass)
+            .sum();
         let tail = beyond + pool.never + pool.undecided;
         if tail <= 0.0 {
             self.undecided = s;
@@ -309,7 +355,10 @@ impl Survival {
         let scale = s / tail;
         let last = self.greenwood.last().copied().unwrap_or(0.0);
         for step in pool.steps.iter().filter(|x| x.bin >= bin) {
-            self.steps.push(Step { mass: step.mass * scale, ..*step });
+            self.steps.push(Step {
+                mass: step.mass * scale,
+                ..*step
+            });
             self.greenwood.push(last);
         }
         self.never = pool.never * scale;
@@ -321,7 +370,12 @@ impl Survival {
     /// `P(d > t)`, undecided mass counted as beyond.
     #[must_use]
     pub fn at(&self, t: f64) -> f64 {
-        let gone: f64 = self.steps.iter().take_while(|x| x.distance <= t).map(|x| x.mass).sum();
+        let gone: f64 = self
+            .steps
+            .iter()
+            .take_while(|x| x.distance <= t)
+            .map(|x| x.mass)
+            .sum();
         (1.0 - gone).max(0.0)
     }
 
@@ -330,7 +384,11 @@ impl Survival {
     pub fn variance_at(&self, t: f64) -> f64 {
         let seen = self.steps.iter().take_while(|x| x.distance <= t).count();
         let s = self.at(t);
-        if seen == 0 { 0.0 } else { s * s * self.greenwood[seen - 1] }
+        if seen == 0 {
+            0.0
+        } else {
+            s * s * self.greenwood[seen - 1]
+        }
     }
 
     /// Places the undecided mass beyond the horizon `T` by continuing the decay of the last two
@@ -354,7 +412,11 @@ impl Survival {
             let mass = self.undecided * (edge(i).powf(-decay) - edge(i + 1).powf(-decay));
             if mass > 0.0 {
                 let distance = start * (edge(i) * edge(i + 1)).sqrt();
-                self.steps.push(Step { bin: bins::bin_of_real(distance), distance, mass });
+                self.steps.push(Step {
+                    bin: bins::bin_of_real(distance),
+                    distance,
+                    mass,
+                });
                 self.greenwood.push(last);
             }
         }

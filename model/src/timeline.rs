@@ -67,7 +67,11 @@ impl Segment {
 
     /// `past[i]`: evictions when the line of `cross[i]` was touched, `None` inside this segment.
     fn exposed(&self, past: &[Option<f64>], h: f64, e0: f64, slope: f64, start: f64) -> Exposed {
-        let mut sum = Exposed { misses: self.cold, derivative: 0.0, elastic: 0.0 };
+        let mut sum = Exposed {
+            misses: self.cold,
+            derivative: 0.0,
+            elastic: 0.0,
+        };
         if slope > 0.0 {
             for l in &self.local {
                 let x = h * l.distance;
@@ -116,7 +120,10 @@ impl Shape {
             };
             integral.push(sum);
         }
-        Self { integral, own_share }
+        Self {
+            integral,
+            own_share,
+        }
     }
 
     /// Expected references of the last `age` that are not used again before now.
@@ -148,8 +155,6 @@ pub(crate) struct Solution {
     pub miss_ratio: f64,
     /// Relative change of all misses per relative change of all exposures.
     pub elasticity: f64,
-    /// Miss ratio of each segment.
-    pub per_segment: Vec<f64>,
 }
 
 /// Evictions after `misses` misses, and its derivative. Sets fill up one by one.
@@ -160,7 +165,11 @@ fn evicted(misses: f64, cache: &Cache, fills: bool) -> (f64, f64) {
     let lines = cache.lines().0 as f64;
     let sets = cache.sets();
     if sets <= 1.0 {
-        return if misses > lines { (misses - lines, 1.0) } else { (0.0, 0.0) };
+        return if misses > lines {
+            (misses - lines, 1.0)
+        } else {
+            (0.0, 0.0)
+        };
     }
     // Misses fall on sets at random: E[(Poisson(mean) - ways)+] per set, normal approximation.
     let (mean, ways) = (misses / sets, lines / sets);
@@ -170,7 +179,8 @@ fn evicted(misses: f64, cache: &Cache, fills: bool) -> (f64, f64) {
         return (0.0, 0.0);
     }
     let phi = normal_cdf(z);
-    let over = (mean - ways) * phi + spread * (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let over =
+        (mean - ways) * phi + spread * (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
     (over.max(0.0) * sets, phi)
 }
 
@@ -179,7 +189,8 @@ pub(crate) fn normal_cdf(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
     let poly = t
         * (0.319_381_530
-            + t * (-0.356_563_782 + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+            + t * (-0.356_563_782
+                + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
     let upper = (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt() * poly;
     if z >= 0.0 { 1.0 - upper } else { upper }
 }
@@ -190,16 +201,27 @@ impl Timeline {
         self.bounds.last().copied().unwrap_or(0.0)
     }
 
+    /// First touches of the run, lines.
+    pub fn first_touches(&self) -> f64 {
+        self.bounds
+            .windows(2)
+            .zip(&self.segments)
+            .map(|(b, s)| s.cold * (b[1] - b[0]))
+            .sum()
+    }
+
     /// The segment a time lies in.
     pub fn segment_of(&self, time: f64) -> usize {
-        self.bounds.partition_point(|&b| b <= time).saturating_sub(1).min(self.segments.len().saturating_sub(1))
+        self.bounds
+            .partition_point(|&b| b <= time)
+            .saturating_sub(1)
+            .min(self.segments.len().saturating_sub(1))
     }
 
     /// Solves random replacement segment by segment.
     pub fn random(&self, cache: &Cache) -> Solution {
         let h = hazard(cache.lines().0);
         let mut evictions = vec![0.0];
-        let mut per_segment = Vec::with_capacity(self.segments.len());
         let (mut misses, mut exposed, mut missed) = (0.0, 0.0, 0.0);
         let mut past = Vec::new();
         for (j, segment) in self.segments.iter().enumerate() {
@@ -233,20 +255,25 @@ impl Timeline {
             exposed += elastic * n;
             missed += r * n;
             misses += r * n;
-            per_segment.push(r);
             evictions.push(evicted(misses, cache, self.fills).0);
         }
         Solution {
             evictions,
             hazard: h,
-            miss_ratio: if self.total() > 0.0 { (misses / self.total()).clamp(0.0, 1.0) } else { 0.0 },
+            miss_ratio: if self.total() > 0.0 {
+                (misses / self.total()).clamp(0.0, 1.0)
+            } else {
+                0.0
+            },
             elasticity: if missed > 0.0 { exposed / missed } else { 0.0 },
-            per_segment,
         }
     }
 
     fn interpolate(&self, values: &[f64], time: f64) -> f64 {
-        let j = self.bounds.partition_point(|&b| b <= time).saturating_sub(1);
+        let j = self
+            .bounds
+            .partition_point(|&b| b <= time)
+            .saturating_sub(1);
         let last = values.len() - 1;
         if j >= last {
             // Beyond the end: on with the last slope.
@@ -254,7 +281,8 @@ impl Timeline {
                 return values[0];
             }
             let n = self.bounds[last] - self.bounds[last - 1];
-            return values[last] + (values[last] - values[last - 1]) / n * (time - self.bounds[last]);
+            return values[last]
+                + (values[last] - values[last - 1]) / n * (time - self.bounds[last]);
         }
         let f = (time - self.bounds[j]) / (self.bounds[j + 1] - self.bounds[j]);
         values[j] + f * (values[j + 1] - values[j])
@@ -262,7 +290,8 @@ impl Timeline {
 
     /// Miss probability of a reuse at `to` of a line touched at `from`.
     pub fn random_probability(&self, solution: &Solution, from: f64, to: f64) -> f64 {
-        let exposure = self.interpolate(&solution.evictions, to) - self.interpolate(&solution.evictions, from);
+        let exposure =
+            self.interpolate(&solution.evictions, to) - self.interpolate(&solution.evictions, from);
         1.0 - (-solution.hazard * exposure.max(0.0)).exp()
     }
 
@@ -274,7 +303,11 @@ impl Timeline {
             let shape = &self.shapes[self.segments[s].shape];
             // Ages of this segment's references, seen from `to`.
             let oldest = (to - self.bounds[s].max(from + 1.0)).max(0.0);
-            let youngest = if s == last { 0.0 } else { (to - self.bounds[s + 1]).max(0.0) };
+            let youngest = if s == last {
+                0.0
+            } else {
+                (to - self.bounds[s + 1]).max(0.0)
+            };
             sum += shape.alive(oldest) - shape.alive(youngest);
             if s == first {
                 let end = if s == last { to } else { self.bounds[s + 1] };
@@ -291,7 +324,13 @@ impl Timeline {
     }
 
     /// Miss probability under LRU of a reuse inside one segment.
-    pub fn local_lru_probability(&self, segment: usize, bin: usize, distance: f64, cache: &Cache) -> f64 {
+    pub fn local_lru_probability(
+        &self,
+        segment: usize,
+        bin: usize,
+        distance: f64,
+        cache: &Cache,
+    ) -> f64 {
         let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
         let middle = self.local_distinct(segment, distance);
         if sets <= 1.0 && !bins::is_exact(bin) {
@@ -304,11 +343,10 @@ impl Timeline {
     }
 
     /// LRU miss ratio of the run.
-    pub fn lru(&self, cache: &Cache) -> (f64, Vec<f64>) {
+    pub fn lru(&self, cache: &Cache) -> f64 {
         debug_assert!(matches!(cache.policy, Policy::Lru { .. }));
         let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
         let mut misses = 0.0;
-        let mut per_segment = Vec::with_capacity(self.segments.len());
         for (j, segment) in self.segments.iter().enumerate() {
             let mut r = segment.cold;
             for l in &segment.local {
@@ -319,10 +357,13 @@ impl Timeline {
             }
             let r = r.clamp(0.0, 1.0);
             misses += r * (self.bounds[j + 1] - self.bounds[j]);
-            per_segment.push(r);
         }
-        let ratio = if self.total() > 0.0 { misses / self.total() } else { 0.0 };
-        (ratio.clamp(0.0, 1.0), per_segment)
+        let ratio = if self.total() > 0.0 {
+            misses / self.total()
+        } else {
+            0.0
+        };
+        ratio.clamp(0.0, 1.0)
     }
 
     /// Fills in [`Cross::distinct`] everywhere (after the shapes are in place).
@@ -350,5 +391,8 @@ pub(crate) fn isotonic(values: &[f64]) -> Vec<f64> {
             blocks.push(((a * n as f64 + b * m as f64) / (n + m) as f64, n + m));
         }
     }
-    blocks.iter().flat_map(|&(v, n)| std::iter::repeat_n(v, n)).collect()
+    blocks
+        .iter()
+        .flat_map(|&(v, n)| std::iter::repeat_n(v, n))
+        .collect()
 }

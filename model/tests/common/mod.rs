@@ -15,8 +15,9 @@ pub fn sizes() -> Vec<u64> {
 }
 
 /// Names of the streams of [`stream`].
-pub const STREAMS: [&str; 8] =
-    ["sweep", "uniform", "zipf", "stack", "chase", "phases", "matrix", "oneshot"];
+pub const STREAMS: [&str; 9] = [
+    "sweep", "uniform", "zipf", "stack", "chase", "phases", "matrix", "oneshot", "rare",
+];
 
 /// Spreads line numbers over the sets.
 fn scramble(x: u64) -> u64 {
@@ -105,7 +106,19 @@ pub fn stream(name: &str, n: usize, seed: u64) -> Trace {
             }
             v.truncate(n);
         }
-        "oneshot" => v.extend((0..n as u64).map(|i| if i % 8 == 0 { 1_000 + i / 8 } else { i % 8 })),
+        "rare" => {
+            // 99 % in twenty lines, the rest skewed over many.
+            v.extend((0..n).map(|_| {
+                if rng.below(100) > 0 {
+                    rng.below(20)
+                } else {
+                    1_000 + (rng.unit().powi(4) * 50_000.0) as u64
+                }
+            }));
+        }
+        "oneshot" => {
+            v.extend((0..n as u64).map(|i| if i % 8 == 0 { 1_000 + i / 8 } else { i % 8 }))
+        }
         other => panic!("no stream {other}"),
     }
     Trace::new(v)
@@ -113,9 +126,10 @@ pub fn stream(name: &str, n: usize, seed: u64) -> Trace {
 
 fn outcome(distance: Option<u64>, left: u64, to_the_end: bool) -> Outcome {
     match distance {
-        Some(d) if to_the_end || d < left => {
-            Outcome::Reused { distance: d, trigger: Trigger::default() }
-        }
+        Some(d) if to_the_end || d < left => Outcome::Reused {
+            distance: d,
+            trigger: Trigger::default(),
+        },
         None if to_the_end => Outcome::NeverReused { at: left },
         _ => Outcome::Censored { at: left },
     }
@@ -124,11 +138,20 @@ fn outcome(distance: Option<u64>, left: u64, to_the_end: bool) -> Outcome {
 fn sample(position: u64, o: Outcome) -> Sample {
     let mut own = [Outcome::NotFollowed; 5];
     own[2] = o;
-    Sample { position, own, ..Sample::default() }
+    Sample {
+        position,
+        own,
+        ..Sample::default()
+    }
 }
 
 /// Gapless windows; `samples` references picked at random, every watch kept to the end.
-pub fn contiguous(distances: &[Option<u64>], samples: usize, windows: usize, seed: u64) -> Vec<Window> {
+pub fn contiguous(
+    distances: &[Option<u64>],
+    samples: usize,
+    windows: usize,
+    seed: u64,
+) -> Vec<Window> {
     let mut rng = Rng::new(seed);
     let n = distances.len();
     let mut picks: Vec<usize> = (0..samples).map(|_| rng.below(n as u64) as usize).collect();
@@ -175,8 +198,9 @@ pub fn sparse(
             let len = (lengths.0 as f64 * ratio.powf(rng.unit())) as usize;
             let len = len.clamp(1, stretch);
             let start = from + rng.below((stretch - len + 1) as u64) as usize;
-            let mut picks: Vec<u64> =
-                (0..samples / windows).map(|_| rng.below(len as u64)).collect();
+            let mut picks: Vec<u64> = (0..samples / windows)
+                .map(|_| rng.below(len as u64))
+                .collect();
             picks.sort_unstable();
             Window {
                 start: w as f64,

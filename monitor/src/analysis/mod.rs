@@ -3,10 +3,8 @@
 //! Holds no text and does no IO. `report` and `export` (and the views to come) ask an [`Analysis`]
 //! and never the model, so that all of them show the same figures.
 
-mod attribute;
 mod ranking;
 pub mod sizes;
-mod spatial;
 mod subjects;
 
 use std::collections::HashMap;
@@ -51,7 +49,6 @@ pub struct Analysis<'p> {
     /// The profile.
     pub profile: &'p Profile,
     run: Run,
-    windows: Vec<model::Window>,
     data: Vec<Subject>,
     /// Per (instruction, datum): samples taken.
     touched: HashMap<(u32, u32), u64>,
@@ -112,11 +109,10 @@ impl<'p> Analysis<'p> {
                     .all(|w| w.contiguous_with_previous),
             ..model::Options::default()
         };
-        let run = Run::new(windows.clone(), options)?;
+        let run = Run::new(windows, options)?;
         Ok(Self {
             profile,
             run,
-            windows,
             data: data.into_list(),
             touched,
         })
@@ -179,6 +175,21 @@ impl<'p> Analysis<'p> {
         }
         self.run
             .curve(u64::from(line_bytes), policy, Stream::Own, sizes)
+    }
+
+    /// What a miss ratio of 1 would fetch, in bytes a CPU second: multiply by a ratio for the traffic
+    /// of that cache. `None` where the CPU time of the run is not known, or is that of a run observed
+    /// as a whole, which is many times slower than the program alone.
+    #[must_use]
+    pub fn bytes_per_second(&self, line_bytes: u32) -> Option<f64> {
+        let footer = self
+            .profile
+            .footer
+            .as_ref()
+            .filter(|_| !self.profile.header.full)?;
+        let refs = footer.accesses_estimated.value * self.refs_per_access(line_bytes);
+        let rate = refs * f64::from(line_bytes) / footer.cpu_s;
+        (footer.cpu_s > 0.0 && rate.is_finite()).then_some(rate)
     }
 
     /// All subjects of one kind.

@@ -2,10 +2,18 @@
 
 use std::collections::HashMap;
 
-use statcache_model::{KeyFigures, ModelError, Policy, Weak};
+use rayon::prelude::*;
+use statcache_model::{
+    Attribution, KeyFigures, ModelError, Policy, Stream, Weak, spatial_use_by_key,
+};
 
+use super::Analysis;
 use super::subjects::{By, Subjects};
-use super::{Analysis, attribute};
+use crate::profile::types::LINE_SIZES;
+
+/// Missing samples of one subject, at the smaller of both line sizes, below which its spatial use
+/// is not given (guessed: the ratio of two counts of 30 is known to about a quarter).
+const ENOUGH_MISSES: f64 = 30.0;
 
 /// Which caches a ranking is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +72,9 @@ pub struct Row {
     pub miss: Vec<Miss>,
     /// Reuse edges at the primary cache, largest share first.
     pub reuse_from: Vec<Edge>,
+    /// Share of a fetched line's other bytes that save misses at the primary cache, 0 to 1;
+    /// `None` without misses enough, for windows, and at the smallest line size.
+    pub spatial_use: Option<f64>,
 }
 
 /// Subjects of one kind, most misses first.
@@ -84,55 +95,35 @@ impl Analysis<'_> {
     /// A cache the model refuses.
     pub fn ranking(&self, by: By, caches: &Caches) -> Result<Ranking, ModelError> {
         let subjects = self.subjects(by);
-        let mut rows: HashMap<u32, Row> = HashMap::new();
-        let mut unattributed = Vec::with_capacity(caches.sizes.len());
-        let edges_of = caches.primary.unwrap_or(0);
-        for (at, &cache_bytes) in caches.sizes.iter().enumerate() {
-            let figures = attribute::attribute(
-                &self.run,
-                &self.windows,
-                u64::from(caches.line_bytes),
-                cache_bytes,
-                caches.policy,
-                |site| self.key(&subjects, site),
-            )?;
-            unattributed.push(figures.unattributed_share);
-            for key in figures.keys {
-                let row = rows.entry(key.key).or_insert_with(|| Row {
-                    subject: key.key,
-                    samples: key.samples,
-                    triggered: key.triggered,
-                    access_share: key.access_share,
-                    miss: Vec::with_capacity(caches.sizes.len()),
-                    reuse_from: Vec::new(),
-                });
-                // A key missing at an earlier size had no figures there.
-                row.miss.extend(
-                    caches.sizes[row.miss.len()..at]
-                        .iter()
-                        .map(|&b| nothing_at(b)),
-                );
-                row.miss.push(miss_of(&key, cache_bytes));
-                if at == edges_of {
-                    row.reuse_from = key
-                        .reuse_from
-                        .iter()
-                        .map(|e| Edge {
-                            from: e.key,
-                            share: e.share,
-                            miss_ratio: e.miss_ratio,
-                        })
-                        .collect();
+        let first = caches.primary.unwrap_or(0);
+        let (at_sizes, spatial) = rayon::join(
+            || -> Result<Vec<Attribution<u32>>, ModelError> {
+                let sizes = caches.sizes.par_iter();
+                sizes
+                    .map(|&b| self.attribute(&subjects, b, caches.line_bytes, caches.policy))
+                    .collect()
+            },
+            || -> Result<Option<Attribution<u32>>, ModelError> {
+                let small = LINE_SIZES[0];
+                let Some(&bytes) = caches.sizes.get(first) else {
+                    return Ok(None);
+                };
+                if by == By::Window || caches.line_bytes <= small {
+                    return Ok(None);
                 }
-            }
-        }
-        let mut rows: Vec<Row> = rows.into_values().collect();
+                self.attribute(&subjects, bytes, small, caches.policy)
+                    .map(Some)
+            },
+        );
+        let at_sizes = at_sizes?;
+        let spatial = match (spatial?, at_sizes.get(first)) {
+            (Some(small), Some(large)) => enough(&small, spatial_use_by_key(&small, large)?),
+            _ => HashMap::new(),
+        };
+        let unattributed = at_sizes.iter().map(|a| a.unattributed_share).collect();
+        let mut rows = fold(&at_sizes, caches, first);
         for row in &mut rows {
-            row.miss.extend(
-                caches.sizes[row.miss.len()..]
-                    .iter()
-                    .map(|&b| nothing_at(b)),
-            );
+            row.spatial_use = spatial.get(&row.subject).copied();
         }
         rows.sort_by(|a, b| {
             let worst = |r: &Row| match caches.primary {
@@ -150,6 +141,60 @@ impl Analysis<'_> {
             unattributed,
         })
     }
+
+    fn attribute(
+        &self,
+        subjects: &Subjects,
+        cache_bytes: u64,
+        line_bytes: u32,
+        policy: Policy,
+    ) -> Result<Attribution<u32>, ModelError> {
+        let line_bytes = u64::from(line_bytes);
+        self.run
+            .attribute(line_bytes, cache_bytes, policy, Stream::Own, |site| {
+                self.key(subjects, site)
+            })
+    }
+}
+
+/// Rows from one attribution a size.
+fn fold(at_sizes: &[Attribution<u32>], caches: &Caches, first: usize) -> Vec<Row> {
+    let mut rows: HashMap<u32, Row> = HashMap::new();
+    for (at, (figures, &cache_bytes)) in at_sizes.iter().zip(&caches.sizes).enumerate() {
+        for key in &figures.keys {
+            let row = rows.entry(key.key).or_insert_with(|| Row {
+                subject: key.key,
+                samples: key.samples,
+                triggered: key.triggered,
+                access_share: key.access_share,
+                miss: caches.sizes.iter().map(|&b| nothing_at(b)).collect(),
+                reuse_from: Vec::new(),
+                spatial_use: None,
+            });
+            row.miss[at] = miss_of(key, cache_bytes);
+            if at == first {
+                let edges = key.reuse_from.iter();
+                row.reuse_from = edges
+                    .map(|e| Edge {
+                        from: e.key,
+                        share: e.share,
+                        miss_ratio: e.miss_ratio,
+                    })
+                    .collect();
+            }
+        }
+    }
+    rows.into_values().collect()
+}
+
+/// Leaves out the keys whose misses rest on too few samples.
+fn enough(small: &Attribution<u32>, mut spatial: HashMap<u32, f64>) -> HashMap<u32, f64> {
+    for key in &small.keys {
+        if key.miss_ratio * (key.triggered as f64) < ENOUGH_MISSES {
+            spatial.remove(&key.key);
+        }
+    }
+    spatial
 }
 
 fn miss_of(key: &KeyFigures<u32>, cache_bytes: u64) -> Miss {

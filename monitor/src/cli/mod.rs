@@ -6,6 +6,7 @@ mod exit;
 mod export;
 mod report;
 pub mod run;
+pub mod terminal;
 
 use std::io;
 use std::path::Path;

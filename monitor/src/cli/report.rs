@@ -1,21 +1,20 @@
 //! `statcache report`: a profile as text.
 
-use std::env;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use statcache_model::Policy;
 
-use super::Exit;
 use super::run::DEFAULT_FILE;
+use super::{Exit, terminal};
 use crate::analysis::sizes::parse_size;
 use crate::analysis::{Analysis, By};
 use crate::profile::Profile;
 use crate::profile::types::LINE_SIZES;
-use crate::report::{self, Options, Source, Sources, Style, Terminal};
+use crate::report::{self, Options, Source, Sources};
 
 /// Raw options of `report`.
 #[derive(Clone, Debug, Args)]
@@ -109,31 +108,9 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
     let profile = super::load(&args.file)?;
     let analysis = Analysis::new(&profile)?;
     let sources = Disk { profile: &profile };
-    let text = report::render(&analysis, &args.options(), &sources, &stdout_style())?;
+    let text = report::render(&analysis, &args.options(), &sources, &terminal::stdout())?;
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(Exit::Success)
-}
-
-/// What standard output can show.
-fn stdout_style() -> Style {
-    let variable = |name| env::var(name).ok();
-    let (no_color, force, term) = (
-        variable("NO_COLOR"),
-        variable("CLICOLOR_FORCE"),
-        variable("TERM"),
-    );
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-        .into_iter()
-        .find_map(|name| variable(name).filter(|v| !v.is_empty()));
-    Style::of_terminal(&Terminal {
-        is_terminal: io::stdout().is_terminal(),
-        columns: terminal_size::terminal_size_of(io::stdout()).map(|(w, _)| usize::from(w.0)),
-        no_color: no_color.as_deref(),
-        force_color: force.as_deref(),
-        term: term.as_deref(),
-        locale: locale.as_deref(),
-        columns_variable: variable("COLUMNS").as_deref(),
-    })
 }
 
 /// Sources on this machine, relative paths taken from where the program ran.

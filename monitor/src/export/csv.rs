@@ -4,8 +4,8 @@
 
 use std::io::Write;
 
-use super::dto::{self, Figures};
-use super::{ExportError, Exporter};
+use super::dto::Figures;
+use super::{ExportError, Exporter, fill};
 use crate::analysis::{Analysis, DEFAULT_LINE_BYTES};
 
 const COLUMNS: &str = "section,file,line,function,object,offset,kind,name,start_s,line_size,policy,\
@@ -29,7 +29,7 @@ struct What<'a> {
 
 impl Exporter for Csv {
     fn export(&self, analysis: &Analysis<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
-        let process = dto::process(analysis)?;
+        let process = fill::process(analysis)?;
         writeln!(out, "{COLUMNS}")?;
         for curve in &process.curves {
             let what = What {

@@ -1,93 +1,81 @@
-//! The exported document, and how it is made from an [`Analysis`].
+//! The exported document; [`super::fill`] makes it.
 //!
 //! Keys are a contract with outside readers: more may be added, none renamed or taken away.
 
-use std::collections::HashMap;
-
-use rayon::prelude::*;
 use serde::Serialize;
-use statcache_model::{ModelError, Policy};
-
-use crate::analysis::sizes::{EXPORT_SIZES, curve_sizes, host_sizes};
-use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking, Row, Subject};
-use crate::profile::types::{HostCache, LINE_SIZES, Warning};
 
 /// Version of the exported documents.
 pub const SCHEMA_VERSION: u32 = 1;
-/// At most so many instructions are listed.
-const INSTRUCTIONS: usize = 1000;
-/// Cache whose misses the reuse edges are given for, bytes.
-const EDGES_AT: u64 = 1 << 20;
 
 /// The document: the first process's figures, and all processes.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
-    schema_version: u32,
+    pub(super) schema_version: u32,
     #[serde(flatten)]
-    first: Process,
-    processes: Vec<Process>,
+    pub(super) first: Process,
+    pub(super) processes: Vec<Process>,
 }
 
 /// One process.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Process {
-    pid: i32,
-    ppid: i32,
-    statcache_version: String,
-    engine: String,
-    command: Vec<String>,
-    exit_status: Option<i32>,
+    pub(super) pid: i32,
+    pub(super) ppid: i32,
+    pub(super) statcache_version: String,
+    pub(super) engine: String,
+    pub(super) command: Vec<String>,
+    pub(super) exit_status: Option<i32>,
     /// Whether the profile has its end; false for a run that broke off or goes on.
-    complete: bool,
-    seed: u64,
-    full: bool,
-    overhead_percent: f64,
-    host: Host,
-    totals: Totals,
-    time: Time,
+    pub(super) complete: bool,
+    pub(super) seed: u64,
+    pub(super) full: bool,
+    pub(super) overhead_percent: f64,
+    pub(super) host: Host,
+    pub(super) totals: Totals,
+    pub(super) time: Time,
     pub(super) curves: Vec<Curve>,
     pub(super) lines: Vec<Line>,
     pub(super) functions: Vec<Function>,
     pub(super) instructions: Vec<Instruction>,
     pub(super) data: Vec<Datum>,
     pub(super) windows: Vec<Window>,
-    warnings: Vec<WarningOut>,
+    pub(super) warnings: Vec<WarningOut>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Host {
-    cpu: String,
-    caches: Vec<CacheOut>,
+pub(super) struct Host {
+    pub(super) cpu: String,
+    pub(super) caches: Vec<CacheOut>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct CacheOut {
-    level: u8,
-    cache_bytes: u64,
-    line_size: u32,
-    ways: u32,
+pub(super) struct CacheOut {
+    pub(super) level: u8,
+    pub(super) cache_bytes: u64,
+    pub(super) line_size: u32,
+    pub(super) ways: u32,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Totals {
-    accesses_observed: u64,
-    accesses_estimated: u64,
-    accesses_estimated_low: f64,
-    accesses_estimated_high: f64,
-    windows: u64,
-    samples: u64,
-    reused: u64,
-    censored: u64,
-    never_reused: u64,
-    declined: u64,
+pub(super) struct Totals {
+    pub(super) accesses_observed: u64,
+    pub(super) accesses_estimated: u64,
+    pub(super) accesses_estimated_low: f64,
+    pub(super) accesses_estimated_high: f64,
+    pub(super) windows: u64,
+    pub(super) samples: u64,
+    pub(super) reused: u64,
+    pub(super) censored: u64,
+    pub(super) never_reused: u64,
+    pub(super) declined: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Time {
-    start_unix_s: f64,
-    wall_s: f64,
-    cpu_s: f64,
-    window_wall_s: f64,
+pub(super) struct Time {
+    pub(super) start_unix_s: f64,
+    pub(super) wall_s: f64,
+    pub(super) cpu_s: f64,
+    pub(super) window_wall_s: f64,
 }
 
 /// A miss-ratio curve.
@@ -107,9 +95,9 @@ pub(super) struct Point {
     pub(super) low: f64,
     pub(super) high: f64,
     /// Half width of the sampling part of the interval.
-    sampling_half_width: f64,
+    pub(super) sampling_half_width: f64,
     /// Half width of the model part.
-    model_half_width: f64,
+    pub(super) model_half_width: f64,
     /// The sample base is too thin for this figure.
     pub(super) weak: bool,
 }
@@ -122,7 +110,7 @@ pub(super) struct Figures {
     pub(super) miss: Vec<MissOut>,
     /// Share of a fetched line that is used, where there are samples enough.
     #[serde(skip_serializing_if = "Option::is_none")]
-    spatial_use: Option<f64>,
+    pub(super) spatial_use: Option<f64>,
 }
 
 /// A subject's misses at one cache.
@@ -140,21 +128,21 @@ pub(super) struct MissOut {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct EdgeOut {
     #[serde(flatten)]
-    from: Named,
-    share: f64,
-    miss_ratio: f64,
+    pub(super) from: Named,
+    pub(super) share: f64,
+    pub(super) miss_ratio: f64,
 }
 
 /// The end of a reuse edge, by the fields its kind has.
 #[derive(Clone, Debug, Default, Serialize)]
-struct Named {
-    file: String,
-    line: u32,
-    function: String,
+pub(super) struct Named {
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) function: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    object: String,
+    pub(super) object: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    offset: Option<u64>,
+    pub(super) offset: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -163,11 +151,11 @@ pub(super) struct Line {
     pub(super) line: u32,
     pub(super) function: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    inlined_into: String,
+    pub(super) inlined_into: String,
     pub(super) object: String,
     #[serde(flatten)]
     pub(super) figures: Figures,
-    reuse_from: Vec<EdgeOut>,
+    pub(super) reuse_from: Vec<EdgeOut>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -177,7 +165,7 @@ pub(super) struct Function {
     pub(super) object: String,
     #[serde(flatten)]
     pub(super) figures: Figures,
-    reuse_from: Vec<EdgeOut>,
+    pub(super) reuse_from: Vec<EdgeOut>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -189,7 +177,7 @@ pub(super) struct Instruction {
     pub(super) function: String,
     #[serde(flatten)]
     pub(super) figures: Figures,
-    reuse_from: Vec<EdgeOut>,
+    pub(super) reuse_from: Vec<EdgeOut>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -204,359 +192,19 @@ pub(super) struct Datum {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Window {
     pub(super) start_s: f64,
-    cpu_start_s: f64,
-    wall_s: f64,
-    tid: i32,
+    pub(super) cpu_start_s: f64,
+    pub(super) wall_s: f64,
+    pub(super) tid: i32,
     pub(super) accesses: u64,
-    stands_for: f64,
-    contiguous: bool,
-    declined: u32,
+    pub(super) stands_for: f64,
+    pub(super) contiguous: bool,
+    pub(super) declined: u32,
     #[serde(flatten)]
     pub(super) figures: Figures,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct WarningOut {
-    what: String,
-    remedy: String,
-}
-
-pub(super) fn document(analysis: &Analysis<'_>) -> Result<Document, ModelError> {
-    let first = process(analysis)?;
-    Ok(Document {
-        schema_version: SCHEMA_VERSION,
-        processes: vec![first.clone()],
-        first,
-    })
-}
-
-pub(super) fn process(analysis: &Analysis<'_>) -> Result<Process, ModelError> {
-    let profile = analysis.profile;
-    let header = &profile.header;
-    let footer = profile.footer.clone().unwrap_or_default();
-    let totals = analysis.totals();
-    let mut sizes = EXPORT_SIZES.to_vec();
-    sizes.extend(host_sizes(header));
-    sizes.sort_unstable();
-    sizes.dedup();
-    let (curves, listed) = rayon::join(|| curves(analysis), || Listed::new(analysis, sizes));
-    let listed = listed?;
-    Ok(Process {
-        pid: header.pid,
-        ppid: header.ppid,
-        statcache_version: header.statcache_version.clone(),
-        engine: header.engine.clone(),
-        command: header.command.clone(),
-        exit_status: footer.exit_status,
-        complete: profile.footer.is_some(),
-        seed: header.seed,
-        full: header.full,
-        overhead_percent: header.overhead_percent,
-        host: Host {
-            cpu: header.host_cpu.clone(),
-            caches: header.host_caches.iter().map(cache_out).collect(),
-        },
-        totals: Totals {
-            accesses_observed: totals.accesses_observed,
-            accesses_estimated: totals.accesses_estimated.value.round() as u64,
-            accesses_estimated_low: finite(totals.accesses_estimated.low),
-            accesses_estimated_high: finite(totals.accesses_estimated.high),
-            windows: totals.windows,
-            samples: totals.samples,
-            reused: totals.reused,
-            censored: totals.censored,
-            never_reused: totals.never_reused,
-            declined: totals.declined,
-        },
-        time: Time {
-            start_unix_s: header.start_unix_s,
-            wall_s: footer.wall_s,
-            cpu_s: footer.cpu_s,
-            window_wall_s: footer.window_wall_s,
-        },
-        curves: curves?,
-        lines: listed.lines,
-        functions: listed.functions,
-        instructions: listed.instructions,
-        data: listed.data,
-        windows: listed.windows,
-        warnings: profile.warnings().map(warning_out).collect(),
-    })
-}
-
-/// One curve for each line size and policy.
-fn curves(analysis: &Analysis<'_>) -> Result<Vec<Curve>, ModelError> {
-    let mut sizes = curve_sizes(&analysis.profile.header);
-    sizes.extend(host_sizes(&analysis.profile.header));
-    sizes.sort_unstable();
-    sizes.dedup();
-    let kinds: Vec<(u32, &'static str, Policy)> = LINE_SIZES
-        .iter()
-        .flat_map(|&line| [(line, "random", Policy::RANDOM), (line, "lru", Policy::LRU)])
-        .collect();
-    kinds
-        .into_par_iter()
-        .map(|(line_size, name, policy)| {
-            let points = analysis.curve(line_size, policy, &sizes)?;
-            let points = points
-                .into_iter()
-                .map(|p| Point {
-                    cache_bytes: p.cache_bytes,
-                    miss_ratio: p.miss_ratio,
-                    low: p.low,
-                    high: p.high,
-                    sampling_half_width: p.sampling_half_width,
-                    model_half_width: p.model_half_width,
-                    weak: p.weak.is_some(),
-                })
-                .collect();
-            Ok(Curve {
-                line_size,
-                policy: name,
-                stream: "own",
-                points,
-            })
-        })
-        .collect()
-}
-
-/// The lists, worst first.
-struct Listed {
-    lines: Vec<Line>,
-    functions: Vec<Function>,
-    instructions: Vec<Instruction>,
-    data: Vec<Datum>,
-    windows: Vec<Window>,
-}
-
-impl Listed {
-    fn new(analysis: &Analysis<'_>, sizes: Vec<u64>) -> Result<Self, ModelError> {
-        let caches = Caches {
-            // Worst at any size comes first, so that no size's worst is cut off.
-            primary: None,
-            sizes,
-            line_bytes: DEFAULT_LINE_BYTES,
-            policy: Policy::RANDOM,
-        };
-        let kinds = [
-            By::Line,
-            By::Function,
-            By::Instruction,
-            By::Data,
-            By::Window,
-        ];
-        let mut lists = kinds
-            .into_par_iter()
-            .map(|by| List::new(analysis, by, &caches))
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter();
-        let mut next = || lists.next().unwrap_or_else(List::empty);
-        let (line, function, instruction, data, window) = (next(), next(), next(), next(), next());
-        Ok(Self {
-            lines: line.map(|s, figures, reuse_from| Line {
-                file: s.file.clone(),
-                line: s.line,
-                function: s.function.clone(),
-                inlined_into: s.inlined_into.clone(),
-                object: s.object.clone(),
-                figures,
-                reuse_from,
-            }),
-            functions: function.map(|s, figures, reuse_from| Function {
-                function: s.function.clone(),
-                file: s.file.clone(),
-                object: s.object.clone(),
-                figures,
-                reuse_from,
-            }),
-            instructions: {
-                let mut all = instruction.map(|s, figures, reuse_from| Instruction {
-                    object: s.object.clone(),
-                    offset: s.offset.unwrap_or(0),
-                    file: s.file.clone(),
-                    line: s.line,
-                    function: s.function.clone(),
-                    figures,
-                    reuse_from,
-                });
-                all.truncate(INSTRUCTIONS);
-                all
-            },
-            data: data.map(|s, figures, _| Datum {
-                kind: s.data.map_or("mapping", |k| k.name()),
-                name: s.name.clone(),
-                object: s.object.clone(),
-                figures,
-            }),
-            windows: window.windows(analysis),
-        })
-    }
-}
-
-/// One ranking with what is shown beside it.
-struct List {
-    ranking: Option<Ranking>,
-    spatial: HashMap<u32, f64>,
-}
-
-impl List {
-    fn empty() -> Self {
-        Self {
-            ranking: None,
-            spatial: HashMap::new(),
-        }
-    }
-
-    fn new(analysis: &Analysis<'_>, by: By, caches: &Caches) -> Result<Self, ModelError> {
-        if analysis.is_empty() && by != By::Window {
-            return Ok(Self::empty());
-        }
-        // Edges and spatial use are given for one cache, whatever ranks.
-        let at = caches
-            .sizes
-            .iter()
-            .position(|&s| s == EDGES_AT)
-            .unwrap_or(0);
-        let mut sizes = caches.clone();
-        sizes.sizes.swap(0, at);
-        let mut ranking = analysis.ranking(by, &sizes)?;
-        for row in &mut ranking.rows {
-            row.miss.sort_by_key(|m| m.cache_bytes);
-        }
-        let spatial = if by == By::Window {
-            HashMap::new()
-        } else {
-            analysis
-                .spatial_use(
-                    &ranking.subjects,
-                    EDGES_AT,
-                    caches.line_bytes,
-                    caches.policy,
-                )?
-                .unwrap_or_default()
-        };
-        Ok(Self {
-            ranking: Some(ranking),
-            spatial,
-        })
-    }
-
-    fn map<T>(&self, make: impl Fn(&Subject, Figures, Vec<EdgeOut>) -> T) -> Vec<T> {
-        let Some(ranking) = &self.ranking else {
-            return Vec::new();
-        };
-        let list = &ranking.subjects.list;
-        ranking
-            .rows
-            .iter()
-            .map(|row| {
-                let figures = figures(row, self.spatial.get(&row.subject).copied());
-                let edges = row
-                    .reuse_from
-                    .iter()
-                    .map(|e| EdgeOut {
-                        from: named(&list[e.from as usize]),
-                        share: e.share,
-                        miss_ratio: e.miss_ratio,
-                    })
-                    .collect();
-                make(&list[row.subject as usize], figures, edges)
-            })
-            .collect()
-    }
-
-    /// Every window in the order of time, also one without a sample.
-    fn windows(&self, analysis: &Analysis<'_>) -> Vec<Window> {
-        let rows: HashMap<u32, &Row> = self
-            .ranking
-            .iter()
-            .flat_map(|r| &r.rows)
-            .map(|row| (row.subject, row))
-            .collect();
-        let mut taken: HashMap<u32, u64> = HashMap::new();
-        for sample in analysis.profile.windows.iter().flat_map(|w| &w.samples) {
-            *taken.entry(sample.taken_in).or_default() += 1;
-        }
-        let windows = analysis.profile.windows.iter().enumerate();
-        windows
-            .map(|(at, w)| Window {
-                start_s: w.start_s,
-                cpu_start_s: w.cpu_start_s,
-                wall_s: w.wall_s,
-                tid: w.tid,
-                accesses: w.accesses,
-                stands_for: finite(w.stands_for.value),
-                contiguous: w.contiguous_with_previous,
-                declined: w.declined,
-                figures: Figures {
-                    samples: taken.get(&w.index).copied().unwrap_or(0),
-                    ..rows
-                        .get(&(at as u32))
-                        .map_or_else(Figures::none, |row| figures(row, None))
-                },
-            })
-            .collect()
-    }
-}
-
-impl Figures {
-    fn none() -> Self {
-        Self {
-            samples: 0,
-            access_share: 0.0,
-            miss: Vec::new(),
-            spatial_use: None,
-        }
-    }
-}
-
-fn figures(row: &Row, spatial_use: Option<f64>) -> Figures {
-    Figures {
-        samples: row.samples,
-        access_share: row.access_share,
-        miss: row
-            .miss
-            .iter()
-            .map(|m| MissOut {
-                cache_bytes: m.cache_bytes,
-                miss_ratio: m.miss_ratio,
-                low: m.low,
-                high: m.high,
-                miss_share: m.miss_share,
-                weak: m.weak.is_some(),
-            })
-            .collect(),
-        spatial_use,
-    }
-}
-
-fn named(subject: &Subject) -> Named {
-    Named {
-        file: subject.file.clone(),
-        line: subject.line,
-        function: subject.function.clone(),
-        object: subject.object.clone(),
-        offset: subject.offset,
-    }
-}
-
-fn cache_out(c: &HostCache) -> CacheOut {
-    CacheOut {
-        level: c.level,
-        cache_bytes: c.bytes,
-        line_size: c.line_bytes,
-        ways: c.ways,
-    }
-}
-
-fn warning_out(w: &Warning) -> WarningOut {
-    WarningOut {
-        what: w.what.clone(),
-        remedy: w.remedy.clone(),
-    }
-}
-
-/// JSON has no infinities; an unbounded estimate is its largest number.
-fn finite(value: f64) -> f64 {
-    if value.is_finite() { value } else { f64::MAX }
+pub(super) struct WarningOut {
+    pub(super) what: String,
+    pub(super) remedy: String,
 }

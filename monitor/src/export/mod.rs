@@ -5,6 +5,7 @@
 
 mod csv;
 mod dto;
+mod fill;
 mod json;
 
 use std::io::{self, Write};

@@ -7,17 +7,22 @@ use std::fmt::Write;
 
 use statcache_model::CurvePoint;
 
-use super::format::{interval, percent};
+use super::format::{bytes_per_second, interval, percent};
 use super::style::{Ink, Style};
 use crate::analysis::sizes::{format_size, label};
 use crate::profile::types::Header;
 
 /// Rows of the plot.
 const ROWS: usize = 12;
+/// Ratios nearer than this are the same in the table.
+const SAME: f64 = 0.000_2;
 /// Columns left of the plot: the axis's figures.
 const AXIS: usize = 8;
-/// Tops of the axis, in points.
-const TOPS: [f64; 10] = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+/// Tops of the axis, in points; a quarter of each is a round figure.
+const TOPS: [f64; 19] = [
+    0.04, 0.08, 0.2, 0.4, 0.8, 1.2, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 32.0, 40.0, 48.0, 60.0,
+    80.0, 100.0,
+];
 
 /// The two curves, at the same sizes.
 pub(super) struct Curves<'a> {
@@ -29,6 +34,8 @@ pub(super) struct Curves<'a> {
     pub(super) other: &'a [CurvePoint],
     /// Its name.
     pub(super) other_name: &'a str,
+    /// Line bytes times line references a CPU second: what a ratio of 1 would fetch.
+    pub(super) bytes_per_second: Option<f64>,
 }
 
 pub(super) fn plot(curves: &Curves<'_>, marks: &[u64], header: &Header, style: &Style) -> String {
@@ -73,7 +80,10 @@ pub(super) fn plot(curves: &Curves<'_>, marks: &[u64], header: &Header, style: &
                 }
                 (ink, glyph) => style.paint(ink, &glyph.repeat(wide)),
             };
-            let here = o.miss_ratio >= floor && (o.miss_ratio < floor + step || row + 1 == ROWS);
+            // A mark an octave shows the course; one at every point would hide the area.
+            let here = p.cache_bytes.is_power_of_two()
+                && o.miss_ratio >= floor
+                && (o.miss_ratio < floor + step || row + 1 == ROWS);
             if here {
                 let rest = match cell {
                     (_, " ") => " ".repeat(wide - 1),
@@ -105,7 +115,7 @@ fn legend(curves: &Curves<'_>, style: &Style) -> String {
 
 fn tick(top: f64, row: usize) -> String {
     let p = top * 100.0 * row as f64 / ROWS as f64;
-    if top >= 0.05 {
+    if top >= 0.04 {
         format!("{p:.0} %")
     } else {
         format!("{p:.2} %")
@@ -215,90 +225,211 @@ fn host_marks(
     }
 }
 
-/// The figures behind the plot, at the powers of two and at every size that was asked for.
+/// The figures behind the plot, at the powers of two and at every size that was asked for; beside
+/// them what the misses fetch from beyond the cache.
 pub(super) fn table(curves: &Curves<'_>, named: &[u64], header: &Header, style: &Style) -> String {
-    let rows: Vec<[String; 5]> = curves
-        .main
-        .iter()
-        .zip(curves.other)
-        .filter(|(p, _)| p.cache_bytes.is_power_of_two() || named.contains(&p.cache_bytes))
-        .map(|(p, o)| {
-            let dash = style.glyph("–", "-");
-            [
-                label(header, p.cache_bytes),
-                percent(p.miss_ratio),
-                interval(p.low, p.high, dash),
-                percent(o.miss_ratio),
-                interval(o.low, o.high, dash),
-            ]
-        })
-        .collect();
-    let weak: Vec<(bool, bool)> = curves
-        .main
-        .iter()
-        .zip(curves.other)
-        .filter(|(p, _)| p.cache_bytes.is_power_of_two() || named.contains(&p.cache_bytes))
-        .map(|(p, o)| (p.weak.is_some(), o.weak.is_some()))
-        .collect();
-    let blocks = if style.width >= 110 { 2 } else { 1 };
-    let per_block = rows.len().div_ceil(blocks);
+    let fetched = if curves.bytes_per_second.is_some() {
+        "fetched"
+    } else {
+        ""
+    };
     let head = format!(
-        "{:>9}  {:>8} {:<13} {:>8} {:<13}",
+        "{:>9}  {:>8} {:<13} {:>8} {:<13} {fetched:>10}",
         "cache", curves.main_name, "", curves.other_name, ""
     );
-    let mut out = String::new();
-    let heads = vec![head; blocks].join("    ");
-    let _ = writeln!(out, "{}", style.paint(Ink::Faint, heads.trim_end()));
-    for i in 0..per_block {
-        let mut line = String::new();
-        for b in 0..blocks {
-            let Some(r) = rows.get(b * per_block + i) else {
-                continue;
-            };
-            let (weak_main, weak_other) = weak[b * per_block + i];
-            let size = format!("{:>9}  ", r[0]);
-            let ink = if r[0].starts_with('L') {
-                Ink::Strong
-            } else {
-                Ink::Plain
-            };
-            line.push_str(&style.paint(ink, &size));
-            line.push_str(&figure(&r[1], &r[2], weak_main, style));
-            line.push(' ');
-            line.push_str(&figure(&r[3], &r[4], weak_other, style));
-            if b + 1 < blocks {
-                line.push_str("    ");
-            }
+    let mut out = format!("{}\n", style.paint(Ink::Faint, head.trim_end()));
+    let mut any_weak = false;
+    let mut before: Option<(f64, f64)> = None;
+    for (i, (p, o)) in curves.main.iter().zip(curves.other).enumerate() {
+        let marked = named.contains(&p.cache_bytes) || i + 1 == curves.main.len();
+        // A row that says what the row above says is left out.
+        let same = before
+            .is_some_and(|(m, l)| (m - p.miss_ratio).abs().max((l - o.miss_ratio).abs()) < SAME);
+        if !marked && (!p.cache_bytes.is_power_of_two() || same) {
+            continue;
         }
-        trim_end(&mut line);
-        out.push_str(&line);
-        out.push('\n');
-    }
-    if weak.iter().any(|w| w.0 || w.1) {
-        let _ = writeln!(
-            out,
-            "{}",
-            style.paint(Ink::Faint, "  ~ weak: too few samples to lean on")
+        before = Some((p.miss_ratio, o.miss_ratio));
+        any_weak |= p.weak.is_some() || o.weak.is_some();
+        let ink = if marked { Ink::Strong } else { Ink::Plain };
+        let mut line = format!(
+            "{} {} {}",
+            style.paint(ink, &format!("{:>9} ", label(header, p.cache_bytes))),
+            figure(p, style),
+            figure(o, style)
         );
+        if let Some(scale) = curves.bytes_per_second {
+            let _ = write!(line, " {:>10}", bytes_per_second(p.miss_ratio * scale));
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    if any_weak {
+        let text = "  ~ weak: too few samples to lean on";
+        let _ = writeln!(out, "{}", style.paint(Ink::Faint, text));
     }
     out
 }
 
-fn figure(value: &str, interval: &str, weak: bool, style: &Style) -> String {
-    let value = if weak {
-        format!("~{value}")
+fn figure(p: &CurvePoint, style: &Style) -> String {
+    let mark = if p.weak.is_some() { "~" } else { "" };
+    let value = format!("{:>8}", format!("{mark}{}", percent(p.miss_ratio)));
+    let span = interval(p.low, p.high, style.glyph("–", "-"));
+    let ink = if p.weak.is_some() {
+        Ink::Faint
     } else {
-        value.to_owned()
+        Ink::Plain
     };
-    let value = format!("{value:>8}");
-    let ink = if weak { Ink::Faint } else { Ink::Plain };
     format!(
         "{} {}",
         style.paint(ink, &value),
-        style.paint(Ink::Faint, &format!("{interval:<13}"))
+        style.paint(Ink::Faint, &format!("{span:<13}"))
     )
+}
+
+/// The octave of cache that helps most: where the chosen curve falls farthest.
+pub(super) fn steepest(curves: &Curves<'_>, style: &Style) -> Option<String> {
+    let points: Vec<&CurvePoint> = curves
+        .main
+        .iter()
+        .filter(|p| p.cache_bytes.is_power_of_two())
+        .collect();
+    let drop = |w: &[&CurvePoint]| w[0].miss_ratio - w[1].miss_ratio;
+    let w = points
+        .windows(2)
+        .max_by(|a, b| drop(a).total_cmp(&drop(b)))?;
+    // A fall within the uncertainty is no finding.
+    if w[1].high >= w[0].low || drop(w) < 0.002 {
+        return None;
+    }
+    Some(format!(
+        "steepest fall: {} {} {} takes the ratio from {} to {}",
+        format_size(w[0].cache_bytes),
+        style.glyph("→", "->"),
+        format_size(w[1].cache_bytes),
+        percent(w[0].miss_ratio),
+        percent(w[1].miss_ratio)
+    ))
 }
 
 fn trim_end(text: &mut String) {
     text.truncate(text.trim_end_matches(' ').len());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(cache_bytes: u64, miss_ratio: f64, half: f64) -> CurvePoint {
+        CurvePoint {
+            cache_bytes,
+            miss_ratio,
+            low: (miss_ratio - half).max(0.0),
+            high: miss_ratio + half,
+            sampling_half_width: half,
+            model_half_width: 0.0,
+            undecided: None,
+            weak: None,
+        }
+    }
+
+    #[test]
+    fn a_fall_is_only_told_where_it_is_sure() {
+        let style = Style {
+            width: 80,
+            colour: false,
+            unicode: false,
+        };
+        let told = |half| {
+            let main = [
+                point(8 << 10, 0.3, half),
+                point(16 << 10, 0.1, half),
+                point(32 << 10, 0.09, half),
+            ];
+            let curves = Curves {
+                main: &main,
+                main_name: "",
+                other: &main,
+                other_name: "",
+                bytes_per_second: None,
+            };
+            steepest(&curves, &style)
+        };
+        assert_eq!(
+            told(0.01).unwrap(),
+            "steepest fall: 8K -> 16K takes the ratio from 30.0 % to 10.0 %"
+        );
+        assert_eq!(told(0.15), None);
+    }
+
+    #[test]
+    fn the_axis_ends_above_the_curve_and_its_quarters_are_round() {
+        for top in TOPS {
+            let quarter = top * 25.0;
+            assert!((quarter - quarter.round()).abs() < 1e-9, "{top}");
+        }
+    }
+
+    /// A curve with a step, an undecided tail and a weak end.
+    fn example() -> (Vec<CurvePoint>, Vec<CurvePoint>) {
+        let mut header = Header::example(&["x"]);
+        header.host_caches[2].bytes = 260 << 20;
+        let sizes = crate::analysis::sizes::curve_sizes(&header);
+        let main = sizes.iter().enumerate().map(|(i, &bytes)| {
+            let ratio = 0.02 + 0.25 / (1.0 + (i as f64 / 6.0).powi(4));
+            let mut p = point(bytes, ratio, 0.002);
+            if i > 20 {
+                p.low -= 0.01;
+                p.high += 0.03;
+            }
+            if i > 28 {
+                p.weak = Some(statcache_model::Weak {
+                    samples: 90,
+                    needed: 1000,
+                });
+            }
+            p
+        });
+        let other = sizes
+            .iter()
+            .map(|&bytes| point(bytes, if bytes < 1 << 20 { 0.28 } else { 0.02 }, 0.003));
+        (main.collect(), other.collect())
+    }
+
+    fn drawn(width: usize, unicode: bool) -> String {
+        let (main, other) = example();
+        let curves = Curves {
+            main: &main,
+            main_name: "random",
+            other: &other,
+            other_name: "LRU",
+            bytes_per_second: Some(40e9),
+        };
+        let mut header = Header::example(&["x"]);
+        header.host_caches[2].bytes = 260 << 20;
+        let style = Style {
+            width,
+            colour: false,
+            unicode,
+        };
+        let marks = [48 << 10, 2 << 20, 260 << 20];
+        format!(
+            "{}\n{}",
+            plot(&curves, &marks, &header, &style),
+            table(&curves, &marks, &header, &style)
+        )
+    }
+
+    #[test]
+    fn a_plot_of_80_columns() {
+        insta::assert_snapshot!(drawn(80, true));
+    }
+
+    #[test]
+    fn a_plot_of_120_columns() {
+        insta::assert_snapshot!(drawn(120, true));
+    }
+
+    #[test]
+    fn a_plot_in_ascii() {
+        insta::assert_snapshot!(drawn(80, false));
+    }
 }

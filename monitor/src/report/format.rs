@@ -85,6 +85,24 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
+/// A rate of bytes, in decimal units: `350 kB/s`, `1.20 GB/s`.
+#[must_use]
+pub fn bytes_per_second(rate: f64) -> String {
+    let mut value = rate / 1e3;
+    for unit in ["kB/s", "MB/s", "GB/s"] {
+        if value < 999.5 || unit == "GB/s" {
+            let decimals = if value < 9.995 {
+                2
+            } else {
+                usize::from(value < 99.95)
+            };
+            return format!("{value:.decimals$} {unit}");
+        }
+        value /= 1e3;
+    }
+    format!("{value:.0} TB/s")
+}
+
 /// A plural by its count: `1 window`, `8 windows`.
 #[must_use]
 pub fn plural(n: u64, one: &str) -> String {
@@ -173,6 +191,9 @@ mod tests {
         ] {
             assert_eq!(count(n), text);
         }
+        assert_eq!(bytes_per_second(1.2e9), "1.20 GB/s");
+        assert_eq!(bytes_per_second(999_900.0), "1.00 MB/s");
+        assert_eq!(bytes_per_second(0.0), "0.00 kB/s");
         assert_eq!(seconds(200.4), "3 min 20 s");
         assert_eq!(seconds(0.0123), "12.3 ms");
     }
@@ -182,7 +203,7 @@ mod tests {
         let name = "std::vector<int, std::allocator<int> >::push_back(int&&)";
         assert_eq!(short_function(name, 80), name);
         assert_eq!(
-            short_function(name, 50),
+            short_function(name, 52),
             "std::vector<int, std::allocator<int> >::push_back()"
         );
         assert_eq!(short_function(name, 30), "std::vector<..>::push_back()");

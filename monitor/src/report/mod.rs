@@ -16,7 +16,7 @@ use std::fmt::Write;
 use statcache_model::{ModelError, Policy};
 
 use crate::analysis::sizes::{curve_sizes, host_sizes, label};
-use crate::analysis::{Analysis, By, Caches};
+use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
 
 pub use source::{Source, Sources};
 pub use style::{Style, Terminal};
@@ -64,19 +64,48 @@ pub fn render(
     sources: &dyn Sources,
     style: &Style,
 ) -> Result<String, ReportError> {
+    let caches = caches(analysis, options);
     Report {
         analysis,
         options,
         style,
-        caches: caches(analysis, options),
+        sources,
+        caches,
     }
-    .render(sources)
+    .render()
+}
+
+/// What `run` says when the program has ended: a few lines that stand on their own.
+///
+/// # Errors
+/// A value of the profile that the model refuses.
+pub fn summary(analysis: &Analysis<'_>, style: &Style) -> Result<String, ModelError> {
+    let header = &analysis.profile.header;
+    let sizes = host_sizes(header);
+    let curve = analysis.curve(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes)?;
+    let mut out = run::observation(analysis, &curve, style);
+    if !curve.is_empty() {
+        let ratios: Vec<String> = curve
+            .iter()
+            .map(|p| {
+                let mark = if p.weak.is_some() { "~" } else { "" };
+                format!(
+                    "{mark}{} in {}",
+                    format::percent(p.miss_ratio),
+                    label(header, p.cache_bytes)
+                )
+            })
+            .collect();
+        out.push_str(&run::fact("misses", &ratios.join(", "), style));
+    }
+    Ok(out)
 }
 
 struct Report<'a> {
     analysis: &'a Analysis<'a>,
     options: &'a Options,
     style: &'a Style,
+    sources: &'a dyn Sources,
     caches: Caches,
 }
 
@@ -100,12 +129,12 @@ fn caches(analysis: &Analysis<'_>, options: &Options) -> Caches {
 }
 
 impl Report<'_> {
-    fn render(&self, sources: &dyn Sources) -> Result<String, ReportError> {
+    fn render(&self) -> Result<String, ReportError> {
         if let Some(wanted) = &self.options.source {
             let ranking = self.analysis.ranking(By::Line, &self.caches)?;
             let header = &self.analysis.profile.header;
             let primary = self.primary();
-            return source::render(&ranking, primary, wanted, sources, header, self.style);
+            return source::render(&ranking, primary, wanted, self.sources, header, self.style);
         }
         if let Some(by) = self.options.by {
             let mut out = String::new();
@@ -135,6 +164,7 @@ impl Report<'_> {
             main_name,
             other: &other,
             other_name,
+            bytes_per_second: self.analysis.bytes_per_second(self.options.line_bytes),
         };
         let header = &self.analysis.profile.header;
         let note = format!("{}-byte lines, fully associative", self.options.line_bytes);
@@ -153,14 +183,29 @@ impl Report<'_> {
             main_name,
             other: &other_grid,
             other_name,
+            bytes_per_second: self.analysis.bytes_per_second(self.options.line_bytes),
         };
         out.push_str(&curve::plot(&plotted, &self.marks(), header, self.style));
+        if let Some(text) = curve::steepest(&plotted, self.style) {
+            out.push('\n');
+            out.push_str(&style::wrap(&text, self.style.width, 0));
+        }
         out.push('\n');
         out.push_str(&curve::table(&curves, &self.marks(), header, self.style));
-        for (by, top) in [(By::Line, 10), (By::Function, 5), (By::Data, 5)] {
+        let lines = self.analysis.ranking(By::Line, &self.caches)?;
+        // Without line numbers a list by line would be the one by function, twice.
+        let has_lines = ranking::without_lines(&lines, self.primary()).0 < 0.9;
+        let mut functions = 10;
+        if has_lines {
+            functions = 5;
+            out.push('\n');
+            out.push_str(&self.ranked(&lines, self.options.top.unwrap_or(10)));
+        }
+        for (by, top) in [(By::Function, functions), (By::Data, 5)] {
             out.push('\n');
             out.push_str(&self.table(by, self.options.top.unwrap_or(top))?);
         }
+        out.push_str(&self.lines_missing(&lines));
         out.push_str(&self.warnings());
         out.push('\n');
         out.push_str(&self.more());
@@ -221,8 +266,18 @@ impl Report<'_> {
     }
 
     fn table(&self, by: By, top: usize) -> Result<String, ReportError> {
+        let ranking = self.analysis.ranking(by, &self.caches)?;
+        let mut out = self.ranked(&ranking, top);
+        if by == By::Line {
+            out.push_str(&self.lines_missing(&ranking));
+        }
+        Ok(out)
+    }
+
+    fn ranked(&self, ranking: &Ranking, top: usize) -> String {
         let header = &self.analysis.profile.header;
         let primary = self.primary();
+        let by = ranking.subjects.by;
         let title = match by {
             By::Window => "Windows over the run".to_owned(),
             by => format!(
@@ -231,47 +286,54 @@ impl Report<'_> {
                 label(header, self.caches.sizes[primary])
             ),
         };
+        let policy = self.policy_names().0;
         let note = format!(
-            "{} replacement, {}-byte lines",
-            self.policy_names().0,
+            "{policy} replacement, {}-byte lines",
             self.options.line_bytes
         );
         let mut out = self.style.heading(&title, &note);
-        let ranking = self.analysis.ranking(by, &self.caches)?;
         if by == By::Window {
             out.push_str(&windows::render(
                 self.analysis,
-                &ranking,
+                ranking,
                 primary,
                 top,
                 self.style,
             ));
-            return Ok(out);
+            return out;
         }
         let data = match by {
             By::Data => HashMap::new(),
             _ => self.analysis.data_touched(&ranking.subjects),
         };
-        let size = self.caches.sizes[primary];
-        let spatial = self
-            .analysis
-            .spatial_use(
-                &ranking.subjects,
-                size,
-                self.options.line_bytes,
-                self.options.policy,
-            )?
-            .unwrap_or_default();
+        let text = match by {
+            By::Line => ranking::texts(ranking, top, self.sources),
+            _ => ranking::Texts::new(),
+        };
         let table = ranking::Table {
-            ranking: &ranking,
+            text: &text,
+            ranking,
             data: &data,
-            spatial: &spatial,
             primary,
             top,
             header,
         };
         out.push_str(&table.render(self.style));
-        Ok(out)
+        out
+    }
+
+    /// What to do where misses have no line numbers.
+    fn lines_missing(&self, lines: &Ranking) -> String {
+        let (share, object) = ranking::without_lines(lines, self.primary());
+        if share < 0.1 || object.is_empty() {
+            return String::new();
+        }
+        let text = format!(
+            "{} of the misses are in code without line numbers, most of it in {object}: compile it \
+             with -g, or install its debug symbols, and profile again",
+            format::percent(share)
+        );
+        format!("\n{}", style::wrap(&text, self.style.width, 0))
     }
 
     fn nothing(&self) -> String {

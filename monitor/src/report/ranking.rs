@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::format::{base_name, count, interval, percent, short_function, whole_percent};
+use super::source::Sources;
 use super::style::{Ink, Style, fit};
 use crate::analysis::sizes::label;
-use crate::analysis::{By, Miss, Ranking, Row, Subject};
+use crate::analysis::{By, DataKind, Edge, Miss, Ranking, Row, Subject};
 use crate::profile::types::Header;
 
 /// Reuse edges named for one subject.
@@ -24,13 +25,34 @@ pub(super) struct Table<'a> {
     pub(super) ranking: &'a Ranking,
     /// Per subject: what it touched, with shares.
     pub(super) data: &'a HashMap<u32, Vec<(&'a Subject, f64)>>,
-    /// Per subject: share of a fetched line used.
-    pub(super) spatial: &'a HashMap<u32, f64>,
     /// Index of the cache that ranks.
     pub(super) primary: usize,
     /// Subjects shown at most.
     pub(super) top: usize,
     pub(super) header: &'a Header,
+    /// Source text by file, for rankings by line.
+    pub(super) text: &'a Texts,
+}
+
+/// Source files that were asked for, as lines; empty where a file is not to be had.
+pub(super) type Texts = HashMap<String, Vec<String>>;
+
+/// Reads the sources of the first `top` lines of a ranking.
+pub(super) fn texts(ranking: &Ranking, top: usize, sources: &dyn Sources) -> Texts {
+    let mut texts = Texts::new();
+    for row in ranking.rows.iter().take(top) {
+        let s = &ranking.subjects.list[row.subject as usize];
+        if s.line > 0 && !texts.contains_key(&s.file) {
+            // What changed since the run would put the wrong line beside a figure.
+            let source = sources.read(&s.file).filter(|source| !source.newer);
+            let lines = source
+                .iter()
+                .flat_map(|s| s.text.lines())
+                .map(str::to_owned);
+            texts.insert(s.file.clone(), lines.collect());
+        }
+    }
+    texts
 }
 
 pub(super) fn plural_of(by: By) -> &'static str {
@@ -42,6 +64,33 @@ pub(super) fn plural_of(by: By) -> &'static str {
         By::Data => "data",
         By::Window => "windows",
     }
+}
+
+fn singular_of(by: By) -> &'static str {
+    match by {
+        By::Line => "line",
+        By::Function => "function",
+        By::Instruction => "instruction",
+        By::Object => "object",
+        By::Data => "data",
+        By::Window => "window",
+    }
+}
+
+/// Of a ranking by line: the share of the misses whose code has no line numbers, and the object
+/// most of those are in.
+pub(super) fn without_lines(ranking: &Ranking, primary: usize) -> (f64, &str) {
+    let mut by_object: HashMap<&str, f64> = HashMap::new();
+    for row in &ranking.rows {
+        let s = &ranking.subjects.list[row.subject as usize];
+        if s.line == 0 {
+            *by_object.entry(&s.object).or_default() += row.miss[primary].miss_share;
+        }
+    }
+    let worst = by_object
+        .iter()
+        .max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
+    (by_object.values().sum(), worst.map_or("", |w| w.0))
 }
 
 impl Table<'_> {
@@ -62,7 +111,7 @@ impl Table<'_> {
         }
         self.rest(listed, style, &mut out);
         if weak {
-            let text = "  ~ weak: too few samples to lean on; a longer run, a higher --overhead or --full cures it";
+            let text = "  ~ weak: too few samples; cure: longer run, higher --overhead, or --full";
             let _ = writeln!(
                 out,
                 "{}",
@@ -101,14 +150,7 @@ impl Table<'_> {
         if self.show_samples(style) {
             let _ = write!(line, "{:>SAMPLES$}", "samples");
         }
-        let what = match self.ranking.subjects.by {
-            By::Line => "line",
-            By::Function => "function",
-            By::Instruction => "instruction",
-            By::Object => "object",
-            By::Data => "data",
-            By::Window => "window",
-        };
+        let what = singular_of(self.ranking.subjects.by);
         let _ = write!(line, "  {what}");
         format!("{}\n", style.paint(Ink::Faint, &line))
     }
@@ -161,7 +203,11 @@ impl Table<'_> {
             );
         }
         let _ = writeln!(out, "{}", line.trim_end());
-        let mut why = self.why(row, subject, style);
+        if let Some(code) = self.code(subject) {
+            let bar = style.paint(Ink::Faint, style.glyph("│", "|"));
+            let _ = writeln!(out, "         {bar} {}", fit(code, style.width - 11, style));
+        }
+        let mut why = self.why(row, subject);
         if !context.is_empty() && left < 8 {
             why.insert(0, context);
         }
@@ -172,7 +218,7 @@ impl Table<'_> {
         }
     }
 
-    fn why(&self, row: &Row, subject: &Subject, style: &Style) -> Vec<String> {
+    fn why(&self, row: &Row, subject: &Subject) -> Vec<String> {
         let mut parts = Vec::new();
         if let Some(touched) = self.data.get(&row.subject) {
             let names: Vec<String> = touched
@@ -191,30 +237,44 @@ impl Table<'_> {
                 parts.push(names.join(", "));
             }
         }
-        if let Some(used) = self.spatial.get(&row.subject) {
-            // The complement of what spatial locality could still give.
-            parts.push(format!("spatial use {}", whole_percent(*used)));
+        if let Some(used) = row.spatial_use {
+            parts.push(format!("spatial use {}", whole_percent(used)));
         }
-        let edges: Vec<String> = row
-            .reuse_from
-            .iter()
-            .filter(|e| e.share >= 0.01)
-            .take(EDGES)
-            .map(|e| {
-                let from = &self.ranking.subjects.list[e.from as usize];
-                let name = if e.from == row.subject {
-                    "itself".to_owned()
-                } else {
-                    edge_name(from, subject)
-                };
-                format!("{name} {}", whole_percent(e.share))
-            })
-            .collect();
-        if !edges.is_empty() {
-            let arrow = style.glyph("←", "<-");
-            parts.push(format!("last touched by {arrow} {}", edges.join(", ")));
+        // Data are touched last by themselves; only code has something to say here.
+        if self.ranking.subjects.by != By::Data {
+            let edges: Vec<String> = row
+                .reuse_from
+                .iter()
+                .filter(|e| e.share >= 0.01)
+                .take(EDGES)
+                .map(|e| self.edge(e, row, subject))
+                .collect();
+            if !edges.is_empty() {
+                parts.push(format!("last touched by {}", edges.join(", ")));
+            }
         }
         parts
+    }
+
+    /// The text of a subject's line.
+    fn code(&self, subject: &Subject) -> Option<&str> {
+        let lines = self.text.get(&subject.file)?;
+        let line = lines.get((subject.line as usize).checked_sub(1)?)?.trim();
+        (!line.is_empty() && self.ranking.subjects.by == By::Line).then_some(line)
+    }
+
+    /// The near end is left out where it is the far end too; a share where there is but one edge.
+    fn edge(&self, e: &Edge, row: &Row, subject: &Subject) -> String {
+        let name = if e.from == row.subject {
+            "itself".to_owned()
+        } else {
+            edge_name(&self.ranking.subjects.list[e.from as usize], subject)
+        };
+        if e.share >= 0.995 {
+            name
+        } else {
+            format!("{name} {}", whole_percent(e.share))
+        }
     }
 
     /// What is not listed.
@@ -227,10 +287,15 @@ impl Table<'_> {
             .sum();
         let mut parts = Vec::new();
         if rows.len() > listed {
+            let by = self.ranking.subjects.by;
+            let more = rows.len() - listed;
+            let what = if more == 1 {
+                singular_of(by)
+            } else {
+                plural_of(by)
+            };
             parts.push(format!(
-                "{} more {} with {} of the misses",
-                rows.len() - listed,
-                plural_of(self.ranking.subjects.by),
+                "{more} more {what} with {} of the misses",
                 percent(rest)
             ));
         }
@@ -282,10 +347,9 @@ pub(super) fn heat(share: f64) -> Ink {
 /// A subject's name, and what is said behind it where there is room.
 pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
     if let Some(kind) = s.data {
-        let context = match (kind.name() == s.name, s.object.is_empty()) {
-            (true, _) => String::new(),
-            (false, true) => kind.name().to_owned(),
-            (false, false) => format!("{} in {}", kind.name(), s.object),
+        let context = match kind {
+            DataKind::Static => format!("static in {}", s.object),
+            DataKind::Heap | DataKind::Stack | DataKind::Mapping => String::new(),
         };
         return (s.name.clone(), context);
     }
@@ -317,10 +381,11 @@ pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
         return (place, context);
     }
     if !s.function.is_empty() {
-        let within = if place.is_empty() {
-            s.object.clone()
-        } else {
-            place
+        let within = match place.is_empty() {
+            // `app+0x1130` has said its object already.
+            true if s.function.starts_with(&s.object) => String::new(),
+            true => s.object.clone(),
+            false => place,
         };
         return (short_function(&s.function, room), within);
     }
@@ -348,5 +413,9 @@ fn edge_name(from: &Subject, to: &Subject) -> String {
         }
         return format!("{}:{}", base_name(&from.file), from.line);
     }
-    name_of(from, 40).0
+    let name = name_of(from, 40).0;
+    match name.strip_prefix(from.object.as_str()) {
+        Some(rest) if from.object == to.object && rest.starts_with('+') => rest.to_owned(),
+        _ => name,
+    }
 }

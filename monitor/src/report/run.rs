@@ -6,12 +6,15 @@ use statcache_model::CurvePoint;
 
 use super::format::{count, percent, plural, seconds};
 use super::style::{Ink, Style, fit, wrap};
+use crate::analysis::sizes::format_size;
 use crate::analysis::{Analysis, Totals};
+
+/// Distance of the bounds of an undecided size from which it is worth a word.
+const UNDECIDED: f64 = 0.01;
 
 /// The first block of a report.
 pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
     let header = &analysis.profile.header;
-    let totals = analysis.totals();
     let mut out = String::new();
     let command = header
         .command
@@ -45,20 +48,29 @@ pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style
     }
     let line = fit(&facts.join(style.glyph(" · ", ", ")), style.width, style);
     let _ = writeln!(out, "{}\n", style.paint(Ink::Faint, &line));
-    for (name, text) in [
-        ("observed", observed(analysis, &totals)),
-        ("samples", samples(&totals)),
-        ("certainty", certainty(curve, &totals)),
-    ] {
-        let text = wrap(&text, style.width, 11);
-        let _ = write!(
-            out,
-            "{}{}",
-            style.paint(Ink::Faint, &format!("{name:<11}")),
-            text.trim_start()
-        );
-    }
+    out.push_str(&observation(analysis, curve, style));
     out
+}
+
+/// How the run was observed and how sure the result is.
+pub(super) fn observation(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
+    let totals = analysis.totals();
+    [
+        fact("observed", &observed(analysis, &totals), style),
+        fact("samples", &samples(&totals), style),
+        fact("certainty", &certainty(curve, &totals, style), style),
+    ]
+    .concat()
+}
+
+/// A named fact, wrapped beside its name.
+pub(super) fn fact(name: &str, text: &str, style: &Style) -> String {
+    let text = wrap(text, style.width, 11);
+    format!(
+        "{}{}",
+        style.paint(Ink::Faint, &format!("{name:<11}")),
+        text.trim_start()
+    )
 }
 
 fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
@@ -94,22 +106,20 @@ fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
 }
 
 fn samples(t: &Totals) -> String {
-    let part = |n: u64| {
-        if t.samples == 0 {
-            String::new()
-        } else {
-            format!(" ({})", percent(n as f64 / t.samples as f64))
-        }
-    };
     let mut text = format!(
-        "{}: {} touched again, {} never{}, {} cut off by us{}",
+        "{}: {} touched again",
         count(t.samples as f64),
-        count(t.reused as f64),
-        count(t.never_reused as f64),
-        part(t.never_reused),
-        count(t.censored as f64),
-        part(t.censored),
+        count(t.reused as f64)
     );
+    for (n, what) in [
+        (t.never_reused, "never again"),
+        (t.censored, "cut off by us"),
+    ] {
+        if n > 0 {
+            let share = percent(n as f64 / t.samples as f64);
+            let _ = write!(text, ", {} {what} ({share})", count(n as f64));
+        }
+    }
     if t.declined > 0 {
         let _ = write!(
             text,
@@ -121,7 +131,7 @@ fn samples(t: &Totals) -> String {
 }
 
 /// One sentence on how far the curve can be trusted.
-fn certainty(curve: &[CurvePoint], totals: &Totals) -> String {
+fn certainty(curve: &[CurvePoint], totals: &Totals, style: &Style) -> String {
     if curve.is_empty() {
         return "none: there are no samples".to_owned();
     }
@@ -129,9 +139,21 @@ fn certainty(curve: &[CurvePoint], totals: &Totals) -> String {
     half.sort_by(f64::total_cmp);
     let median = half[half.len() / 2] * 100.0;
     let worst = half[half.len() - 1] * 100.0;
+    let pm = style.glyph("±", "+-");
     let mut text = format!(
-        "curve known to \u{b1}{median:.2} points at the median size, \u{b1}{worst:.2} at the worst"
+        "curve known to {pm}{median:.2} points at the median size, {pm}{worst:.2} at the worst"
     );
+    if let Some(first) = curve
+        .iter()
+        .find(|p| p.undecided.is_some_and(|(a, b)| b - a > UNDECIDED))
+    {
+        let _ = write!(
+            text,
+            "; undecided from {} on, where the windows end before such a cache would have evicted \
+             (higher --overhead, or --full)",
+            format_size(first.cache_bytes)
+        );
+    }
     let weak: Vec<_> = curve
         .iter()
         .filter_map(|p| p.weak.map(|w| (p, w)))
@@ -143,11 +165,17 @@ fn certainty(curve: &[CurvePoint], totals: &Totals) -> String {
              (longer run, higher --overhead, or --full)",
             weak.len(),
             curve.len(),
-            count(w.needed as f64),
+            count(rough(w.needed)),
             count(totals.samples as f64)
         );
     }
     text
+}
+
+/// Two significant digits: more would claim to know.
+fn rough(n: u64) -> f64 {
+    let unit = 10f64.powi((n.max(1) as f64).log10() as i32 - 1).max(1.0);
+    (n as f64 / unit).round() * unit
 }
 
 /// An argument as a shell would need it.
@@ -165,7 +193,14 @@ fn shell_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::shell_word;
+    use super::{rough, shell_word};
+
+    #[test]
+    fn estimates_are_round() {
+        assert_eq!(rough(466_916), 470_000.0);
+        assert_eq!(rough(99), 99.0);
+        assert_eq!(rough(0), 0.0);
+    }
 
     #[test]
     fn arguments_are_quoted_where_a_shell_needs_it() {

@@ -109,37 +109,40 @@ impl Style {
         if self.unicode { unicode } else { ascii }
     }
 
-    /// A heading with a rule up to the right margin.
+    /// A heading with a rule up to the right margin; the note goes where there is room for it.
     #[must_use]
     pub fn heading(&self, title: &str, note: &str) -> String {
-        let used = title.chars().count()
-            + 1
-            + if note.is_empty() {
-                0
-            } else {
-                note.chars().count() + 2
-            };
-        let rule = self
-            .glyph("─", "-")
-            .repeat(self.width.saturating_sub(used).max(2));
-        let mut out = self.paint(Ink::Strong, title);
-        if !note.is_empty() {
+        let title = fit(title, self.width, self);
+        let mut used = title.chars().count();
+        let mut out = self.paint(Ink::Strong, &title);
+        let wanted = note.chars().count() + 2;
+        if !note.is_empty() && used + wanted <= self.width {
             let _ = write!(out, "  {}", self.paint(Ink::Faint, note));
+            used += wanted;
         }
-        format!("{out} {}\n", self.paint(Ink::Faint, &rule))
+        if used + 2 <= self.width {
+            let rule = self.glyph("─", "-").repeat(self.width - used - 1);
+            let _ = write!(out, " {}", self.paint(Ink::Faint, &rule));
+        }
+        out.push('\n');
+        out
     }
 }
 
-/// Cut to `width` characters, the end kept (names differ at their ends less than paths do).
+/// Cut to `width` characters. Control characters (a symbol or a source line may hold any) are
+/// made harmless.
 #[must_use]
 pub fn fit(text: &str, width: usize, style: &Style) -> String {
-    let n = text.chars().count();
-    if n <= width {
-        return text.to_owned();
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    if text.chars().count() <= width {
+        return text.chars().map(safe).collect();
     }
-    let ellipsis = style.glyph("…", "~");
-    let head: String = text.chars().take(width.saturating_sub(1)).collect();
-    format!("{head}{ellipsis}")
+    let head: String = text
+        .chars()
+        .take(width.saturating_sub(1))
+        .map(safe)
+        .collect();
+    format!("{head}{}", style.glyph("…", "~"))
 }
 
 /// Lines of at most `width` characters, each behind `indent` spaces, broken between words.
@@ -264,5 +267,6 @@ mod tests {
         };
         assert_eq!(fit("abcdef", 4, &ascii), "abc~");
         assert_eq!(fit("abc", 4, &ascii), "abc");
+        assert_eq!(fit("a\u{1b}[31mb", 20, &ascii), "a?[31mb");
     }
 }

@@ -25,17 +25,17 @@ pub(super) fn render(
         .first()
         .map(|r| r.miss.iter().map(|m| m.cache_bytes).collect())
         .unwrap_or_default();
-    let end = windows
-        .iter()
-        .map(|w| w.start_s + w.wall_s)
-        .fold(0.0, f64::max);
+    let end = run_end(analysis);
     for (i, &bytes) in sizes.iter().enumerate() {
-        let points = windows.iter().enumerate().filter_map(|(w, window)| {
-            let row = rows.get(&(w as u32))?;
-            Some((window.start_s, row.miss[i].miss_ratio))
-        });
+        let points: Vec<(f64, f64)> = windows
+            .iter()
+            .enumerate()
+            .filter_map(|(w, window)| {
+                Some((window.start_s, rows.get(&(w as u32))?.miss[i].miss_ratio))
+            })
+            .collect();
         let room = style.width.saturating_sub(30).min(100);
-        let (strip, highest) = strip(points, end, room, style);
+        let (strip, highest) = strip(&points, end, room, style);
         let _ = writeln!(
             out,
             "{:>10}  {} {}",
@@ -117,39 +117,66 @@ fn fitting(style: &Style) -> usize {
     style.width.saturating_sub(37 + 12) / 10
 }
 
-/// One character a time slice, its height the mean ratio of the windows that began in it.
-fn strip(
-    points: impl Iterator<Item = (f64, f64)>,
-    end: f64,
-    room: usize,
-    style: &Style,
-) -> (String, f64) {
+/// Seconds from the start of the run to its end, or to that of its last window.
+fn run_end(analysis: &Analysis<'_>) -> f64 {
+    let windows = analysis
+        .profile
+        .windows
+        .iter()
+        .map(|w| w.start_s + w.wall_s);
+    let footer = analysis.profile.footer.iter().map(|f| f.wall_s);
+    windows.chain(footer).fold(0.0, f64::max)
+}
+
+/// One character a time slice: the ratio of the windows that began in it, else of the last before.
+/// `points` are start and ratio in the order of time.
+fn strip(points: &[(f64, f64)], end: f64, room: usize, style: &Style) -> (String, f64) {
     const UNICODE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const ASCII: [char; 8] = ['_', '.', '-', ':', '=', '+', '*', '#'];
-    let mut slices = vec![(0.0, 0u32); room];
-    for (t, ratio) in points {
-        let at = if end > 0.0 {
-            (t / end * room as f64) as usize
-        } else {
-            0
-        };
-        let slice = &mut slices[at.min(room - 1)];
-        slice.0 += ratio;
-        slice.1 += 1;
-    }
-    let means: Vec<Option<f64>> = slices
-        .iter()
-        .map(|&(sum, n)| (n > 0).then(|| sum / f64::from(n)))
-        .collect();
-    let highest = means.iter().flatten().copied().fold(0.0, f64::max);
+    let highest = points.iter().map(|p| p.1).fold(0.0, f64::max);
     let levels = if style.unicode { UNICODE } else { ASCII };
-    let text = means
-        .iter()
-        .map(|m| match m {
+    let mut text = String::new();
+    let mut before = None;
+    let mut next = 0;
+    for slice in 1..=room {
+        let until = end * slice as f64 / room as f64;
+        let (mut sum, mut n) = (0.0, 0);
+        while next < points.len() && (points[next].0 < until || slice == room) {
+            sum += points[next].1;
+            n += 1;
+            next += 1;
+        }
+        if n > 0 {
+            before = Some(sum / f64::from(n));
+        }
+        text.push(match before {
             None => ' ',
             Some(_) if highest == 0.0 => levels[0],
-            Some(m) => levels[((m / highest * 8.0).ceil() as usize).clamp(1, 8) - 1],
-        })
-        .collect();
+            Some(ratio) => levels[((ratio / highest * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        });
+    }
     (text, highest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strip_holds_what_was_seen_last_until_something_newer() {
+        let style = Style {
+            width: 80,
+            colour: false,
+            unicode: false,
+        };
+        let points = [(2.0, 0.1), (4.0, 0.2), (5.0, 0.4), (8.0, 0.05)];
+        assert_eq!(
+            strip(&points, 10.0, 10, &style),
+            ("  ..:###__".to_owned(), 0.4)
+        );
+        assert_eq!(
+            strip(&[(0.0, 0.0)], 1.0, 3, &style),
+            ("___".to_owned(), 0.0)
+        );
+    }
 }

@@ -1,0 +1,317 @@
+//! Who misses: the arithmetic of attribution (paper sections 3.8 and 3.10; DESIGN.md 7.5).
+//!
+//! A reuse is charged to the key that triggered it, with the miss probability of its exposure; the
+//! reuse edge points from the trigger to the sample. A first touch has no trigger: what a key was
+//! sampled more often than it triggered is its share of the first touches, as far as that excess
+//! is more than chance.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::interval::{Z95, probabilities};
+use crate::placed::{Group, Placed};
+use crate::prepare::Stored;
+use crate::run::{ALLOWANCE, DISAGREEMENT, Run, SIZE_FACTOR, View};
+use crate::{
+    Attribution, Cache, KeyFigures, LineSize, ModelError, Outcome, Policy, ReuseFrom, Site, Stream,
+    Weak,
+};
+
+/// Reuses below which a key's miss ratio is weak: a ratio of one half is known to 10 points.
+const WEAK_REUSES: u64 = 100;
+
+/// What is summed per key.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    samples: u64,
+    taken: f64,
+    triggered: u64,
+    weight: f64,
+    weight_squares: f64,
+    misses: f64,
+    /// Misses by the whole-run equation, and by the time-varying form in a larger and smaller cache.
+    whole: f64,
+    wide: f64,
+    narrow: f64,
+    /// Taken here, next touched elsewhere or never; and the other way round; with their noise.
+    excess: f64,
+    excess_variance: f64,
+    /// Sample key -> weight, misses.
+    from: HashMap<u32, (f64, f64)>,
+}
+
+/// Keys numbered in the order of their first appearance.
+struct Names<K> {
+    known: HashMap<K, u32>,
+    keys: Vec<K>,
+    sums: Vec<Sums>,
+}
+
+impl<K: Clone + Eq + Hash> Names<K> {
+    fn number(&mut self, key: K) -> u32 {
+        let next = self.keys.len() as u32;
+        let (keys, sums) = (&mut self.keys, &mut self.sums);
+        *self.known.entry(key).or_insert_with_key(|k| {
+            keys.push(k.clone());
+            sums.push(Sums::default());
+            next
+        })
+    }
+}
+
+impl Run {
+    /// Misses by key: `key_of` names a site (by instruction, function, object, window, ...), the
+    /// miss is charged to the site that triggered the reuse. Needs the samples kept
+    /// ([`crate::RunBuilder::new`], [`Run::new`]); without them the result has no keys.
+    ///
+    /// # Errors
+    /// As [`Run::curve`].
+    pub fn attribute<K, F>(
+        &self,
+        line_bytes: u64,
+        cache_bytes: u64,
+        policy: Policy,
+        stream: Stream,
+        key_of: F,
+    ) -> Result<Attribution<K>, ModelError>
+    where
+        K: Clone + Eq + Hash + Ord,
+        F: Fn(&Site) -> K,
+    {
+        let line = LineSize::from_bytes(line_bytes)?;
+        let cache = Cache::new(cache_bytes, line, policy)?;
+        let view = self.view(line, stream)?;
+        let mut names = Names {
+            known: HashMap::new(),
+            keys: Vec::new(),
+            sums: Vec::new(),
+        };
+        let mut cold = 0.0;
+        for i in 0..view.groups.len() {
+            cold += self.sum_group(view, i, &cache, &key_of, &mut names);
+        }
+        Ok(finish(names, cold, &cache))
+    }
+
+    /// Adds a group's samples to the keys; returns its first touches.
+    fn sum_group<K, F>(
+        &self,
+        view: &View,
+        i: usize,
+        cache: &Cache,
+        key_of: &F,
+        names: &mut Names<K>,
+    ) -> f64
+    where
+        K: Clone + Eq + Hash,
+        F: Fn(&Site) -> K,
+    {
+        let group = &view.groups[i];
+        let solution =
+            matches!(cache.policy, Policy::Random { .. }).then(|| group.timeline.random(cache));
+        let own = probabilities(group, cache, solution.as_ref());
+        let whole = whole_probabilities(view, i, group, cache);
+        for ((p, &miss), &by_whole) in group.placed.iter().zip(&own).zip(&whole) {
+            let stored = &self.windows[p.entry.window as usize];
+            let (from, to) = sites(stored, p);
+            let from = names.number(key_of(&from));
+            let to = to.map(|site| names.number(key_of(&site)));
+            let s = &mut names.sums[from as usize];
+            s.samples += 1;
+            s.taken += p.raw;
+            if to != Some(from) {
+                s.excess += p.raw;
+                s.excess_variance += p.raw * p.raw;
+            }
+            let Some(to) = to.filter(|_| p.weight > 0.0) else {
+                continue;
+            };
+            let t = &mut names.sums[to as usize];
+            t.triggered += 1;
+            t.weight += p.weight;
+            t.weight_squares += p.weight * p.weight;
+            t.misses += p.weight * miss;
+            t.whole += p.weight * by_whole;
+            // The exposure of a line scales as one over the cache's size.
+            t.wide += p.weight * (1.0 - (1.0 - miss).powf(1.0 / SIZE_FACTOR));
+            t.narrow += p.weight * (1.0 - (1.0 - miss).powf(SIZE_FACTOR));
+            if to != from {
+                t.excess -= p.weight;
+                t.excess_variance += p.weight * p.weight;
+            }
+            let edge = t.from.entry(from).or_default();
+            edge.0 += p.weight;
+            edge.1 += p.weight * miss;
+        }
+        group.timeline.first_touches()
+    }
+}
+
+/// The sampled and the triggering site.
+fn sites(stored: &Stored, p: &Placed) -> (Site, Option<Site>) {
+    let sample = &stored.samples[p.entry.sample as usize];
+    let at = Site {
+        instr: sample.instr,
+        data: sample.data,
+        thread: sample.thread,
+        window: stored.index,
+    };
+    let trigger = match p.entry.outcome {
+        Outcome::Reused { trigger, .. } => Some(Site {
+            instr: trigger.instr,
+            thread: trigger.thread,
+            ..at
+        }),
+        _ => None,
+    };
+    (at, trigger)
+}
+
+fn whole_probabilities(view: &View, i: usize, group: &Group, cache: &Cache) -> Vec<f64> {
+    let whole = &view.whole[i];
+    match cache.policy {
+        Policy::Random { .. } => {
+            let rate = crate::equation::hazard(cache.lines().0) * whole.miss_ratio(cache);
+            group
+                .placed
+                .iter()
+                .map(|p| 1.0 - (-rate * p.distance).exp())
+                .collect()
+        }
+        Policy::Lru { ways } => {
+            let (sets, in_set) = crate::stack::shape(cache.lines().0, ways);
+            let probability =
+                |d: f64| crate::stack::miss_probability(whole.stack.at(d), sets, in_set);
+            group
+                .placed
+                .iter()
+                .map(|p| probability(p.distance))
+                .collect()
+        }
+    }
+}
+
+/// Splits the first touches over the keys sampled more often than they triggered.
+fn first_touches(sums: &[Sums], cold: f64) -> Vec<f64> {
+    let sure = |s: &Sums| (s.excess - s.excess_variance.sqrt()).max(0.0);
+    let all: f64 = sums.iter().map(sure).sum();
+    let scale = if all > 0.0 {
+        (cold / all).min(1.5)
+    } else {
+        0.0
+    };
+    sums.iter()
+        .map(|s| (sure(s) * scale).min(s.excess.max(0.0)))
+        .collect()
+}
+
+fn finish<K: Clone + Ord>(names: Names<K>, cold: f64, cache: &Cache) -> Attribution<K> {
+    let Names { keys, sums, .. } = names;
+    let cold_of = first_touches(&sums, cold);
+    let placed_cold: f64 = cold_of.iter().sum();
+    let taken: f64 = sums
+        .iter()
+        .map(|s| s.taken)
+        .sum::<f64>()
+        .max(f64::MIN_POSITIVE);
+    let triggered: f64 = sums.iter().map(|s| s.weight).sum();
+    // Reuses and first touches together are the run's references.
+    let scale = if triggered > 0.0 {
+        (taken - cold).max(0.0) / triggered
+    } else {
+        0.0
+    };
+    let unplaced = (cold - placed_cold).max(0.0);
+    let misses: f64 = sums.iter().map(|s| s.misses * scale).sum::<f64>() + placed_cold + unplaced;
+    let mut figures: Vec<KeyFigures<K>> = sums
+        .iter()
+        .zip(&cold_of)
+        .enumerate()
+        .map(|(k, (s, &first))| key_figures(&keys, k, s, first, scale, taken, misses))
+        .collect();
+    figures.sort_by(|a, b| {
+        b.misses
+            .total_cmp(&a.misses)
+            .then_with(|| a.key.cmp(&b.key))
+    });
+    Attribution {
+        keys: figures,
+        line_bytes: cache.line_size.bytes(),
+        miss_ratio: (misses / taken).clamp(0.0, 1.0),
+        unattributed_share: if misses > 0.0 { unplaced / misses } else { 0.0 },
+    }
+}
+
+fn key_figures<K: Clone + Ord>(
+    keys: &[K],
+    k: usize,
+    s: &Sums,
+    first: f64,
+    scale: f64,
+    taken: f64,
+    all_misses: f64,
+) -> KeyFigures<K> {
+    let misses = s.misses * scale + first;
+    let base = s.weight * scale + first;
+    let ratio = if base > 0.0 {
+        (misses / base).clamp(0.0, 1.0)
+    } else {
+        0.0
+    };
+    let effective = if s.weight_squares > 0.0 {
+        s.weight * s.weight / s.weight_squares * (base / (s.weight * scale).max(f64::MIN_POSITIVE))
+    } else {
+        s.samples as f64 * (first / s.taken.max(f64::MIN_POSITIVE))
+    };
+    let (low, high) = wilson(ratio, effective);
+    let model = if base > 0.0 {
+        ALLOWANCE
+            + scale * (0.5 * (s.narrow - s.wide).abs() + DISAGREEMENT * (s.misses - s.whole).abs())
+                / base
+    } else {
+        1.0
+    };
+    let mut reuse_from: Vec<ReuseFrom<K>> = s
+        .from
+        .iter()
+        .map(|(&from, &(weight, missed))| ReuseFrom {
+            key: keys[from as usize].clone(),
+            share: weight / s.weight,
+            miss_ratio: missed / weight,
+        })
+        .collect();
+    reuse_from.sort_by(|a, b| b.share.total_cmp(&a.share).then_with(|| a.key.cmp(&b.key)));
+    let needed = WEAK_REUSES;
+    KeyFigures {
+        key: keys[k].clone(),
+        samples: s.samples,
+        triggered: s.triggered,
+        references: s.taken,
+        misses,
+        access_share: s.taken / taken,
+        miss_ratio: ratio,
+        low: (low - model).clamp(0.0, ratio),
+        high: (high + model).clamp(ratio, 1.0),
+        miss_share: if all_misses > 0.0 {
+            misses / all_misses
+        } else {
+            0.0
+        },
+        reuse_from,
+        weak: (s.triggered < needed).then_some(Weak {
+            samples: s.triggered,
+            needed,
+        }),
+    }
+}
+
+/// Wilson's score interval (JASA 22, 1927) of a ratio seen in `n` (effective) samples.
+pub(crate) fn wilson(ratio: f64, n: f64) -> (f64, f64) {
+    if n <= 0.0 {
+        return (0.0, 1.0);
+    }
+    let z2 = Z95 * Z95;
+    let middle = (ratio + z2 / (2.0 * n)) / (1.0 + z2 / n);
+    let half = Z95 / (1.0 + z2 / n) * (ratio * (1.0 - ratio) / n + z2 / (4.0 * n * n)).sqrt();
+    ((middle - half).max(0.0), (middle + half).min(1.0))
+}

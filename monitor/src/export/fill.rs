@@ -1,0 +1,334 @@
+//! Fills the exported document from an [`Analysis`].
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+use statcache_model::{ModelError, Policy};
+
+use super::dto::{
+    CacheOut, Curve, Datum, Document, EdgeOut, Figures, Function, Host, Instruction, Line, MissOut,
+    Named, Point, Process, SCHEMA_VERSION, Time, Totals, WarningOut, Window,
+};
+use crate::analysis::sizes::{EXPORT_SIZES, curve_sizes, host_sizes};
+use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking, Row, Subject};
+use crate::profile::types::{HostCache, LINE_SIZES, Warning};
+
+/// At most so many instructions are listed.
+const INSTRUCTIONS: usize = 1000;
+/// Cache whose misses the reuse edges and spatial use are given for, bytes.
+const EDGES_AT: u64 = 1 << 20;
+
+pub(super) fn document(analysis: &Analysis<'_>) -> Result<Document, ModelError> {
+    let first = process(analysis)?;
+    Ok(Document {
+        schema_version: SCHEMA_VERSION,
+        processes: vec![first.clone()],
+        first,
+    })
+}
+
+pub(super) fn process(analysis: &Analysis<'_>) -> Result<Process, ModelError> {
+    let profile = analysis.profile;
+    let header = &profile.header;
+    let footer = profile.footer.clone().unwrap_or_default();
+    let totals = analysis.totals();
+    let mut sizes = EXPORT_SIZES.to_vec();
+    sizes.extend(host_sizes(header));
+    sizes.sort_unstable();
+    sizes.dedup();
+    let (curves, listed) = rayon::join(|| curves(analysis), || Listed::new(analysis, sizes));
+    let listed = listed?;
+    Ok(Process {
+        pid: header.pid,
+        ppid: header.ppid,
+        statcache_version: header.statcache_version.clone(),
+        engine: header.engine.clone(),
+        command: header.command.clone(),
+        exit_status: footer.exit_status,
+        complete: profile.footer.is_some(),
+        seed: header.seed,
+        full: header.full,
+        overhead_percent: header.overhead_percent,
+        host: Host {
+            cpu: header.host_cpu.clone(),
+            caches: header.host_caches.iter().map(cache_out).collect(),
+        },
+        totals: Totals {
+            accesses_observed: totals.accesses_observed,
+            accesses_estimated: totals.accesses_estimated.value.round() as u64,
+            accesses_estimated_low: finite(totals.accesses_estimated.low),
+            accesses_estimated_high: finite(totals.accesses_estimated.high),
+            windows: totals.windows,
+            samples: totals.samples,
+            reused: totals.reused,
+            censored: totals.censored,
+            never_reused: totals.never_reused,
+            declined: totals.declined,
+        },
+        time: Time {
+            start_unix_s: header.start_unix_s,
+            wall_s: footer.wall_s,
+            cpu_s: footer.cpu_s,
+            window_wall_s: footer.window_wall_s,
+        },
+        curves: curves?,
+        lines: listed.lines,
+        functions: listed.functions,
+        instructions: listed.instructions,
+        data: listed.data,
+        windows: listed.windows,
+        warnings: profile.warnings().map(warning_out).collect(),
+    })
+}
+
+/// One curve for each line size and policy.
+fn curves(analysis: &Analysis<'_>) -> Result<Vec<Curve>, ModelError> {
+    let mut sizes = curve_sizes(&analysis.profile.header);
+    sizes.extend(host_sizes(&analysis.profile.header));
+    sizes.sort_unstable();
+    sizes.dedup();
+    let kinds: Vec<(u32, &'static str, Policy)> = LINE_SIZES
+        .iter()
+        .flat_map(|&line| [(line, "random", Policy::RANDOM), (line, "lru", Policy::LRU)])
+        .collect();
+    kinds
+        .into_par_iter()
+        .map(|(line_size, name, policy)| {
+            let points = analysis.curve(line_size, policy, &sizes)?;
+            let points = points
+                .into_iter()
+                .map(|p| Point {
+                    cache_bytes: p.cache_bytes,
+                    miss_ratio: p.miss_ratio,
+                    low: p.low,
+                    high: p.high,
+                    sampling_half_width: p.sampling_half_width,
+                    model_half_width: p.model_half_width,
+                    weak: p.weak.is_some(),
+                })
+                .collect();
+            Ok(Curve {
+                line_size,
+                policy: name,
+                stream: "own",
+                points,
+            })
+        })
+        .collect()
+}
+
+/// The lists, worst first.
+struct Listed {
+    lines: Vec<Line>,
+    functions: Vec<Function>,
+    instructions: Vec<Instruction>,
+    data: Vec<Datum>,
+    windows: Vec<Window>,
+}
+
+impl Listed {
+    fn new(analysis: &Analysis<'_>, sizes: Vec<u64>) -> Result<Self, ModelError> {
+        let caches = Caches {
+            // Worst at any size comes first, so that no size's worst is cut off.
+            primary: None,
+            sizes,
+            line_bytes: DEFAULT_LINE_BYTES,
+            policy: Policy::RANDOM,
+        };
+        let kinds = [
+            By::Line,
+            By::Function,
+            By::Instruction,
+            By::Data,
+            By::Window,
+        ];
+        let mut lists = kinds
+            .into_par_iter()
+            .map(|by| List::new(analysis, by, &caches))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter();
+        let mut next = || lists.next().unwrap_or(List(None));
+        let (line, function, instruction, data, window) = (next(), next(), next(), next(), next());
+        Ok(Self {
+            lines: line.map(|s, figures, reuse_from| Line {
+                file: s.file.clone(),
+                line: s.line,
+                function: s.function.clone(),
+                inlined_into: s.inlined_into.clone(),
+                object: s.object.clone(),
+                figures,
+                reuse_from,
+            }),
+            functions: function.map(|s, figures, reuse_from| Function {
+                function: s.function.clone(),
+                file: s.file.clone(),
+                object: s.object.clone(),
+                figures,
+                reuse_from,
+            }),
+            instructions: {
+                let mut all = instruction.map(|s, figures, reuse_from| Instruction {
+                    object: s.object.clone(),
+                    offset: s.offset.unwrap_or(0),
+                    file: s.file.clone(),
+                    line: s.line,
+                    function: s.function.clone(),
+                    figures,
+                    reuse_from,
+                });
+                all.truncate(INSTRUCTIONS);
+                all
+            },
+            data: data.map(|s, figures, _| Datum {
+                kind: s.data.map_or("mapping", |k| k.name()),
+                name: s.name.clone(),
+                object: s.object.clone(),
+                figures,
+            }),
+            windows: window.windows(analysis),
+        })
+    }
+}
+
+/// One ranking; none of an empty profile.
+struct List(Option<Ranking>);
+
+impl List {
+    fn new(analysis: &Analysis<'_>, by: By, caches: &Caches) -> Result<Self, ModelError> {
+        if analysis.is_empty() {
+            return Ok(Self(None));
+        }
+        // Edges and spatial use are given for the first size, whatever ranks.
+        let mut caches = caches.clone();
+        let at = caches
+            .sizes
+            .iter()
+            .position(|&s| s == EDGES_AT)
+            .unwrap_or(0);
+        caches.sizes.swap(0, at);
+        let mut ranking = analysis.ranking(by, &caches)?;
+        for row in &mut ranking.rows {
+            row.miss.sort_by_key(|m| m.cache_bytes);
+        }
+        Ok(Self(Some(ranking)))
+    }
+
+    fn map<T>(&self, make: impl Fn(&Subject, Figures, Vec<EdgeOut>) -> T) -> Vec<T> {
+        let Some(ranking) = &self.0 else {
+            return Vec::new();
+        };
+        let list = &ranking.subjects.list;
+        ranking
+            .rows
+            .iter()
+            .map(|row| {
+                let figures = figures(row);
+                let edges = row
+                    .reuse_from
+                    .iter()
+                    .map(|e| EdgeOut {
+                        from: named(&list[e.from as usize]),
+                        share: e.share,
+                        miss_ratio: e.miss_ratio,
+                    })
+                    .collect();
+                make(&list[row.subject as usize], figures, edges)
+            })
+            .collect()
+    }
+
+    /// Every window in the order of time, also one without a sample.
+    fn windows(&self, analysis: &Analysis<'_>) -> Vec<Window> {
+        let rows: HashMap<u32, &Row> = self
+            .0
+            .iter()
+            .flat_map(|r| &r.rows)
+            .map(|row| (row.subject, row))
+            .collect();
+        let mut taken: HashMap<u32, u64> = HashMap::new();
+        for sample in analysis.profile.windows.iter().flat_map(|w| &w.samples) {
+            *taken.entry(sample.taken_in).or_default() += 1;
+        }
+        let windows = analysis.profile.windows.iter().enumerate();
+        windows
+            .map(|(at, w)| Window {
+                start_s: w.start_s,
+                cpu_start_s: w.cpu_start_s,
+                wall_s: w.wall_s,
+                tid: w.tid,
+                accesses: w.accesses,
+                stands_for: finite(w.stands_for.value),
+                contiguous: w.contiguous_with_previous,
+                declined: w.declined,
+                figures: Figures {
+                    samples: taken.get(&w.index).copied().unwrap_or(0),
+                    ..rows
+                        .get(&(at as u32))
+                        .map_or_else(Figures::none, |row| figures(row))
+                },
+            })
+            .collect()
+    }
+}
+
+impl Figures {
+    fn none() -> Self {
+        Self {
+            samples: 0,
+            access_share: 0.0,
+            miss: Vec::new(),
+            spatial_use: None,
+        }
+    }
+}
+
+fn figures(row: &Row) -> Figures {
+    Figures {
+        samples: row.samples,
+        access_share: row.access_share,
+        miss: row
+            .miss
+            .iter()
+            .map(|m| MissOut {
+                cache_bytes: m.cache_bytes,
+                miss_ratio: m.miss_ratio,
+                low: m.low,
+                high: m.high,
+                miss_share: m.miss_share,
+                weak: m.weak.is_some(),
+            })
+            .collect(),
+        spatial_use: row.spatial_use,
+    }
+}
+
+fn named(subject: &Subject) -> Named {
+    Named {
+        file: subject.file.clone(),
+        line: subject.line,
+        function: subject.function.clone(),
+        object: subject.object.clone(),
+        offset: subject.offset,
+    }
+}
+
+fn cache_out(c: &HostCache) -> CacheOut {
+    CacheOut {
+        level: c.level,
+        cache_bytes: c.bytes,
+        line_size: c.line_bytes,
+        ways: c.ways,
+    }
+}
+
+fn warning_out(w: &Warning) -> WarningOut {
+    WarningOut {
+        what: w.what.clone(),
+        remedy: w.remedy.clone(),
+    }
+}
+
+/// JSON has no infinities; an unbounded estimate is its largest number.
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { f64::MAX }
+}
