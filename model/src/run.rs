@@ -36,10 +36,16 @@ impl Default for Options {
 const WEAK_SAMPLES: u64 = 1000;
 /// Sampling half width above which a curve point is weak.
 const WEAK_HALF_WIDTH: f64 = 0.02;
+/// What the linearised and bootstrapped standard errors fall short of the spread of repetitions.
+/// Measured on the synthetic streams: 1.0 to 1.3 for random replacement; for LRU the stack
+/// distances carry noise of their own.
+const SPREAD_RANDOM: f64 = 1.2;
+/// As [`SPREAD_RANDOM`], for LRU.
+const SPREAD_LRU: f64 = 1.4;
 /// Model allowance: constant part. Measured on the synthetic streams of `tests/` and `benches/`.
 pub(crate) const ALLOWANCE: f64 = 0.001;
 /// Model allowance: the equation's error is one of effective cache size; by this factor up and down.
-pub(crate) const SIZE_FACTOR: f64 = 1.05;
+pub(crate) const SIZE_FACTOR: f64 = 1.06;
 /// Part of the disagreement of the three forms that is taken for a half width.
 pub(crate) const DISAGREEMENT: f64 = 0.25;
 
@@ -301,6 +307,10 @@ impl View {
                 sampling.hypot(weights)
             }
             _ => interval::contiguous_standard_error(group, cache, solution.as_ref()),
+        };
+        error *= match cache.policy {
+            Policy::Random { .. } => SPREAD_RANDOM,
+            Policy::Lru { .. } => SPREAD_LRU,
         };
         // Rule of three: no miss seen in n samples leaves up to 3/n.
         error = error.hypot(1.5 / interval::Z95 / group.pooled.samples.max(1) as f64);

@@ -54,6 +54,11 @@ impl StackDistance {
     /// Expected distinct lines between two touches of a line `distance` references apart.
     #[must_use]
     pub fn at(&self, distance: f64) -> f64 {
+        // Whatever is expected: one reference in between is one line.
+        self.expected(distance).max(distance.min(1.0))
+    }
+
+    fn expected(&self, distance: f64) -> f64 {
         let bin = bins::bin_of_real(distance);
         if bin + 1 >= self.at_edge.len() {
             let last = self.at_edge.len() - 1;

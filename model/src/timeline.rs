@@ -314,13 +314,13 @@ impl Timeline {
                 sum -= shape.own_share * (end - from - 1.0).max(0.0);
             }
         }
-        sum.max(0.0)
+        sum.max((to - from - 1.0).clamp(0.0, 1.0))
     }
 
     /// Distinct lines inside one segment's own stationary behaviour.
     pub fn local_distinct(&self, segment: usize, distance: f64) -> f64 {
         let shape = &self.shapes[self.segments[segment].shape];
-        (shape.alive(distance) - shape.own_share * distance).max(0.0)
+        (shape.alive(distance) - shape.own_share * distance).max(distance.min(1.0))
     }
 
     /// Miss probability under LRU of a reuse inside one segment.
