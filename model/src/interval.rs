@@ -207,6 +207,10 @@ pub(crate) fn contiguous_standard_error(
         let mean = sums[at].1 / sums[at].0.max(f64::MIN_POSITIVE);
         variance += (p.weight * (s - mean)).powi(2);
     }
-    let gain = solution.map_or(1.0, |s| 1.0 / (1.0 - s.elasticity).max(1.0 / MAX_GAIN));
-    variance.sqrt() / group.refs.max(1.0) * gain
+    variance.sqrt() / group.refs.max(1.0) * gain(solution)
+}
+
+/// How much the solver amplifies noise in the miss probabilities.
+pub(crate) fn gain(solution: Option<&Solution>) -> f64 {
+    solution.map_or(1.0, |s| 1.0 / (1.0 - s.elasticity).max(1.0 / MAX_GAIN))
 }

@@ -239,33 +239,14 @@ impl View {
 
     /// Smallest distance whose miss probability exceeds one half, in the run's mean conditions.
     pub fn deadly_gap(&self, cache: &Cache) -> f64 {
-        let mut gap = f64::INFINITY;
-        for (whole, _) in self
+        let known = self
             .whole
             .iter()
             .zip(&self.groups)
-            .filter(|(_, g)| g.complete)
-        {
-            let lines = cache.lines().0;
-            let here = match cache.policy {
-                Policy::Random { .. } => {
-                    let rate = crate::equation::hazard(lines) * whole.miss_ratio(cache);
-                    std::f64::consts::LN_2 / rate.max(f64::MIN_POSITIVE)
-                }
-                Policy::Lru { ways } => {
-                    let (sets, in_set) = crate::stack::shape(lines, ways);
-                    let miss = |d: f64| {
-                        crate::stack::miss_probability(whole.stack.at(d), sets, in_set) > 0.5
-                    };
-                    (0..crate::bins::BINS)
-                        .map(crate::bins::lower_edge)
-                        .find(|&d| miss(d))
-                        .unwrap_or(f64::INFINITY)
-                }
-            };
-            gap = gap.min(here);
-        }
-        gap
+            .filter(|(_, g)| g.complete);
+        known
+            .map(|(whole, _)| deadly_gap(whole, cache))
+            .fold(f64::INFINITY, f64::min)
     }
 
     /// Time-varying solution of a group, and the whole-run, window-wise, time-varying ratios.
@@ -306,7 +287,18 @@ impl View {
                 let weights = replicates.weight_error(sparse, cache, varying) / interval::Z95;
                 sampling.hypot(weights)
             }
-            _ => interval::contiguous_standard_error(group, cache, solution.as_ref()),
+            _ => {
+                let scores = interval::contiguous_standard_error(group, cache, solution.as_ref());
+                if group.pooled.censored {
+                    // The redistributed weight is itself estimated: Greenwood at the distance
+                    // that decides.
+                    let gap = deadly_gap(&self.whole[i], cache);
+                    let tail = group.pooled.variance_at(gap).sqrt();
+                    scores.max(tail * interval::gain(solution.as_ref()))
+                } else {
+                    scores
+                }
+            }
         };
         error *= match cache.policy {
             Policy::Random { .. } => SPREAD_RANDOM,
@@ -342,6 +334,25 @@ impl View {
         match Cache::new(bytes, cache.line_size, fitting(cache.policy, bytes / line)) {
             Ok(other) => self.whole[i].miss_ratio(&other),
             Err(_) => self.whole[i].miss_ratio(cache),
+        }
+    }
+}
+
+/// Smallest distance whose miss probability exceeds one half in one distribution.
+fn deadly_gap(whole: &interval::Prepared, cache: &Cache) -> f64 {
+    let lines = cache.lines().0;
+    match cache.policy {
+        Policy::Random { .. } => {
+            let rate = crate::equation::hazard(lines) * whole.miss_ratio(cache);
+            std::f64::consts::LN_2 / rate.max(f64::MIN_POSITIVE)
+        }
+        Policy::Lru { ways } => {
+            let (sets, in_set) = crate::stack::shape(lines, ways);
+            let miss = |d: f64| crate::stack::miss_probability(whole.stack.at(d), sets, in_set);
+            (0..crate::bins::BINS)
+                .map(crate::bins::lower_edge)
+                .find(|&d| miss(d) > 0.5)
+                .unwrap_or(f64::INFINITY)
         }
     }
 }

