@@ -4,6 +4,9 @@
 //! `thousand_windows`: 1,000 such windows fed one by one, binned, all curves with intervals.
 //! `attribute`: 100,000 samples at 10 cache sizes. Peak memory is printed first.
 
+// criterion_group! makes an undocumented public function.
+#![allow(missing_docs)]
+
 #[path = "../tests/common/mod.rs"]
 mod common;
 
@@ -111,9 +114,30 @@ fn peak_mib() -> f64 {
         / 1024.0
 }
 
+/// Processor seconds this process has used: the machine may be shared.
+fn cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let ns = stat
+        .split_whitespace()
+        .next()
+        .and_then(|n| n.parse::<f64>().ok());
+    ns.unwrap_or(0.0) * 1e-9
+}
+
+fn report_cpu(name: &str, times: u32, f: impl Fn() -> f64) {
+    let before = cpu_s();
+    for _ in 0..times {
+        black_box(f());
+    }
+    println!(
+        "{name}: {:.3} ms of CPU each",
+        (cpu_s() - before) * 1e3 / f64::from(times)
+    );
+}
+
 fn benches(c: &mut Criterion) {
     let before = peak_mib();
-    black_box(thousand_windows());
+    report_cpu("thousand_windows", 1, thousand_windows);
     println!(
         "1,000 windows: peak resident {:.1} MiB, {before:.1} MiB before",
         peak_mib()
@@ -129,6 +153,7 @@ fn benches(c: &mut Criterion) {
             h
         })
         .collect();
+    report_cpu("one_window", 50, || solve_all(black_box(&histograms)));
     let mut group = c.benchmark_group("solve");
     group.sample_size(10);
     group.bench_function("one_window", |b| {

@@ -8,10 +8,10 @@
 //! gain; the limit of a one-step bootstrap).
 
 use crate::equation::{hazard, largest_root};
-use crate::placed::Group;
+use crate::placed::{Group, Placed};
 use crate::rng::Rng;
 use crate::sparse::{Sparse, cluster_survivals};
-use crate::stack::{StackDistance, lru_miss_ratio_with, miss_probability, shape};
+use crate::stack::{StackDistance, miss_probability, shape};
 use crate::survival::Survival;
 use crate::timeline::Solution;
 use crate::{Cache, LineSize, Policy};
@@ -22,14 +22,20 @@ const REPLICATES: usize = 64;
 const STRATUM: usize = 6;
 /// Largest gain of sampling noise through the solver that is believed.
 const MAX_GAIN: f64 = 8.0;
+/// Samples scored for a gapless run's standard error: it is then known to some 3 %.
+const SCORED: usize = 4000;
+/// Scores per stratum.
+const STRATUM_SCORES: usize = 40;
 /// Two-sided 95 % point of the normal distribution.
 pub(crate) const Z95: f64 = 1.96;
 
-/// One distribution ready to be solved at many sizes.
+/// One distribution ready to be solved at many sizes. Replicates by the hundred are kept, so no
+/// more than both solvers need.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    survival: Survival,
+    /// Distance and mass of the reuses.
     points: Vec<(f64, f64)>,
+    never: f64,
     pub stack: StackDistance,
 }
 
@@ -41,20 +47,20 @@ impl Prepared {
             .iter()
             .map(|s| (s.distance, s.mass))
             .collect();
-        let stack = StackDistance::new(&survival);
         Self {
-            survival,
             points,
-            stack,
+            never: survival.never,
+            stack: StackDistance::new(&survival),
         }
     }
 
     pub fn miss_ratio(&self, cache: &Cache) -> f64 {
         let lines = cache.lines().0;
         match cache.policy {
-            Policy::Random { .. } => largest_root(&self.points, self.survival.never, hazard(lines)),
+            Policy::Random { .. } => largest_root(&self.points, self.never, hazard(lines)),
             Policy::Lru { ways } => {
-                lru_miss_ratio_with(&self.survival, &self.stack, lines, ways, true)
+                let miss = |&(d, mass): &(f64, f64)| mass * self.stack.miss(d, lines, ways);
+                (self.never + self.points.iter().map(miss).sum::<f64>()).clamp(0.0, 1.0)
             }
         }
     }
@@ -169,45 +175,54 @@ impl Replicates {
     }
 }
 
-/// Miss probability of every placed sample: reuses by their exposure, never reused 1, censored 0
-/// (their weight is 0).
+/// Miss probability of a placed sample: a reuse's by its exposure, never reused 1, censored 0
+/// (its weight is 0).
+fn probability(group: &Group, cache: &Cache, solution: Option<&Solution>, p: &Placed) -> f64 {
+    match (p.to, solution) {
+        (None, _) => f64::from(u8::from(!p.censored)),
+        (Some(to), Some(s)) => group.timeline.random_probability(s, p.from, to),
+        (Some(to), None) => {
+            let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
+            miss_probability(group.timeline.distinct(p.from, to), sets, ways)
+        }
+    }
+}
+
+/// [`probability`] of every placed sample.
 pub(crate) fn probabilities(group: &Group, cache: &Cache, solution: Option<&Solution>) -> Vec<f64> {
-    let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
     group
         .placed
         .iter()
-        .map(|p| match (p.to, solution) {
-            (None, _) => f64::from(u8::from(!p.censored)),
-            (Some(to), Some(s)) => group.timeline.random_probability(s, p.from, to),
-            (Some(to), None) => miss_probability(group.timeline.distinct(p.from, to), sets, ways),
-        })
+        .map(|p| probability(group, cache, solution, p))
         .collect()
 }
 
-/// Standard error of a gapless run's miss ratio.
+/// Standard error of a gapless run's miss ratio, from at most [`SCORED`] of its samples.
 pub(crate) fn contiguous_standard_error(
     group: &Group,
     cache: &Cache,
     solution: Option<&Solution>,
 ) -> f64 {
-    let scores = probabilities(group, cache, solution);
-    let segments = group.timeline.segments.len();
-    let mut sums = vec![(0.0, 0.0, 0.0); segments];
-    let taken: Vec<usize> = group
-        .placed
-        .iter()
-        .map(|p| group.timeline.segment_of(p.from))
+    let every = group.placed.len().div_ceil(SCORED).max(1);
+    let scored = || group.placed.iter().step_by(every);
+    let scores: Vec<f64> = scored()
+        .map(|p| probability(group, cache, solution, p))
         .collect();
-    for ((p, &s), &at) in group.placed.iter().zip(&scores).zip(&taken) {
-        sums[at].0 += p.weight;
-        sums[at].1 += p.weight * s;
+    // Strata: stretches of neighbouring segments with enough scores each.
+    let strata = (scores.len() / STRATUM_SCORES).clamp(1, group.timeline.segments.len().max(1));
+    let stratum = |i: usize| i * strata / scores.len();
+    let mut sums = vec![(0.0, 0.0); strata];
+    for (i, (p, &s)) in scored().zip(&scores).enumerate() {
+        sums[stratum(i)].0 += p.weight;
+        sums[stratum(i)].1 += p.weight * s;
     }
     let mut variance = 0.0;
-    for ((p, &s), &at) in group.placed.iter().zip(&scores).zip(&taken) {
-        let mean = sums[at].1 / sums[at].0.max(f64::MIN_POSITIVE);
+    for (i, (p, &s)) in scored().zip(&scores).enumerate() {
+        let (weight, sum) = sums[stratum(i)];
+        let mean = sum / weight.max(f64::MIN_POSITIVE);
         variance += (p.weight * (s - mean)).powi(2);
     }
-    variance.sqrt() / group.refs.max(1.0) * gain(solution)
+    (variance * every as f64).sqrt() / group.refs.max(1.0) * gain(solution)
 }
 
 /// How much the solver amplifies noise in the miss probabilities.

@@ -18,7 +18,7 @@ fn program(n: usize) -> (Vec<u64>, Vec<u32>) {
     while lines.len() < n {
         lines.extend([i % 8, 1_000 + i % 30_000, 1_000 + (i + 28_000) % 30_000]);
         keys.extend([1, 2, 3]);
-        if i % 4 == 0 {
+        if i.is_multiple_of(4) {
             lines.push(1_000_000 + i / 4);
             keys.push(4);
         }
