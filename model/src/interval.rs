@@ -7,6 +7,8 @@
 //! is enough, divided by one minus the elasticity of the misses to themselves (the solver's own
 //! gain; the limit of a one-step bootstrap).
 
+use std::ops::Range;
+
 use crate::equation::{hazard, largest_root};
 use crate::placed::{Group, Placed};
 use crate::rng::Rng;
@@ -18,8 +20,11 @@ use crate::{Cache, LineSize, Policy};
 
 /// Bootstrap replicates: the standard error is known to 1/sqrt(2*64), 9 %.
 const REPLICATES: usize = 64;
-/// Neighbouring blocks that are exchanged for one another.
-const STRATUM: usize = 6;
+/// Neighbouring windows that are exchanged for one another: few, as what changes over the run is
+/// not chance.
+const STRATUM: usize = 3;
+/// Windows below which their parts are resampled instead.
+const FEW_WINDOWS: usize = 12;
 /// Largest gain of sampling noise through the solver that is believed.
 const MAX_GAIN: f64 = 8.0;
 /// Samples scored for a gapless run's standard error: it is then known to some 3 %.
@@ -98,6 +103,22 @@ fn mixture(sparse: &Sparse, times: &[f64], line: LineSize, limit: f64) -> Mixtur
         .collect()
 }
 
+/// Ranges of blocks that are resampled together: windows, or their parts when windows are few.
+fn resampling_units(sparse: &Sparse) -> Vec<Range<usize>> {
+    let mut windows: Vec<Range<usize>> = Vec::new();
+    for (i, b) in sparse.blocks.iter().enumerate() {
+        match windows.last_mut() {
+            Some(last) if sparse.blocks[last.start].window == b.window => last.end = i + 1,
+            _ => windows.push(i..i + 1),
+        }
+    }
+    if windows.len() >= FEW_WINDOWS {
+        windows
+    } else {
+        (0..sparse.blocks.len()).map(|i| i..i + 1).collect()
+    }
+}
+
 /// The window-wise form and its bootstrap replicates.
 #[derive(Clone, Debug)]
 pub(crate) struct Replicates {
@@ -109,18 +130,21 @@ pub(crate) struct Replicates {
 
 impl Replicates {
     pub fn new(sparse: &Sparse, line: LineSize, limit: f64, seed: u64) -> Self {
-        let n = sparse.blocks.len();
-        let once = vec![1.0; n];
+        let blocks = sparse.blocks.len();
+        let once = vec![1.0; blocks];
+        let units = resampling_units(sparse);
+        let n = units.len();
         let mut rng = Rng::new(seed);
         let strata = (n / STRATUM).max(1);
         let edges: Vec<usize> = (0..=strata).map(|s| s * n / strata).collect();
         let size = n as f64 / strata as f64;
         let replicates = (0..if n > 1 { REPLICATES } else { 0 })
             .map(|_| {
-                let mut times = vec![0.0; n];
+                let mut times = vec![0.0; blocks];
                 for e in edges.windows(2) {
                     for _ in e[0]..e[1] {
-                        times[e[0] + rng.below((e[1] - e[0]) as u64) as usize] += 1.0;
+                        let unit = &units[e[0] + rng.below((e[1] - e[0]) as u64) as usize];
+                        times[unit.clone()].iter_mut().for_each(|t| *t += 1.0);
                     }
                 }
                 mixture(sparse, &times, line, limit)
