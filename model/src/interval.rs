@@ -1,8 +1,9 @@
 //! How sure a curve point is: a sampling part and a model part, stated apart (DESIGN.md 7.8).
 //!
 //! Sampling, windows with gaps: block bootstrap. Windows are resampled within strata of time
-//! neighbours (samples inside a window are correlated, windows follow the run's course), their
-//! histograms merged per cluster and solved again. Sampling, gapless windows: nothing is left to
+//! neighbours that behave alike (samples inside a window are correlated, windows follow the run's
+//! course), their histograms merged per cluster and solved again; where the run changed its ways
+//! between two windows, not knowing where adds its variance. Sampling, gapless windows: nothing is left to
 //! chance but which references were sampled, so the miss probabilities' variance within segments
 //! is enough, divided by one minus the elasticity of the misses to themselves (the solver's own
 //! gain; the limit of a one-step bootstrap).
@@ -103,6 +104,48 @@ fn mixture(sparse: &Sparse, times: &[f64], line: LineSize, limit: f64) -> Mixtur
         .collect()
 }
 
+/// Units to exchange for one another: time neighbours of the same cluster.
+fn strata(sparse: &Sparse, units: &[Range<usize>]) -> Vec<Vec<usize>> {
+    let mut strata = Vec::new();
+    for c in 0..sparse.clusters {
+        let of: Vec<usize> = (0..units.len())
+            .filter(|&u| sparse.cluster_of[units[u].start] == c)
+            .collect();
+        let parts = (of.len() / STRATUM).max(1);
+        strata.extend(
+            (0..parts).map(|s| of[s * of.len() / parts..(s + 1) * of.len() / parts].to_vec()),
+        );
+    }
+    strata.retain(|s: &Vec<usize>| !s.is_empty());
+    strata
+}
+
+/// Changes of cluster between neighbouring units. A border lies anywhere between two windows
+/// (variance 1/12 of the stretch squared); beside a window that is alone of its kind the run
+/// alternates faster than the windows follow, and each of them is a toss (1/4).
+fn borders(sparse: &Sparse, units: &[Range<usize>]) -> Vec<(usize, usize, f64)> {
+    let cluster: Vec<usize> = units.iter().map(|u| sparse.cluster_of[u.start]).collect();
+    let weight = |u: usize| {
+        sparse.blocks[units[u].clone()]
+            .iter()
+            .map(|b| b.weight)
+            .sum::<f64>()
+    };
+    let total: f64 = sparse.blocks.iter().map(|b| b.weight).sum();
+    let alone = |u: usize| {
+        (u == 0 || cluster[u - 1] != cluster[u])
+            && (u + 1 == units.len() || cluster[u + 1] != cluster[u])
+    };
+    (1..units.len())
+        .filter(|&u| cluster[u - 1] != cluster[u])
+        .map(|u| {
+            let stretch = 0.5 * (weight(u - 1) + weight(u)) / total;
+            let part = if alone(u - 1) || alone(u) { 4.0 } else { 12.0 };
+            (cluster[u - 1], cluster[u], stretch * stretch / part)
+        })
+        .collect()
+}
+
 /// Ranges of blocks that are resampled together: windows, or their parts when windows are few.
 fn resampling_units(sparse: &Sparse) -> Vec<Range<usize>> {
     let mut windows: Vec<Range<usize>> = Vec::new();
@@ -126,6 +169,9 @@ pub(crate) struct Replicates {
     replicates: Vec<Mixture>,
     /// Makes up for resampling few blocks per stratum.
     inflation: f64,
+    /// Where the run changed its ways between two windows: the clusters, and the variance of the
+    /// references on the wrong side, per square of the run's references.
+    borders: Vec<(usize, usize, f64)>,
 }
 
 impl Replicates {
@@ -133,23 +179,24 @@ impl Replicates {
         let blocks = sparse.blocks.len();
         let once = vec![1.0; blocks];
         let units = resampling_units(sparse);
-        let n = units.len();
+        let strata = strata(sparse, &units);
+        let most = strata.iter().map(Vec::len).max().unwrap_or(0);
         let mut rng = Rng::new(seed);
-        let strata = (n / STRATUM).max(1);
-        let edges: Vec<usize> = (0..=strata).map(|s| s * n / strata).collect();
-        let size = n as f64 / strata as f64;
-        let replicates = (0..if n > 1 { REPLICATES } else { 0 })
+        let replicates = (0..if most > 1 { REPLICATES } else { 0 })
             .map(|_| {
                 let mut times = vec![0.0; blocks];
-                for e in edges.windows(2) {
-                    for _ in e[0]..e[1] {
-                        let unit = &units[e[0] + rng.below((e[1] - e[0]) as u64) as usize];
-                        times[unit.clone()].iter_mut().for_each(|t| *t += 1.0);
+                for stratum in &strata {
+                    for _ in stratum {
+                        let unit = stratum[rng.below(stratum.len() as u64) as usize];
+                        times[units[unit].clone()]
+                            .iter_mut()
+                            .for_each(|t| *t += 1.0);
                     }
                 }
                 mixture(sparse, &times, line, limit)
             })
             .collect();
+        let size = units.len() as f64 / strata.len().max(1) as f64;
         Self {
             window_wise: mixture(sparse, &once, line, limit),
             replicates,
@@ -158,6 +205,7 @@ impl Replicates {
             } else {
                 1.0
             },
+            borders: borders(sparse, &units),
         }
     }
 
@@ -173,8 +221,18 @@ impl Replicates {
             .map(|m| mixture_miss_ratio(m, cache))
             .collect();
         let mean = ratios.iter().sum::<f64>() / n;
+        let each: Vec<f64> = self
+            .window_wise
+            .iter()
+            .map(|(_, p)| p.miss_ratio(cache))
+            .collect();
+        let between: f64 = self
+            .borders
+            .iter()
+            .filter_map(|&(a, b, v)| Some(v * (each.get(a)? - each.get(b)?).powi(2)))
+            .sum();
         let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
-        variance.sqrt() * self.inflation
+        (variance.sqrt() * self.inflation).hypot(between.sqrt())
     }
 
     /// What the bounds of the windows' weights add: the error of the native rate is one of the
