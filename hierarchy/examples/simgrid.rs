@@ -17,6 +17,7 @@ fn main() {
         for l in &h.levels {
             println!("  L{} cap {:?} {} [{}] range {:?}| ways {:?} {} {}/{} [{}]| line {:?} {}| lat {:?} {} [{}]| pol {:?} {} [{}] lin {:?}", l.level, l.capacity.value, l.capacity.confidence.word(), l.capacity.reason, l.range, l.ways.value, l.ways.confidence.word(), l.ways.agree, l.ways.votes, l.ways.reason, l.line.value, l.line.confidence.word(), l.latency.value.map(|x| x.cycles), l.latency.confidence.word(), l.latency.reason, l.policy.value.as_ref().map(|p| &p.name), l.policy.confidence.word(), l.policy.reason, l.linear_index.value);
         }
+        println!("  evict {:?} lin {:?} {:?}", statcache_hierarchy::probe::evict::colours(&raw.evict), statcache_hierarchy::probe::evict::linear(&raw.evict), raw.evict.iter().map(|v| (&v.curve, &v.gave_up, v.congruent, v.pool, v.prefix, v.levels)).collect::<Vec<_>>());
         println!("  mem {:?} tlb {:?} {} page {:?} wa {:?} (truth {})", h.memory.value.map(|m| m.cycles_p10), h.translation.entries.value, h.translation.entries.reason, h.translation.page.value, h.write_allocate.value, t.write_allocate);
     }
 }

@@ -244,8 +244,9 @@ fn second(
 /// Capacity of the second level: ways x line x sets where one number of sets fits all evidence.
 ///
 /// With an index that leaves the page offset alone, the sets are those reachable from one offset times the
-/// lines of a page, and the share of congruent pages counts them. Sets are taken to be 1 or 3 times a power
-/// of two. Otherwise the footprint curve chooses among them.
+/// lines of a page, and the share of congruent pages counts them; sets are taken to be 1 or 3 times a power of
+/// two, and the footprint curve only has a small say. With a hashed index the sets are taken to be a power of
+/// two, and the curve chooses. Otherwise there is a range and no value.
 fn capacity(
     ways: &Finding<u32>,
     line: Option<u64>,
@@ -253,44 +254,41 @@ fn capacity(
     colours: Option<(f64, f64)>,
     by_curve: &Finding<(u64, u64, u64)>,
 ) -> (Finding<u64>, Option<(u64, u64)>) {
-    let rough = by_curve.clone().map(|c| c.0);
     let range = by_curve.value.map(|c| (c.1, c.2));
-    let (Some(a), Some(_)) = (ways.value, line) else { return (rough, range) };
-    let way = |bytes: f64| bytes / f64::from(a);
-    let candidates = (8..26).flat_map(|k| [1u64 << k, 3 << k]).filter(|w| *w >= PAGE);
-    // Error in units of each method's spread; the curve's is a choice, and it only errs downwards much.
-    let curve_way = by_curve.value.map(|c| way(c.0 as f64));
-    let mut scored: Vec<(f64, u64)> = candidates
+    let refuse = |why: &str| {
+        let text = match range {
+            Some((a, b)) => format!("{why}; by the footprint curve {} to {}", crate::report::bytes(a), crate::report::bytes(b)),
+            None => format!("{why}; {}", by_curve.reason),
+        };
+        (Finding::refused(text), range)
+    };
+    let (Some(a), Some(_)) = (ways.value, line) else {
+        return refuse("ways or line are not known");
+    };
+    let counted = colours.filter(|_| linear == Some(true));
+    let curve_way = by_curve.value.map(|c| c.0 as f64 / f64::from(a));
+    if counted.is_none() && (linear != Some(false) || curve_way.is_none()) {
+        return refuse("the sets could not be counted");
+    }
+    let mut scored: Vec<(f64, u64)> = (8..26)
+        .flat_map(|k| [1u64 << k, 3 << k])
+        .filter(|w| *w >= PAGE && (counted.is_some() || w.is_power_of_two()))
         .map(|w| {
-            let mut cost = 0.0;
-            if let (Some(true), Some((g, error))) = (linear, colours) {
-                cost += ((g * PAGE as f64 / w as f64).ln() / (error + 0.03)).powi(2);
-            }
-            if let Some(c) = curve_way {
-                let off = (c / w as f64).ln();
-                let spread = if linear == Some(true) && colours.is_some() && off < 0.0 { 0.45 } else { 0.14 };
-                cost += (off / spread).powi(2);
-            }
+            let curve = curve_way.map_or(0.0, |c| (c / w as f64).ln().abs());
+            let cost = match counted {
+                Some((g, error)) => ((g * PAGE as f64 / w as f64).ln() / (error + 0.03)).powi(2) + (curve / 0.45).powi(2).min(2.0),
+                None => (curve / 0.2).powi(2),
+            };
             (cost, w)
         })
         .collect();
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));
-    let counted = linear == Some(true) && colours.is_some();
-    if !counted && curve_way.is_none() {
-        return (Finding::refused("neither the index nor the footprint curve could be read"), range);
-    }
     let (best, second) = (scored[0], scored[1]);
-    let bytes = best.1 * u64::from(a);
-    if best.0 > 7.0 || second.0 - best.0 < if counted { 5.0 } else { 2.5 } {
-        let f = rough.at_most(Confidence::Low, "no single number of sets fits both ways and footprint");
-        return (f, range);
+    if best.0 > 8.0 || second.0 - best.0 < 5.0 {
+        return refuse("more than one number of sets fits");
     }
-    let sure = match (counted, ways.confidence) {
-        (true, Confidence::High) => Confidence::High,
-        (true, c) => c,
-        (false, c) => c.min(Confidence::Medium),
-    };
-    let mut f = Finding::new(bytes, sure, "ways x line x sets");
+    let limit = if counted.is_some() { Confidence::High } else { Confidence::Medium };
+    let mut f = Finding::new(best.1 * u64::from(a), ways.confidence.min(limit), "ways x line x sets");
     (f.votes, f.agree) = (ways.votes, ways.agree);
     (f, range)
 }

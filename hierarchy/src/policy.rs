@@ -295,32 +295,37 @@ fn group_touch(meta: &mut [u8], word: &mut u64, groups: usize, way: usize) {
 #[derive(Debug, Clone)]
 pub struct OneSet {
     policy: Policy,
-    tags: Vec<Option<u32>>,
-    meta: Vec<u8>,
+    ways: usize,
+    tags: [u32; MAX_WAYS],
+    meta: [u8; MAX_WAYS],
     word: u64,
 }
 
+const NO_BLOCK: u32 = u32::MAX;
+
 impl OneSet {
-    /// An empty set.
+    /// An empty set of at most [`MAX_WAYS`] ways.
     pub fn new(policy: Policy, ways: u32) -> Self {
-        let mut meta = vec![0; ways as usize];
-        let mut word = 0;
-        policy.reset(&mut meta, &mut word);
-        OneSet { policy, tags: vec![None; ways as usize], meta, word }
+        let ways = (ways as usize).min(MAX_WAYS);
+        let mut set = OneSet { policy, ways, tags: [NO_BLOCK; MAX_WAYS], meta: [0; MAX_WAYS], word: 0 };
+        policy.reset(&mut set.meta[..ways], &mut set.word);
+        set
     }
 
     /// Touches a block and says whether it hit.
     pub fn touch(&mut self, block: u32, rng: &mut Rng) -> bool {
-        if let Some(way) = self.tags.iter().position(|&t| t == Some(block)) {
-            self.policy.hit(&mut self.meta, &mut self.word, way);
+        let meta = &mut self.meta[..self.ways];
+        let tags = &mut self.tags[..self.ways];
+        if let Some(way) = tags.iter().position(|&t| t == block) {
+            self.policy.hit(meta, &mut self.word, way);
             return true;
         }
-        let way = match self.tags.iter().position(Option::is_none) {
+        let way = match tags.iter().position(|&t| t == NO_BLOCK) {
             Some(free) => free,
-            None => self.policy.victim(&mut self.meta, &mut self.word, rng),
+            None => self.policy.victim(meta, &mut self.word, rng),
         };
-        self.tags[way] = Some(block);
-        self.policy.filled(&mut self.meta, &mut self.word, way);
+        tags[way] = block;
+        self.policy.filled(meta, &mut self.word, way);
         false
     }
 }

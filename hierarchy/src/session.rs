@@ -215,7 +215,7 @@ impl Session<'_> {
             });
         }
         if let (Some(line), true) = (found_line, self.raw.line.len() >= 3)
-            && l1.ways > 1 && self.raw.policy.unsplit < 6 && self.raw.policy.samples.len() < 300 {
+            && l1.ways > 1 && self.raw.policy.unsplit < 4 && self.raw.policy.samples.len() < 300 {
             self.probe("replacement", |s| {
                 policy::collect(s.m, l1, line, &mut race, &mut s.raw.policy, 16, &mut s.rng)
             });
@@ -226,7 +226,7 @@ impl Session<'_> {
             self.probe("second-level sets", |s| {
                 let budget = s.start + s.plan.budget_ns;
                 let until = (s.m.now_ns() + s.plan.evict_ns).min(budget);
-                let vote = evict::collect(s.m, l1, s.plan.pool_pages, until, &mut s.rng)?;
+                let vote = evict::collect(s.m, l1, bytes, s.plan.pool_pages, until, &mut s.rng)?;
                 if vote.class.len() > s.class.len() {
                     s.class.clone_from(&vote.class);
                 }
@@ -320,7 +320,7 @@ impl Session<'_> {
             && pass >= p.passes
             && !self.wants_l1()
             && (self.raw.evict.len() >= p.evict_votes || self.geometry().is_none())
-            && (self.raw.policy.unsplit >= 6 || self.raw.policy.samples.len() >= 300 || self.geometry().is_none_or(|g| g.ways == 1))
+            && (self.raw.policy.unsplit >= 4 || self.raw.policy.samples.len() >= 300 || self.geometry().is_none_or(|g| g.ways == 1))
             && (p.shared == 0 || round >= 12)
             && self.raw.latency.memory.len() >= 40
             && round as u64 * PAGE > 0

@@ -12,6 +12,7 @@ pub mod chase;
 pub mod code;
 pub mod cores;
 pub mod isa;
+pub mod share;
 pub mod window;
 
 use crate::measure::{Buffer, Chase, CodeChase, Facts, Measure, MeasureError, Window};
@@ -31,6 +32,7 @@ pub struct Host {
     clock_len: u64,
     switches: i64,
     cpu: usize,
+    allowed: Vec<usize>,
     previous: Option<libc::cpu_set_t>,
 }
 
@@ -73,6 +75,7 @@ impl Host {
             clock_len,
             switches: window::switches(),
             cpu,
+            allowed,
             previous,
         };
         let mut clocks: Vec<f64> = (0..31).map(|_| window::clock(clock_len)).collect();
@@ -85,6 +88,11 @@ impl Host {
     /// The CPU the measuring thread is pinned to.
     pub fn cpu(&self) -> usize {
         self.cpu
+    }
+
+    /// Kilobytes the kernel backs with huge pages in the buffer that asked for them.
+    pub fn huge_kib(&self) -> Option<u64> {
+        self.huge.as_ref().and_then(Arena::huge_kib)
     }
 
     /// Cost of an empty stretch: twice the time of 64 first-level hits less the time of 128.

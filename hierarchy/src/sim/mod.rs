@@ -7,11 +7,71 @@ pub mod cache;
 pub mod random;
 
 use crate::measure::{Buffer, Chase, CodeChase, Facts, Measure, MeasureError, Window};
-use crate::policy::Policy;
 use crate::rng::Rng;
-use cache::{Cache, Inclusion, Index, Shape};
+use cache::{Cache, Inclusion, Shape};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+
+/// Translations held, least recently used out; a hash finds them, so a full lookup is cheap.
+struct Translations {
+    sets: u64,
+    ways: usize,
+    /// Slot to (page, last use).
+    slots: Vec<(u64, u64)>,
+    found: HashMap<u64, usize, std::hash::BuildHasherDefault<PageHash>>,
+    time: u64,
+    last: u64,
+}
+
+/// Hashes a page number by multiplication.
+#[derive(Default)]
+struct PageHash(u64);
+
+impl std::hash::Hasher for PageHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        let x = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = x ^ x >> 32;
+    }
+}
+
+impl Translations {
+    fn new(t: Tlb) -> Self {
+        let ways = if t.ways == 0 { t.entries } else { u64::from(t.ways) };
+        Translations {
+            sets: t.entries / ways,
+            ways: ways as usize,
+            slots: vec![(u64::MAX, 0); t.entries as usize],
+            found: HashMap::default(),
+            time: 0,
+            last: u64::MAX,
+        }
+    }
+
+    /// Looks a page up and brings it in; true when it was there.
+    fn touch(&mut self, page: u64) -> bool {
+        self.time += 1;
+        if page == self.last {
+            return true;
+        }
+        self.last = page;
+        if let Some(&slot) = self.found.get(&page) {
+            self.slots[slot].1 = self.time;
+            return true;
+        }
+        let from = (page % self.sets) as usize * self.ways;
+        let Some(slot) = (from..from + self.ways).min_by_key(|&s| self.slots[s].1) else { return false };
+        self.found.remove(&self.slots[slot].0);
+        self.found.insert(page, slot);
+        self.slots[slot] = (page, self.time);
+        false
+    }
+}
 
 /// A translation buffer: fully associative when `ways` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -75,9 +135,9 @@ pub struct Machine {
     facts: Facts,
     caches: Vec<Cache>,
     code: Cache,
-    tlbs: Vec<Cache>,
+    tlbs: Vec<Translations>,
     rng: Rng,
-    pages: HashMap<(bool, u64), u64>,
+    pages: HashMap<u64, u64, std::hash::BuildHasherDefault<PageHash>>,
     cycles: f64,
     now: f64,
     next_burst: f64,
@@ -95,24 +155,7 @@ impl Machine {
     pub fn new(truth: Truth) -> Self {
         let mut rng = Rng::new(truth.seed);
         let caches = truth.levels.iter().map(|&s| Cache::new(s)).collect();
-        let tlbs = truth
-            .tlbs
-            .iter()
-            .map(|t| {
-                let ways = if t.ways == 0 { t.entries as u32 } else { t.ways };
-                // Tables above the policies' limit are modelled as sets of 16.
-                let ways = if ways > 128 { 16 } else { ways };
-                Cache::new(Shape {
-                    sets: t.entries / u64::from(ways),
-                    ways,
-                    line: 4096,
-                    latency: 0.0,
-                    policy: Policy::Lru,
-                    index: Index::Modulo,
-                    inclusion: Inclusion::Neither,
-                })
-            })
-            .collect();
+        let tlbs = truth.tlbs.iter().map(|&t| Translations::new(t)).collect();
         let facts = Facts {
             ns_per_tick: 1.0 / TICKS_PER_NS,
             timer_step: truth.noise.timer_step,
@@ -126,7 +169,7 @@ impl Machine {
             facts,
             caches,
             tlbs,
-            pages: HashMap::new(),
+            pages: HashMap::default(),
             cycles: 0.0,
             now: 0.0,
             next_burst: f64::INFINITY,
@@ -154,7 +197,7 @@ impl Machine {
     fn physical(&mut self, buffer: Buffer, at: u64) -> u64 {
         let page = at >> 12;
         let rng = &mut self.rng;
-        let frame = *self.pages.entry((buffer == Buffer::Huge, page)).or_insert_with(|| rng.below(1 << 24));
+        let frame = *self.pages.entry(page | u64::from(buffer == Buffer::Huge) << 50).or_insert_with(|| rng.below(1 << 24));
         frame << 12 | at & 4095
     }
 
@@ -167,10 +210,10 @@ impl Machine {
     fn load(&mut self, buffer: Buffer, at: u64) {
         let mut cost = 0.0;
         for i in 0..self.tlbs.len() {
-            if self.tlbs[i].lookup(at) {
+            let page = at >> 12 | u64::from(buffer == Buffer::Huge) << 50;
+            if self.tlbs[i].touch(page) {
                 break;
             }
-            self.tlbs[i].fill(at, &mut self.rng);
             cost += self.truth.tlbs[i].miss_cycles;
         }
         let physical = self.physical(buffer, at);

@@ -34,11 +34,11 @@ fn policy(rng: &mut Rng, ways: u32) -> Policy {
 pub fn machine(seed: u64) -> Truth {
     let mut r = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x1234_5678);
     let line = r.pick(&[64, 64, 64, 64, 32, 128]);
-    // First level: way size a power of two or three times one, 1 KiB to 32 KiB.
+    // First level: way size a power of two or three times one, 1 KiB to 32 KiB, 16 to 128 KiB in all.
     let way = r.pick(&[1024, 2048, 4096, 4096, 4096, 4096, 8192, 16384, 32768, 3072, 6144]);
     let ways = loop {
         let w = r.pick(&[1, 2, 3, 4, 5, 6, 8, 8, 10, 12, 12, 16]);
-        if (4096..=131_072).contains(&(way * u64::from(w))) {
+        if (16_384..=131_072).contains(&(way * u64::from(w))) {
             break w;
         }
     };
@@ -64,7 +64,7 @@ pub fn machine(seed: u64) -> Truth {
             index: if pow2 && r.chance(0.3) { Index::XorFold } else { Index::Modulo },
             inclusion: Inclusion::Neither,
         };
-        if s.bytes() >= 4 * l1.bytes() && (128 << 10..=3 << 20).contains(&s.bytes()) && sets * line >= 8192 {
+        if s.bytes() >= 4 * l1.bytes() && (128 << 10..=2 << 20).contains(&s.bytes()) && sets * line >= 32_768 {
             break s;
         }
     };
