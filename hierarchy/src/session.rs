@@ -200,9 +200,10 @@ impl Session<'_> {
         let found_line = line::infer(&self.raw.line).value;
         let bytes = found_line.unwrap_or(64);
         self.probe("second-level latency", |s| latency::collect_l2(s.m, l1, &mut s.raw.latency, &mut s.rng));
-        if self.raw.tlb.votes.len() < self.plan.votes.max(7) && !self.tlb_decided() {
+        if self.raw.tlb.votes.len() < self.plan.votes.max(9) && !self.tlb_decided() {
             self.probe("translation", |s| {
-                let vote = tlb::collect(s.m, l1, bytes, &mut s.rng)?;
+                let known = tlb::proven(&s.raw.tlb);
+                let vote = tlb::collect(s.m, l1, bytes, known, &mut s.rng)?;
                 s.raw.tlb.votes.push(vote);
                 Ok(())
             });
@@ -217,7 +218,7 @@ impl Session<'_> {
         if let (Some(line), true) = (found_line, self.raw.line.len() >= 3)
             && l1.ways > 1 && self.raw.policy.unsplit < 4 && self.raw.policy.samples.len() < 300 {
             self.probe("replacement", |s| {
-                policy::collect(s.m, l1, line, &mut race, &mut s.raw.policy, 16, &mut s.rng)
+                policy::collect(s.m, l1, line, &mut race, &mut s.raw.policy, 12, &mut s.rng)
             });
             self.race = Some((l1, race));
         }
@@ -277,40 +278,42 @@ impl Session<'_> {
         }
     }
 
+    /// One of the long experiments per round, in turn, so that the short ones keep their pace.
     fn slow_parts(&mut self, round: u32) {
-        let many = self.raw.latency.memory_walk.len();
-        if self.plan.tlb_pages > 0 && many < 60 {
-            let pages = self.plan.tlb_pages;
-            self.probe("memory with walks", |s| latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng));
-        }
-        if self.plan.tlb_pages > 0 && self.raw.tlb.curve.len() < 6 * 40 && round.is_multiple_of(2) {
-            let pages = self.plan.tlb_pages;
-            self.probe("translation sweep", |s| tlb::collect_curve(s.m, pages, &mut s.raw.tlb, &mut s.rng));
-        }
-        if self.plan.code && self.raw.code.len() < self.plan.votes.min(9) {
-            self.probe("instructions", |s| {
+        let (walks, curve) = (self.raw.latency.memory_walk.len(), self.raw.tlb.curve.len());
+        match round % 6 {
+            0 | 3 if self.plan.code && self.raw.code.len() < self.plan.votes.min(9) => self.probe("instructions", |s| {
                 let mut vote = code::Vote::default();
                 code::collect(s.m, &mut vote, &mut s.rng)?;
                 code::collect_footprints(s.m, &mut vote)?;
                 code::collect_pages(s.m, &mut vote, 512, &mut s.rng)?;
                 s.raw.code.push(vote);
                 Ok(())
-            });
-        }
-        if self.plan.code && self.raw.prefetch.strides.len() < 16 * 3 {
-            self.probe("prefetch", |s| prefetch::collect_strides(s.m, 4 << 20, &mut s.raw.prefetch, &mut s.rng));
-            self.probe("parallelism", |s| prefetch::collect_parallel(s.m, &mut s.raw.prefetch, &mut s.rng));
-        }
-        if self.plan.shared > 0 {
-            let line = self.line();
-            let to = self.plan.shared.min(self.m.facts().memory_bytes);
-            for bytes in footprint::sizes(2 << 20, to, 2) {
-                self.probe("last level", |s| {
-                    let point = footprint::collect(s.m, bytes, line, 6, &mut s.rng)?;
-                    s.raw.shared.extend(point);
-                    Ok(())
-                });
+            }),
+            1 if self.plan.tlb_pages > 0 && curve < 6 * 40 => {
+                let pages = self.plan.tlb_pages;
+                self.probe("translation sweep", |s| tlb::collect_curve(s.m, pages, &mut s.raw.tlb, &mut s.rng));
             }
+            2 if self.plan.code && self.raw.prefetch.strides.len() < 16 * 3 => {
+                self.probe("prefetch", |s| prefetch::collect_strides(s.m, 4 << 20, &mut s.raw.prefetch, &mut s.rng));
+                self.probe("parallelism", |s| prefetch::collect_parallel(s.m, &mut s.raw.prefetch, &mut s.rng));
+            }
+            4 if self.plan.tlb_pages > 0 && walks < 60 => {
+                let pages = self.plan.tlb_pages;
+                self.probe("memory with walks", |s| latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng));
+            }
+            5 if self.plan.shared > 0 => {
+                let line = self.line();
+                let to = self.plan.shared.min(self.m.facts().memory_bytes);
+                for bytes in footprint::sizes(2 << 20, to, 2) {
+                    self.probe("last level", |s| {
+                        let point = footprint::collect(s.m, bytes, line, 6, &mut s.rng)?;
+                        s.raw.shared.extend(point);
+                        Ok(())
+                    });
+                }
+            }
+            _ => {}
         }
     }
 
@@ -321,7 +324,7 @@ impl Session<'_> {
             && !self.wants_l1()
             && (self.raw.evict.len() >= p.evict_votes || self.geometry().is_none())
             && (self.raw.policy.unsplit >= 4 || self.raw.policy.samples.len() >= 300 || self.geometry().is_none_or(|g| g.ways == 1))
-            && (p.shared == 0 || round >= 12)
+            && (p.shared == 0 || round >= 25)
             && self.raw.latency.memory.len() >= 40
             && round as u64 * PAGE > 0
     }

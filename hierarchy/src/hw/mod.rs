@@ -26,8 +26,8 @@ pub struct Host {
     small: Option<Arena>,
     huge: Option<Arena>,
     code: Option<code::CodeBuffer>,
-    /// Ticks one empty timed stretch costs.
-    overhead: f64,
+    /// Ticks that an empty timed stretch costs, by its number of loads.
+    overhead: Vec<(u64, f64)>,
     /// Multiplications per look at the clock.
     clock_len: u64,
     switches: i64,
@@ -71,7 +71,7 @@ impl Host {
             small: None,
             huge: None,
             code: None,
-            overhead: 0.0,
+            overhead: Vec::new(),
             clock_len,
             switches: window::switches(),
             cpu,
@@ -95,17 +95,28 @@ impl Host {
         self.huge.as_ref().and_then(Arena::huge_kib)
     }
 
-    /// Cost of an empty stretch: twice the time of 64 first-level hits less the time of 128.
+    /// Cost of an empty stretch for several lengths: the time of n first-level hits less n times the slope.
+    ///
+    /// Short loops are predicted to their end and long ones are not, so one figure would not do.
     fn calibrate(&mut self) -> Result<(), MeasureError> {
+        const LENGTHS: [u64; 6] = [4, 8, 16, 32, 64, 128];
         let arena = self.arena(Buffer::Small)?;
         let ring: Vec<u64> = (0..8).map(|i| i * 64).collect();
         let head = arena.link_circle(&ring)?;
-        let best = |n: u64| {
-            (0..200).map(|_| chase::timed_walk(head, 64, n).0).fold(f64::INFINITY, f64::min)
-        };
-        let (one, two) = (best(64), best(128));
-        self.overhead = (2.0 * one - two).max(0.0);
+        let mut best = [f64::INFINITY; LENGTHS.len()];
+        for _ in 0..300 {
+            for (b, n) in best.iter_mut().zip(LENGTHS) {
+                *b = b.min(chase::timed_walk(head, 64, n).0);
+            }
+        }
+        let slope = (best[5] - best[4]) / 64.0;
+        self.overhead = LENGTHS.iter().zip(best).map(|(n, b)| (*n, (b - slope * *n as f64).max(0.0))).collect();
         Ok(())
+    }
+
+    fn overhead(&self, events: u64) -> f64 {
+        let longer = self.overhead.iter().find(|o| o.0 >= events).or(self.overhead.last());
+        longer.map_or(0.0, |o| o.1)
     }
 
     fn arena(&mut self, which: Buffer) -> Result<&mut Arena, MeasureError> {
@@ -132,7 +143,7 @@ impl Host {
         let switched = switches != self.switches;
         self.switches = switches;
         Window {
-            ticks: (ticks - self.overhead).max(0.0),
+            ticks: (ticks - self.overhead(events)).max(0.0),
             events: events as u32,
             clock: (before as f32, after as f32),
             switched,

@@ -184,6 +184,16 @@ impl Vote {
         (first > 0 && rest[first..].iter().all(|s| fits(s))).then(|| rest[first].2)
     }
 
+    /// Footprint of consecutive long blocks after which they slow down for good.
+    pub fn knee(&self) -> Option<u64> {
+        let y: Vec<f64> = self.footprints.iter().map(|f| f.1).collect();
+        let base = quantile(&y[..y.len().min(5)], 0.25)?;
+        let high = quantile(&y, 0.9)?;
+        let slow = base + 0.3 * (high - base);
+        let at = self.footprints.iter().position(|f| f.1 > slow)?;
+        (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow)).then(|| self.footprints[at - 1].0)
+    }
+
     /// First-level instruction translations: where the cost first rises and stays.
     pub fn translations(&self) -> Option<(u64, u64)> {
         let extra: Vec<(u64, f64)> = self.pages.iter().map(|p| (p.0, p.1 - p.2)).collect();
@@ -199,7 +209,21 @@ impl Vote {
 /// Ways and way size of the instruction cache.
 pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
     let with: Vec<Option<(u32, u64)>> = votes.iter().filter(|v| !v.curve.is_empty()).map(Vote::geometry).collect();
-    plurality(&with)
+    let found = plurality(&with);
+    let Some((ways, way_bytes)) = found.value else { return found };
+    if found.agree < 2 {
+        return Finding::refused("only one vote came to a result");
+    }
+    // Consecutive blocks must slow down where the product says, and not before.
+    let knees: Vec<u64> = votes.iter().filter_map(Vote::knee).collect();
+    let bytes = u64::from(ways) * way_bytes;
+    let near = |k: &&u64| (**k as f64 / bytes as f64).ln().abs() < 0.3;
+    if knees.iter().filter(near).count() * 2 < knees.len().max(1) {
+        let mut f = Finding::refused(format!("{ways} ways of {way_bytes} bytes found, but consecutive code slows down elsewhere: {knees:?}"));
+        f.votes = found.votes;
+        return f;
+    }
+    found
 }
 
 /// Line size of the instruction cache.

@@ -98,27 +98,28 @@ impl Test<'_> {
             }
         }
         // The victim's translation comes back through a line that is not timed.
-        prep.push(victim * PAGE + self.offsets[0] + 512);
+        prep.push(victim * PAGE + (self.offsets[0] + 192) % PAGE);
         let timed: Vec<u64> = self.offsets.iter().map(|o| victim * PAGE + o + 8).collect();
-        // The first windows bring the group in; the mean of the faster two thirds of the rest leaves
+        // The first windows bring the group in; the mean of the faster half of the rest leaves
         // disturbed ones out and still sees a victim that is evicted only sometimes.
         for _ in 0..2 {
             let w = self.m.chase(&Chase { prep: &prep, timed: &timed, windows: self.windows, ..Chase::default() })?;
             let skip = self.windows as usize / 3;
-            let mut cycles: Vec<f64> = w[skip..].iter().filter(|w| w.clean()).map(Window::cycles).collect();
+            // A switch during the long walk makes the answer slower at most, and slow answers are asked again.
+            let mut cycles: Vec<f64> = w[skip..].iter().map(Window::cycles).filter(|c| c.is_finite()).collect();
             if cycles.len() < 2 {
                 continue;
             }
             cycles.sort_by(f64::total_cmp);
-            cycles.truncate((cycles.len() * 2).div_ceil(3));
+            cycles.truncate(cycles.len().div_ceil(2));
             return Ok(cycles.iter().sum::<f64>() / cycles.len() as f64);
         }
         Ok(f64::INFINITY)
     }
 
-    /// The group evicts the victim; a slow answer is asked for three times.
+    /// The group evicts the victim; a slow answer is asked for four times.
     fn evicts(&mut self, victim: u64, group: &[u64], fillers: &[u64]) -> Result<bool, MeasureError> {
-        for _ in 0..3 {
+        for _ in 0..4 {
             if self.time(victim, group, fillers)? < self.threshold {
                 return Ok(false);
             }
@@ -156,7 +157,7 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
         let take = filler_count * l1.colours() as usize * 2;
         pool.split_off(pool.len().saturating_sub(take))
     };
-    let mut t = Test { m, colours: l1.colours(), filler_count, offsets, threshold: f64::INFINITY, windows: 3, rounds: 2, rng };
+    let mut t = Test { m, colours: l1.colours(), filler_count, offsets, threshold: f64::INFINITY, windows: 5, rounds: 2, rng };
 
     // The two levels: fillers only, and the largest group.
     // Fillers may by chance hold a full set of congruent pages: the best of several draws does not.
@@ -198,29 +199,35 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
     // Shortest evicting prefixes, their last page moved to the front, until the front alone evicts.
     let mut front = 0;
     let mut reach = pool.len();
-    while front < 40 {
+    let mut doubts = 0;
+    while front < 40 && doubts < 12 {
         if front > 0 && t.evicts(victim, &pool[..front], &filler_pool)? {
             break;
+        }
+        if t.m.now_ns() > deadline_ns {
+            vote.gave_up = Some("out of time in the prefix search".into());
+            return Ok(vote);
         }
         let (mut no, mut yes) = (front, reach);
         while yes - no > 1 {
             let middle = (no + yes) / 2;
             if t.evicts(victim, &pool[..middle], &filler_pool)? { yes = middle } else { no = middle }
         }
+        // The step must hold when asked again, or a disturbance led the search astray.
+        if !t.evicts(victim, &pool[..yes], &filler_pool)? {
+            doubts += 1;
+            reach = (reach + reach / 4 + 8).min(pool.len());
+            continue;
+        }
         if front == 0 {
             vote.prefix = yes as u32;
         }
-        reach = yes;
         pool[..yes].rotate_right(1);
         front += 1;
-        reach = reach.max(front + 1).min(pool.len());
-        if t.m.now_ns() > deadline_ns {
-            vote.gave_up = Some("out of time in the prefix search".into());
-            return Ok(vote);
-        }
+        reach = yes.max(front + 1).min(pool.len());
     }
-    if front >= 40 {
-        vote.gave_up = Some("no small group of pages evicts the line".into());
+    if front >= 40 || doubts >= 12 {
+        vote.gave_up = Some(if doubts >= 12 { "disturbed: prefixes that evicted did not do so again" } else { "no small group of pages evicts the line" }.into());
         return Ok(vote);
     }
     let set: Vec<u64> = pool[..front].to_vec();

@@ -31,10 +31,10 @@ pub fn best(windows: &[Window]) -> f64 {
 pub fn loads_for(m: &dyn Measure, cycles_each: f64) -> u64 {
     let f = m.facts();
     let need = 60.0 * f.timer_step * f.clock.max(0.1) / cycles_each;
-    (need.ceil() as u64).clamp(600, 20_000)
+    (need.ceil() as u64).clamp(250, 20_000)
 }
 
-/// Best of a few windows over a circle of lines, repeated up to `tries` times until some window is clean.
+/// Best of twice `windows` short windows over a circle of lines; up to three times until one is clean.
 ///
 /// # Errors
 /// What the backend reports.
@@ -42,7 +42,7 @@ pub fn circle(m: &mut dyn Measure, ring: &[u64], windows: u32) -> Result<f64, Me
     let loads = loads_for(m, 4.0).max(ring.len() as u64).next_multiple_of(ring.len() as u64);
     let mut low = f64::INFINITY;
     for _ in 0..3 {
-        let chase = Chase { timed: ring, warm: 3 * ring.len() as u64, loads, windows, ..Chase::default() };
+        let chase = Chase { timed: ring, warm: 3 * ring.len() as u64, loads, windows: 2 * windows, ..Chase::default() };
         low = low.min(best(&m.chase(&chase)?));
         if low.is_finite() {
             break;

@@ -221,6 +221,7 @@ struct Layout {
     starts: Vec<u64>,
     sets: Vec<u64>,
     windows: u32,
+    fine: bool,
 }
 
 impl Layout {
@@ -232,8 +233,9 @@ impl Layout {
         let sets: Vec<u64> = (0..in_way).step_by(2).take(32).map(|s| s * line).collect();
         let f = m.facts();
         let coarse = f.timer_step * f.clock / (sets.len() as f64 * 10.0);
-        let windows = (9.0 + 300.0 * coarse * coarse).min(64.0) as u32;
-        Layout { starts, sets, windows }
+        let fine = coarse < 0.15;
+        let windows = if fine { 20 } else { (9.0 + 300.0 * coarse * coarse).min(64.0) as u32 };
+        Layout { starts, sets, windows, fine }
     }
 
     fn time(&self, m: &mut dyn Measure, blocks: &[u32], rng: &mut Rng) -> Result<f64, MeasureError> {
@@ -252,7 +254,9 @@ impl Layout {
         let windows = m.chase(&Chase { prep: &prep, timed: &timed, windows: self.windows + 1, ..Chase::default() })?;
         let mut cycles: Vec<f64> = windows[1..].iter().filter(|w| w.clean()).map(Window::cycles).collect();
         cycles.sort_by(f64::total_cmp);
-        cycles.truncate((cycles.len() * 2).div_ceil(3));
+        // A fine timer lets the least disturbed windows stand alone; a coarse one needs the mean of many.
+        let keep = if self.fine { 4 } else { (cycles.len() * 2).div_ceil(3) };
+        cycles.truncate(keep);
         Ok(cycles.iter().sum::<f64>() / cycles.len() as f64)
     }
 }

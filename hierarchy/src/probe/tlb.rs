@@ -15,13 +15,18 @@ use serde::{Deserialize, Serialize};
 /// One vote on the first level.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Vote {
-    /// Extra cycles per load with four times the entries.
+    /// Cycles per load of lines that need no more than a few translations.
+    pub hit: f64,
+    /// Extra cycles per load with many more pages than entries.
     pub cost: f64,
     /// (pages, lowest extra cycles per lap) in the order tried.
     pub tries: Vec<(u64, f64)>,
     /// (stride, extra cycles per load) with one and a half times the entries: where the page ends.
     pub strides: Vec<(u64, f64)>,
 }
+
+/// Misses per lap below which everything counts as held; a single miss is 1.
+const FITS: f64 = 0.7;
 
 /// One point of the curve for the second level: pages, cycles per load, cycles per load of the control.
 pub type Point = (u64, f64, f64);
@@ -52,25 +57,27 @@ fn dense(lines: u64, rng: &mut Rng) -> Vec<u64> {
     ring
 }
 
-/// One vote. `room` is how many lines the first cache level holds.
+/// One vote. `known` is how many entries earlier votes have proven, 0 for none.
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, rng: &mut Rng) -> Result<Vote, MeasureError> {
+pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, known: u64, rng: &mut Rng) -> Result<Vote, MeasureError> {
     let room = l1.bytes() / line.max(64);
-    let mut vote = Vote::default();
     let top = (room * 2 / 3).min(512);
+    let mut vote = Vote { hit: f64::INFINITY, ..Vote::default() };
+    for n in [top / 4, top / 2, top] {
+        vote.hit = vote.hit.min(circle(m, &dense(n, rng), 3)?);
+    }
+    let hit = vote.hit;
     let mut extra = |m: &mut dyn Measure, n: u64| -> Result<f64, MeasureError> {
         let start = rng.below(64);
-        let far = circle(m, &sparse(n, PAGE, start, rng), 4)?;
-        let near = circle(m, &dense(n, rng), 4)?;
-        Ok((far - near) * n as f64)
+        Ok((circle(m, &sparse(n, PAGE, start, rng), 6)? - hit) * n as f64)
     };
     let mut costs = Vec::new();
     for _ in 0..3 {
         costs.push(extra(m, top)? / top as f64);
     }
-    vote.cost = quantile(&costs, 0.5).unwrap_or(0.0);
+    vote.cost = quantile(&costs, 0.0).unwrap_or(0.0);
     if vote.cost < 1.0 {
         return Ok(vote);
     }
@@ -78,25 +85,36 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, rng: &mut Rng) -> R
     let tries = &mut vote.tries;
     let mut misses = |m: &mut dyn Measure, n: u64| -> Result<bool, MeasureError> {
         let mut low = f64::INFINITY;
-        for _ in 0..5 {
+        for _ in 0..8 {
             low = low.min(extra(m, n)?);
-            if low < 0.7 * cost {
+            if low < FITS * cost {
                 break;
             }
         }
         tries.push((n, low));
-        Ok(low >= 0.7 * cost)
+        Ok(low >= FITS * cost)
     };
     let (mut fits, mut not) = (4, top);
-    // Up by quarters first: the search then works on a short stretch.
-    let mut n = 8;
-    while n < top {
-        if misses(m, n)? {
-            not = n;
-            break;
+    if known > 0 {
+        // Interference hides entries, so what was proven stands; ask for more, and for it once again.
+        fits = known;
+        misses(m, known)?;
+        let mut step = 1;
+        while fits + step < top && !misses(m, fits + step)? {
+            fits += step;
+            step *= 2;
         }
-        fits = n;
-        n += n / 4;
+        not = (fits + step).min(top);
+    } else {
+        let mut n = 8;
+        while n < top {
+            if misses(m, n)? {
+                not = n;
+                break;
+            }
+            fits = n;
+            n += n / 4;
+        }
     }
     while not - fits > 1 {
         let middle = (fits + not) / 2;
@@ -122,16 +140,6 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, rng: &mut Rng) -> R
 }
 
 impl Vote {
-    /// Entries of the first level.
-    pub fn entries(&self) -> Option<u64> {
-        if self.cost < 1.0 {
-            return None;
-        }
-        let fits = self.tries.iter().filter(|t| t.1 < 0.7 * self.cost).map(|t| t.0).max()?;
-        let not = self.tries.iter().filter(|t| t.1 >= 0.7 * self.cost).map(|t| t.0).min()?;
-        (not == fits + 1).then_some(fits)
-    }
-
     /// The least stride that misses about always.
     pub fn page(&self) -> Option<u64> {
         let slow = |s: &&(u64, f64)| s.1 > 0.5 * self.cost;
@@ -182,13 +190,37 @@ pub fn collect_huge(m: &mut dyn Measure, entries: u64, s: &mut Samples, rng: &mu
     Ok(())
 }
 
-/// First-level entries.
+/// Entries that some vote has proven: the largest page count that was fast.
+pub fn proven(s: &Samples) -> u64 {
+    let fast = |v: &Vote| v.tries.iter().filter(|t| t.1 < FITS * v.cost).map(|t| t.0).max();
+    s.votes.iter().filter(|v| v.cost >= 1.0).filter_map(fast).max().unwrap_or(0)
+}
+
+/// First-level entries: the largest page count that was ever fast, when one more never was.
 ///
-/// Interference only takes entries away, so among votes that differ the larger of the two most frequent wins
-/// when it has at least a third; its confidence is then medium at most.
+/// Interference only takes entries away, so votes are pooled. Four votes must have tried one page more in
+/// vain, and the count itself must have been fast twice for high confidence.
 pub fn infer_entries(s: &Samples) -> Finding<u64> {
-    let votes: Vec<Option<u64>> = s.votes.iter().map(Vote::entries).collect();
-    plurality(&votes)
+    let good: Vec<&Vote> = s.votes.iter().filter(|v| v.cost >= 1.0).collect();
+    let n = proven(s);
+    if n == 0 {
+        return Finding::refused(if s.votes.is_empty() { "not measured" } else { "translation misses cost nothing that can be seen" });
+    }
+    let tried = |n: u64, fast: bool| {
+        good.iter().filter(|v| v.tries.iter().any(|t| t.0 == n && (t.1 < FITS * v.cost) == fast)).count() as u32
+    };
+    let (twice, more) = (tried(n, true), tried(n + 1, false));
+    let votes = good.len() as u32;
+    let confidence = match (twice, more) {
+        (2.., 4..) => Confidence::High,
+        (1.., 3..) => Confidence::Medium,
+        _ => {
+            let mut f = Finding::refused(format!("at least {n}; one more was tried in {more} votes only"));
+            f.votes = votes;
+            return f;
+        }
+    };
+    Finding { value: Some(n), confidence, votes, agree: more, runner_up: None, reason: String::new() }
 }
 
 /// Cost of a first-level miss that hits the second level, cycles.

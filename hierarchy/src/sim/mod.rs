@@ -4,6 +4,7 @@
 //! not instructions; there is no overlap between loads, as in a pointer chase.
 
 pub mod cache;
+pub mod judge;
 pub mod random;
 
 use crate::measure::{Buffer, Chase, CodeChase, Facts, Measure, MeasureError, Window};

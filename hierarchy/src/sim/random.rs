@@ -74,7 +74,7 @@ pub fn machine(seed: u64) -> Truth {
         let latency = 35.0 + r.below(50) as f64;
         let inclusion = r.pick(&[Inclusion::Neither, Inclusion::Inclusive, Inclusion::Victim]);
         let policy = policy(&mut r, ways);
-        let mut sets = r.pick(&[1u64, 3, 5, 7]) << (9 + r.below(4));
+        let mut sets = r.pick(&[1u64, 3, 5, 7]) << (8 + r.below(4));
         while sets * u64::from(ways) * line < 3 * l2.bytes() {
             sets *= 2;
         }
