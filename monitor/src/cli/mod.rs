@@ -2,6 +2,7 @@
 //!
 //! Errors end here as one line on stderr and a named exit code.
 
+mod check;
 mod exit;
 mod export;
 mod report;
@@ -35,6 +36,8 @@ enum Verb {
     Report(report::ReportArgs),
     /// Write a profile in a format other tools read.
     Export(export::ExportArgs),
+    /// Tell what this host allows, and what to do about what it does not.
+    Check(check::CheckArgs),
 }
 
 /// Runs the command line of this process.
@@ -48,6 +51,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => Ok(run::execute(args)),
         Verb::Report(args) => report::execute(&args),
         Verb::Export(args) => export::execute(&args),
+        Verb::Check(args) => check::execute(&args),
     };
     match result {
         Ok(exit) => exit.into(),
