@@ -61,7 +61,8 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 Outcome::NotFollowed => continue,
             };
             placed.push(Placed {
-                entry: *e,
+                window: e.window,
+                sample: e.sample,
                 from,
                 to,
                 distance,

@@ -19,7 +19,9 @@ pub(crate) struct Entry {
 /// A sample on the time axis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
-    pub entry: Entry,
+    /// Its window's and its own index.
+    pub window: u32,
+    pub sample: u32,
     /// When it was taken, line references since the start of the run.
     pub from: f64,
     /// When its line was touched again; `None` for never and for censored.

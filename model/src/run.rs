@@ -145,6 +145,12 @@ impl Run {
         self.windows.iter().map(|w| w.count as u64).sum()
     }
 
+    /// Forgets what was prepared for the questions asked so far (some 60 bytes a sample for each
+    /// line size and stream); asking again prepares it anew.
+    pub fn forget(&mut self) {
+        self.views = Default::default();
+    }
+
     pub(crate) fn view(&self, line: LineSize, stream: Stream) -> Result<&View, ModelError> {
         let slot = &self.views[line.index() * 2 + usize::from(stream == Stream::All)];
         if let Some(view) = slot.get() {

@@ -274,7 +274,8 @@ fn place(
                     (Some(from + distance as f64 + 1.0), distance, false)
                 }
                 Outcome::Censored { at } => (None, at, true),
-                Outcome::NeverReused { at } => (None, at, false),
+                // As in the histograms: the end of the process cuts a window with gaps around it.
+                Outcome::NeverReused { at } => (None, at, true),
                 Outcome::NotFollowed => continue,
             };
             cut.add(
@@ -290,7 +291,8 @@ fn place(
             );
             let segment = timeline.segment_of(to.unwrap_or(from)) as u32;
             placed.push(Placed {
-                entry: *e,
+                window: e.window,
+                sample: e.sample,
                 from,
                 to,
                 distance: distance as f64,
