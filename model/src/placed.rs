@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::sparse::Sparse;
-use crate::survival::Survival;
+use crate::survival::{RunSize, Survival};
 use crate::timeline::Timeline;
 
 /// A sample reduced to one line size and stream.
@@ -52,4 +52,15 @@ pub(crate) struct Group {
     pub complete: bool,
     /// References of the run it stands for.
     pub refs: f64,
+    /// Lines it can have touched.
+    pub lines: f64,
+}
+
+impl Group {
+    pub fn size(&self) -> RunSize {
+        RunSize {
+            refs: self.refs,
+            lines: self.lines,
+        }
+    }
 }

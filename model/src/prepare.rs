@@ -210,6 +210,9 @@ pub(crate) fn groups(
         return Err(ModelError::NoAllThreadOutcomes);
     }
     let l = line.index();
+    let lines = options
+        .footprint_bytes
+        .map_or(f64::INFINITY, |b| b as f64 / f64::from(line.bytes()));
     Ok(by_thread(windows, stream)
         .into_iter()
         .map(|members| {
@@ -223,7 +226,7 @@ pub(crate) fn groups(
                 })
                 .collect();
             if options.contiguous || covers_the_run(windows, options) {
-                return contiguous::build(&entries, line, options.from_start);
+                return contiguous::build(&entries, line, options.from_start, lines);
             }
             let mut blocks = Vec::new();
             for (at, &i) in members.iter().enumerate() {
@@ -242,7 +245,7 @@ pub(crate) fn groups(
                     histogram: Arc::clone(h),
                 }));
             }
-            sparse::build(blocks, &entries, line, options.from_start)
+            sparse::build(blocks, &entries, line, options.from_start, lines)
         })
         .collect())
 }

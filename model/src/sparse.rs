@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
 use crate::placed::{Entry, Group, Placed};
-use crate::survival::{CompactHistogram, Histogram, Survival};
+use crate::survival::{CompactHistogram, Histogram, RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
 
@@ -84,6 +84,7 @@ pub(crate) fn build(
     entries: &[(f64, Vec<Entry>)],
     line_size: LineSize,
     fills: bool,
+    lines: f64,
 ) -> Group {
     let weighed: f64 = blocks.iter().map(|b| b.weight).sum();
     let mut blocks = blocks;
@@ -109,7 +110,10 @@ pub(crate) fn build(
     let (pooled, mut survivals) =
         cluster_survivals(&blocks, &once, &cluster_of, clusters, line_size);
     for s in &mut survivals {
-        s.spread_undecided(weighed);
+        s.spread_undecided(RunSize {
+            refs: weighed,
+            lines,
+        });
     }
     let mut unit_weight = vec![0.0; units.len()];
     for (b, &u) in blocks.iter().zip(&unit_of) {
@@ -137,6 +141,7 @@ pub(crate) fn build(
         }),
         complete,
         refs: weighed,
+        lines,
     }
 }
 
