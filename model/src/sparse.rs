@@ -119,7 +119,11 @@ pub(crate) fn build(
     for (b, &u) in blocks.iter().zip(&unit_of) {
         unit_weight[u] += b.weight;
     }
-    let timeline = deposit(&unit_weight, &cluster_of_unit, &survivals, weighed, fills);
+    let size = RunSize {
+        refs: weighed,
+        lines,
+    };
+    let timeline = deposit(&unit_weight, &cluster_of_unit, &survivals, size, fills);
     let mut at = 0.0;
     let span_of: Vec<(f64, f64)> = blocks
         .iter()
@@ -150,9 +154,10 @@ fn deposit(
     unit_weight: &[f64],
     cluster_of_unit: &[usize],
     survivals: &[Survival],
-    total: f64,
+    run: RunSize,
     fills: bool,
 ) -> Timeline {
+    let total = run.refs;
     let mut bounds = vec![0.0];
     let mut shape_of = Vec::new();
     for (&w, &c) in unit_weight.iter().zip(cluster_of_unit) {
@@ -224,7 +229,8 @@ fn deposit(
                     let shape = &shapes[shape_of[k]];
                     shape.alive(bounds[j] - bounds[k]) - shape.alive(bounds[j] - bounds[k + 1])
                 })
-                .sum()
+                .sum::<f64>()
+                .min(run.lines)
         })
         .collect();
     let lines = isotonic(&touched);
