@@ -28,7 +28,8 @@
 //!   **Windows with gaps**: each window stands for a stretch of the run; windows that cannot be told
 //!   apart share a distribution (never fewer than 1,000 samples are solved), tails that short windows
 //!   cannot see are spliced from longer ones, and what none of them sees continues the decay of the
-//!   last two octaves. The paper's plain mean is [`Options::plain_mean`].
+//!   last two octaves, as far as the process's size allows it ([`Options::footprint_bytes`]: give it,
+//!   it is worth points at the large sizes). The paper's plain mean is [`Options::plain_mean`].
 //! * **Intervals** state two parts. *Sampling*: block bootstrap over windows through the solver
 //!   (gapless: the variance of the miss probabilities within segments times the solver's gain), with
 //!   the bounds of the windows' weights. *Model*: a constant, the effect of 6 % of cache size, and a
