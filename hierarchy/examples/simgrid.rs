@@ -1,23 +1,16 @@
-//! scratch grid
-use statcache_hierarchy::{infer, session::{self, Plan}, sim::{Machine, random}};
-use std::time::Instant;
+//! scratch
+use statcache_hierarchy::{session::{self, Plan}, sim::{Machine, random}};
+use std::collections::BTreeMap;
+fn cpu() -> f64 { let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 }; unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) }; t.tv_sec as f64 + t.tv_nsec as f64 / 1e9 }
 fn main() {
-    let a: Vec<u64> = std::env::args().skip(1).map(|x| x.parse().unwrap()).collect();
-    for seed in a[0]..a[1] {
+    for seed in 20..22 {
         let t = random::machine(seed);
-        let mut m = Machine::new(t.clone());
-        let t0 = Instant::now();
-        let plan = Plan { budget_ns: 6_000_000_000, code: false, footprint: 16 << 20, shared: 0, tlb_pages: 0, passes: 1, votes: 5, evict_votes: 3, per_octave: 6, ..Plan::STANDARD };
-        let raw = session::collect(&mut m, plan, seed, &mut |_, _| ());
-        let h = infer(&raw);
-        let el = t0.elapsed().as_secs_f64();
-        println!("--- {seed} {el:.1}s sim {:.1}s L1 truth {}x{} line {} lat {} {}  noise {:?}", raw.elapsed_ns as f64 / 1e9, t.levels[0].sets * t.levels[0].line, t.levels[0].ways, t.levels[0].line, t.levels[0].latency, t.levels[0].policy.name(t.levels[0].ways), t.noise);
-        println!("    L2 truth {} = {} sets x{} {:?} lat {} {:?}; mem {} tlb {:?}", t.levels[1].bytes(), t.levels[1].sets, t.levels[1].ways, t.levels[1].index, t.levels[1].latency, t.levels[1].policy, t.memory, t.tlbs);
-        if let Some(l) = t.levels.get(2) { println!("    L3 truth {} lat {} {:?}", l.bytes(), l.latency, l.inclusion); }
-        for l in &h.levels {
-            println!("  L{} cap {:?} {} [{}] range {:?}| ways {:?} {} {}/{} [{}]| line {:?} {}| lat {:?} {} [{}]| pol {:?} {} [{}] lin {:?}", l.level, l.capacity.value, l.capacity.confidence.word(), l.capacity.reason, l.range, l.ways.value, l.ways.confidence.word(), l.ways.agree, l.ways.votes, l.ways.reason, l.line.value, l.line.confidence.word(), l.latency.value.map(|x| x.cycles), l.latency.confidence.word(), l.latency.reason, l.policy.value.as_ref().map(|p| &p.name), l.policy.confidence.word(), l.policy.reason, l.linear_index.value);
-        }
-        println!("  evict {:?} lin {:?} {:?}", statcache_hierarchy::probe::evict::colours(&raw.evict), statcache_hierarchy::probe::evict::linear(&raw.evict), raw.evict.iter().map(|v| (&v.curve, &v.gave_up, v.congruent, v.pool, v.prefix, v.levels)).collect::<Vec<_>>());
-        println!("  mem {:?} tlb {:?} {} page {:?} wa {:?} (truth {})", h.memory.value.map(|m| m.cycles_p10), h.translation.entries.value, h.translation.entries.reason, h.translation.page.value, h.write_allocate.value, t.write_allocate);
+        println!("{:?}", t.levels);
+        let mut m = Machine::new(t);
+        let mut by: BTreeMap<String, (f64, u32)> = BTreeMap::new();
+        let mut last = (String::new(), cpu());
+        let plan = Plan { budget_ns: 6_000_000_000, votes: 5, evict_votes: 3, pool_pages: 8192, footprint: 8 << 20, per_octave: 5, passes: 1, shared: 0, tlb_pages: 0, code: false, gap_ns: 20_000_000, ..Plan::STANDARD };
+        session::collect(&mut m, plan, seed, &mut |w, _| { let now = cpu(); let e = by.entry(last.0.clone()).or_default(); e.0 += now - last.1; e.1 += 1; last = (w.to_string(), now); });
+        println!("{by:.2?}");
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PLAN: Plan = Plan {
     budget_ns: 6_000_000_000,
     votes: 5,
-    evict_votes: 3,
+    evict_votes: 2,
     evict_ns: 1_200_000_000,
     pool_pages: 8192,
     footprint: 8 << 20,
@@ -52,19 +52,22 @@ fn random_machines_are_solved_blind() {
                     let truth = random::machine(seed);
                     let mut machine = Machine::new(truth.clone());
                     let raw = session::collect(&mut machine, PLAN, seed, &mut |_, _| ());
-                    for (field, outcome) in judge(&truth, &infer(&raw)) {
+                    let found = infer(&raw);
+                    let mut line = String::new();
+                    for (field, outcome) in judge(&truth, &found) {
                         let column = match outcome {
                             Outcome::Right => 0,
                             Outcome::Refused => 1,
                             Outcome::Wrong => 2,
                             Outcome::WrongHigh => 3,
                         };
+                        line.push(['+', '.', 'w', 'H'][column]);
                         if column >= 2 {
                             println!("machine {seed}: {field} {outcome:?}");
                         }
                         tally.lock().unwrap_or_else(|e| e.into_inner()).entry(field).or_default()[column] += 1;
                     }
-                    println!("machine {seed} done");
+                    println!("machine {seed} {line}");
                 }
             });
         }

@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::interval::{Z95, probabilities};
+use crate::interval::{Prepared, Z95, probabilities};
 use crate::placed::{Group, Placed};
-use crate::prepare::Stored;
-use crate::run::{ALLOWANCE, DISAGREEMENT, Run, SIZE_FACTOR, View};
+use crate::prepare::{Stored, outcome};
+use crate::run::{ALLOWANCE, DISAGREEMENT, Run, SIZE_FACTOR};
 use crate::{
     Attribution, Cache, KeyFigures, LineSize, ModelError, Outcome, Policy, ReuseFrom, Site, Stream,
     Weak,
@@ -87,8 +87,8 @@ impl Run {
             sums: Vec::new(),
         };
         let mut cold = 0.0;
-        for i in 0..view.groups.len() {
-            cold += self.sum_group(view, i, &cache, &key_of, &mut names);
+        for (group, whole) in view.groups.iter().zip(&view.whole) {
+            cold += self.sum_group(group, whole, &cache, stream, &key_of, &mut names);
         }
         Ok(finish(names, cold, &cache))
     }
@@ -96,9 +96,10 @@ impl Run {
     /// Adds a group's samples to the keys; returns its first touches.
     fn sum_group<K, F>(
         &self,
-        view: &View,
-        i: usize,
+        group: &Group,
+        whole: &Prepared,
         cache: &Cache,
+        stream: Stream,
         key_of: &F,
         names: &mut Names<K>,
     ) -> f64
@@ -106,14 +107,14 @@ impl Run {
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
-        let group = &view.groups[i];
+        let line = cache.line_size;
         let solution =
             matches!(cache.policy, Policy::Random { .. }).then(|| group.timeline.random(cache));
         let own = probabilities(group, cache, solution.as_ref());
-        let whole = whole_probabilities(view, i, group, cache);
+        let whole = whole_probabilities(whole, group, cache);
         for ((p, &miss), &by_whole) in group.placed.iter().zip(&own).zip(&whole) {
-            let stored = &self.windows[p.entry.window as usize];
-            let (from, to) = sites(stored, p);
+            let stored = &self.windows[p.window as usize];
+            let (from, to) = sites(stored, p, line, stream);
             let from = names.number(key_of(&from));
             let to = to.map(|site| names.number(key_of(&site)));
             if p.imputed {
@@ -151,15 +152,15 @@ impl Run {
 }
 
 /// The sampled and the triggering site.
-fn sites(stored: &Stored, p: &Placed) -> (Site, Option<Site>) {
-    let sample = &stored.samples[p.entry.sample as usize];
+fn sites(stored: &Stored, p: &Placed, line: LineSize, stream: Stream) -> (Site, Option<Site>) {
+    let sample = &stored.samples[p.sample as usize];
     let at = Site {
         instr: sample.instr,
         data: sample.data,
         thread: sample.thread,
         window: stored.index,
     };
-    let trigger = match p.entry.outcome {
+    let trigger = match outcome(sample, line, stream) {
         Outcome::Reused { trigger, .. } => Some(Site {
             instr: trigger.instr,
             thread: trigger.thread,
@@ -170,8 +171,7 @@ fn sites(stored: &Stored, p: &Placed) -> (Site, Option<Site>) {
     (at, trigger)
 }
 
-fn whole_probabilities(view: &View, i: usize, group: &Group, cache: &Cache) -> Vec<f64> {
-    let whole = &view.whole[i];
+fn whole_probabilities(whole: &Prepared, group: &Group, cache: &Cache) -> Vec<f64> {
     match cache.policy {
         Policy::Random { .. } => {
             let rate = crate::equation::hazard(cache.lines().0) * whole.miss_ratio(cache);

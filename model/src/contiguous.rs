@@ -3,7 +3,7 @@
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, merge_neighbours};
 use crate::placed::{Entry, Group, Placed};
-use crate::survival::{Histogram, Survival};
+use crate::survival::{Histogram, RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
 
@@ -21,8 +21,14 @@ const ALIKE: f64 = 1.63;
 
 /// Places the samples of gapless windows and cuts the run into segments.
 ///
-/// `windows`: references at this line size, and the window's samples; in time order.
-pub(crate) fn build(windows: &[(f64, Vec<Entry>)], line_size: LineSize, fills: bool) -> Group {
+/// `windows`: references at this line size, and the window's samples; in time order. `lines`: how
+/// many the run can have touched.
+pub(crate) fn build(
+    windows: &[(f64, Vec<Entry>)],
+    line_size: LineSize,
+    fills: bool,
+    lines: f64,
+) -> Group {
     let total: f64 = windows.iter().map(|w| w.0).sum();
     let mut placed = place(windows);
     for p in &mut placed {
@@ -32,7 +38,7 @@ pub(crate) fn build(windows: &[(f64, Vec<Entry>)], line_size: LineSize, fills: b
         }
         p.raw = p.weight;
     }
-    let pooled = weigh_by_censoring(&mut placed, line_size, total);
+    let pooled = weigh_by_censoring(&mut placed, line_size, RunSize { refs: total, lines });
     let bounds = cut(&placed, total);
     let timeline = assemble(&mut placed, bounds, fills);
     let complete = placed.iter().any(|p| p.raw > 0.0);
@@ -43,6 +49,7 @@ pub(crate) fn build(windows: &[(f64, Vec<Entry>)], line_size: LineSize, fills: b
         sparse: None,
         complete,
         refs: total,
+        lines,
     }
 }
 
@@ -61,7 +68,8 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 Outcome::NotFollowed => continue,
             };
             placed.push(Placed {
-                entry: *e,
+                window: e.window,
+                sample: e.sample,
                 from,
                 to,
                 distance,
@@ -93,7 +101,7 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
 /// Censored samples hand their weight to those that were followed longer (Kaplan-Meier's
 /// redistribution to the right); what nobody was followed long enough for is placed beyond the
 /// horizon by [`Survival::spread_undecided`]. Returns the distribution, undecided mass apart.
-fn weigh_by_censoring(placed: &mut Vec<Placed>, line_size: LineSize, total: f64) -> Survival {
+fn weigh_by_censoring(placed: &mut Vec<Placed>, line_size: LineSize, run: RunSize) -> Survival {
     let mut seen = Histogram::new(line_size);
     let mut events = vec![0.0; BINS];
     for p in placed.iter() {
@@ -131,15 +139,15 @@ fn weigh_by_censoring(placed: &mut Vec<Placed>, line_size: LineSize, total: f64)
         }
     }
     if survival.undecided > 0.0 && !survival.steps.is_empty() {
-        carry_undecided(placed, &survival, all, total);
+        carry_undecided(placed, &survival, all, run);
     }
     survival
 }
 
 /// The longest followed of the censored samples carry the undecided mass.
-fn carry_undecided(placed: &mut Vec<Placed>, survival: &Survival, all: f64, total: f64) {
+fn carry_undecided(placed: &mut Vec<Placed>, survival: &Survival, all: f64, run: RunSize) {
     let mut spread = survival.clone();
-    spread.spread_undecided(total);
+    spread.spread_undecided(run);
     let mut carriers: Vec<Placed> = placed.iter().filter(|p| p.censored).copied().collect();
     carriers.sort_by(|a, b| b.distance.total_cmp(&a.distance));
     carriers.truncate(CARRIERS);
@@ -151,7 +159,7 @@ fn carry_undecided(placed: &mut Vec<Placed>, survival: &Survival, all: f64, tota
         let weight = mass * all / carriers.len() as f64;
         placed.extend(carriers.iter().map(|c| {
             let to = c.from + distance + 1.0;
-            let reached = to < total;
+            let reached = to < run.refs;
             Placed {
                 to: reached.then_some(to),
                 distance: if reached { distance } else { c.distance },

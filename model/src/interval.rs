@@ -15,7 +15,7 @@ use crate::placed::{Group, Placed};
 use crate::rng::Rng;
 use crate::sparse::{Sparse, cluster_survivals};
 use crate::stack::{StackDistance, miss_probability, shape};
-use crate::survival::Survival;
+use crate::survival::{RunSize, Survival};
 use crate::timeline::Solution;
 use crate::{Cache, LineSize, Policy};
 
@@ -46,8 +46,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub fn new(mut survival: Survival, limit: f64) -> Self {
-        survival.spread_undecided(limit);
+    pub fn new(mut survival: Survival, run: RunSize) -> Self {
+        survival.spread_undecided(run);
         let points = survival
             .steps
             .iter()
@@ -83,7 +83,7 @@ pub(crate) fn mixture_miss_ratio(mixture: &Mixture, cache: &Cache) -> f64 {
         .sum()
 }
 
-fn mixture(sparse: &Sparse, times: &[f64], line: LineSize, limit: f64) -> Mixture {
+fn mixture(sparse: &Sparse, times: &[f64], line: LineSize, run: RunSize) -> Mixture {
     let (_, survivals) = cluster_survivals(
         &sparse.blocks,
         times,
@@ -100,7 +100,7 @@ fn mixture(sparse: &Sparse, times: &[f64], line: LineSize, limit: f64) -> Mixtur
         .into_iter()
         .zip(shares)
         .filter(|(s, w)| *w > 0.0 && s.samples > 0)
-        .map(|(s, w)| (w / sum, Prepared::new(s, limit)))
+        .map(|(s, w)| (w / sum, Prepared::new(s, run)))
         .collect()
 }
 
@@ -175,7 +175,7 @@ pub(crate) struct Replicates {
 }
 
 impl Replicates {
-    pub fn new(sparse: &Sparse, line: LineSize, limit: f64, seed: u64) -> Self {
+    pub fn new(sparse: &Sparse, line: LineSize, run: RunSize, seed: u64) -> Self {
         let blocks = sparse.blocks.len();
         let once = vec![1.0; blocks];
         let units = resampling_units(sparse);
@@ -193,12 +193,12 @@ impl Replicates {
                             .for_each(|t| *t += 1.0);
                     }
                 }
-                mixture(sparse, &times, line, limit)
+                mixture(sparse, &times, line, run)
             })
             .collect();
         let size = units.len() as f64 / strata.len().max(1) as f64;
         Self {
-            window_wise: mixture(sparse, &once, line, limit),
+            window_wise: mixture(sparse, &once, line, run),
             replicates,
             inflation: if size > 1.0 {
                 (size / (size - 1.0)).sqrt()

@@ -1,6 +1,63 @@
 //! From sampled reuse distances to miss ratios with honest intervals.
 //!
-//! Pure: no IO, no clock, no operating system; deterministic for a seed.
+//! Pure: no IO, no clock, no operating system, no `unsafe`; deterministic for a seed. The caller
+//! turns its profile into [`Window`]s of [`Sample`]s and asks a [`Run`] for curves
+//! ([`Run::curve`]), keys ([`Run::attribute`], [`Run::threads`]) and line use ([`Run::spatial_use`],
+//! [`Run::bytes_used`]); nothing about a cache is fixed before the question.
+//!
+//! # How it works
+//!
+//! ```text
+//! Window, Sample ─ prepare ─┬─ contiguous ─┐
+//!                           └─ cluster,    ├─ Timeline ─ random | lru ─┐
+//!                              sparse ─────┘                           ├─ CurvePoint
+//!                 Histogram ─ Survival ─ equation | stack ─ interval ──┘  Attribution
+//! ```
+//!
+//! * **Distances** go into logarithmic bins ([`bins`]) and become a [`Survival`] function by
+//!   Kaplan-Meier: a watch cut by us is censored, one open at the process's end never reused.
+//! * **One distribution** is solved by the StatCache equation ([`random_miss_ratio`]) or by expected
+//!   stack distances ([`lru_miss_ratio`]).
+//! * **A run** is a timeline of segments. A reuse triggered at `t` of a line touched at `p` was
+//!   exposed to `E(t) - E(p)` evictions, `E = max(0, M - L)` with `M` the misses so far: no constant
+//!   miss ratio is assumed, and a cache that is not yet full evicts nothing. LRU counts the distinct
+//!   lines between `p` and `t` from the survival functions of the segments in between. First touches
+//!   are misses where they happen: the lines touched by `t` are the touches before `t` whose next
+//!   one is not.
+//! * **Gapless windows** (`--full`): every sample sits at its own time, some 80 samples a segment.
+//!   **Windows with gaps**: each window stands for a stretch of the run; windows that cannot be told
+//!   apart share a distribution (never fewer than 1,000 samples are solved), tails that short windows
+//!   cannot see are spliced from longer ones, and what none of them sees continues the decay of the
+//!   last two octaves, as far as the process's size allows it ([`Options::footprint_bytes`]: give it,
+//!   it is worth points at the large sizes). The paper's plain mean is [`Options::plain_mean`].
+//! * **Intervals** state two parts. *Sampling*: block bootstrap over windows through the solver
+//!   (gapless: the variance of the miss probabilities within segments times the solver's gain), with
+//!   the bounds of the windows' weights. *Model*: a constant, the effect of 8 % of cache size, and a
+//!   quarter of the largest disagreement between whole-run, window-wise and time-varying forms. Where
+//!   cut watches leave a size undecided, [`CurvePoint::undecided`] says so and `low..high` spans it.
+//!
+//! # Invariants
+//!
+//! `low <= miss_ratio <= high`, all in 0..1, for any input that [`Run::new`] accepts; no NaN, no
+//! panic. Keys are opaque. `own` and `all` distances, and line sizes, are never mixed.
+//!
+//! # What it cannot do
+//!
+//! Conflict misses of regular strides (sets are filled at random); distances and misses that are
+//! correlated in ways other than in time (a matrix product's two streams: 4 to 5 points at the worst
+//! size, inside the interval at 24 of 27 sizes); knife edges of cyclic working sets under LRU, where
+//! the answer jumps from 0 to 1 within the bins' 6 %.
+//!
+//! # Measured
+//!
+//! Nine synthetic streams against exact simulation at 27 sizes, 10,000 samples, 200 repetitions:
+//! gapless random replacement is off by 0.02 to 0.55 points on average (one whole-run equation: 0.07
+//! to 2.6), LRU by 0.01 to 0.35; the interval covers the exact value at 99 % of sizes (matrix product:
+//! 89 %), the sampling part the mean of the repetitions at 93 to 100 %.
+//! `cargo bench -p statcache-model --bench accuracy`; times: `--bench solve`.
+//!
+//! Sources: Berg & Hagersten, SIGMETRICS 2005 (StatCache); Eklov & Hagersten, ISPASS 2010
+//! (StatStack); Kaplan & Meier 1958; DESIGN.md sections 3 and 7.
 #![forbid(unsafe_code)]
 
 mod attribute;

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::sparse::Sparse;
-use crate::survival::Survival;
+use crate::survival::{RunSize, Survival};
 use crate::timeline::Timeline;
 
 /// A sample reduced to one line size and stream.
@@ -19,7 +19,9 @@ pub(crate) struct Entry {
 /// A sample on the time axis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
-    pub entry: Entry,
+    /// Its window's and its own index.
+    pub window: u32,
+    pub sample: u32,
     /// When it was taken, line references since the start of the run.
     pub from: f64,
     /// When its line was touched again; `None` for never and for censored.
@@ -50,4 +52,15 @@ pub(crate) struct Group {
     pub complete: bool,
     /// References of the run it stands for.
     pub refs: f64,
+    /// Lines it can have touched.
+    pub lines: f64,
+}
+
+impl Group {
+    pub fn size(&self) -> RunSize {
+        RunSize {
+            refs: self.refs,
+            lines: self.lines,
+        }
+    }
 }

@@ -142,7 +142,13 @@ fn binned(window: &Window, parts: usize, stream: Stream) -> [Vec<Arc<CompactHist
         let refs = window.refs[LineSize::B64.index()].max(1) as f64;
         for s in &window.samples {
             let part = (s.position as f64 / refs * parts as f64) as usize;
-            histograms[part.min(parts - 1)].add(&outcome(s, line, stream), Weight::ONE);
+            // The process's end cuts a window short like any other end: what it says of the run is
+            // that the distance is longer.
+            let outcome = match outcome(s, line, stream) {
+                Outcome::NeverReused { at } => Outcome::Censored { at },
+                other => other,
+            };
+            histograms[part.min(parts - 1)].add(&outcome, Weight::ONE);
         }
         histograms.iter().map(|h| Arc::new(h.compact())).collect()
     })
@@ -180,6 +186,19 @@ fn by_thread(windows: &[Stored], stream: Stream) -> Vec<Vec<usize>> {
     groups
 }
 
+/// A single window over (nearly) the whole run has no gaps: never reused then means it.
+fn covers_the_run(windows: &[Stored], options: &crate::Options) -> bool {
+    const NEARLY: f64 = 0.95;
+    match windows {
+        [w] => {
+            options.from_start
+                && w.samples.len() == w.count
+                && w.accesses as f64 >= NEARLY * w.stands_for.value
+        }
+        _ => false,
+    }
+}
+
 /// Builds the timelines of one line size and stream. `windows` in time order.
 pub(crate) fn groups(
     windows: &[Stored],
@@ -191,6 +210,9 @@ pub(crate) fn groups(
         return Err(ModelError::NoAllThreadOutcomes);
     }
     let l = line.index();
+    let lines = options
+        .footprint_bytes
+        .map_or(f64::INFINITY, |b| b as f64 / f64::from(line.bytes()));
     Ok(by_thread(windows, stream)
         .into_iter()
         .map(|members| {
@@ -203,8 +225,8 @@ pub(crate) fn groups(
                     )
                 })
                 .collect();
-            if options.contiguous {
-                return contiguous::build(&entries, line, options.from_start);
+            if options.contiguous || covers_the_run(windows, options) {
+                return contiguous::build(&entries, line, options.from_start, lines);
             }
             let mut blocks = Vec::new();
             for (at, &i) in members.iter().enumerate() {
@@ -223,7 +245,7 @@ pub(crate) fn groups(
                     histogram: Arc::clone(h),
                 }));
             }
-            sparse::build(blocks, &entries, line, options.from_start)
+            sparse::build(blocks, &entries, line, options.from_start, lines)
         })
         .collect())
 }

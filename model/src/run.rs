@@ -19,6 +19,9 @@ pub struct Options {
     pub from_start: bool,
     /// Weigh all windows alike, as the paper does, instead of by what they stand for.
     pub plain_mean: bool,
+    /// Memory the process can have touched, bytes (its peak size, where known): bounds how many
+    /// lines can be touched for the first time where windows are too short to see.
+    pub footprint_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -28,6 +31,7 @@ impl Default for Options {
             contiguous: false,
             from_start: true,
             plain_mean: false,
+            footprint_bytes: None,
         }
     }
 }
@@ -45,7 +49,7 @@ const SPREAD_LRU: f64 = 1.4;
 /// Model allowance: constant part. Measured on the synthetic streams of `tests/` and `benches/`.
 pub(crate) const ALLOWANCE: f64 = 0.001;
 /// Model allowance: the equation's error is one of effective cache size; by this factor up and down.
-pub(crate) const SIZE_FACTOR: f64 = 1.06;
+pub(crate) const SIZE_FACTOR: f64 = 1.08;
 /// Part of the disagreement of the three forms that is taken for a half width.
 pub(crate) const DISAGREEMENT: f64 = 0.25;
 
@@ -145,6 +149,12 @@ impl Run {
         self.windows.iter().map(|w| w.count as u64).sum()
     }
 
+    /// Forgets what was prepared for the questions asked so far (some 60 bytes a sample for each
+    /// line size and stream); asking again prepares it anew.
+    pub fn forget(&mut self) {
+        self.views = Default::default();
+    }
+
     pub(crate) fn view(&self, line: LineSize, stream: Stream) -> Result<&View, ModelError> {
         let slot = &self.views[line.index() * 2 + usize::from(stream == Stream::All)];
         if let Some(view) = slot.get() {
@@ -153,7 +163,7 @@ impl Run {
         let groups = prepare::groups(&self.windows, line, stream, &self.options)?;
         let whole = groups
             .iter()
-            .map(|g| interval::Prepared::new(g.pooled.clone(), g.refs))
+            .map(|g| interval::Prepared::new(g.pooled.clone(), g.size()))
             .collect();
         let seed = self.options.seed.wrapping_add(line.index() as u64);
         let replicates = groups
@@ -161,7 +171,7 @@ impl Run {
             .map(|g| {
                 g.sparse
                     .as_ref()
-                    .map(|s| interval::Replicates::new(s, line, g.refs, seed))
+                    .map(|s| interval::Replicates::new(s, line, g.size(), seed))
             })
             .collect();
         Ok(slot.get_or_init(|| View {
@@ -283,7 +293,10 @@ impl View {
         let (solution, [whole, windows, varying]) = self.forms(i, cache);
         let mut error = match (&group.sparse, &self.replicates[i]) {
             (Some(sparse), Some(replicates)) => {
-                let sampling = replicates.standard_error(cache);
+                // The far end of the tail, which few watches see, by Greenwood.
+                let gap = deadly_gap(&self.whole[i], cache);
+                let tail = group.pooled.variance_at(gap).sqrt();
+                let sampling = replicates.standard_error(cache).max(tail);
                 let weights = replicates.weight_error(sparse, cache, varying) / interval::Z95;
                 sampling.hypot(weights)
             }
@@ -314,8 +327,17 @@ impl View {
         let (mut low, mut high) = (varying, varying);
         if group.pooled.undecided > 0.0 {
             let (at_once, never) = undecided(group, cache);
-            low = (varying + (at_once - whole).min(0.0)).max(0.0);
+            // Where nothing is lost in a cache that holds all, the ratio itself is the bound.
+            let shifted = (varying + (at_once - whole).min(0.0)).max(0.0);
+            low = if at_once <= group.pooled.never {
+                shifted.min(at_once)
+            } else {
+                shifted
+            };
             high = (varying + (never - whole).max(0.0)).min(1.0);
+            if group.pooled.steps.is_empty() {
+                (low, high) = (at_once, never);
+            }
         }
         let refs = group.refs;
         sum.refs += refs;
@@ -370,15 +392,30 @@ fn fitting(policy: Policy, lines: u64) -> Policy {
 fn undecided(group: &Group, cache: &Cache) -> (f64, f64) {
     use crate::equation::{Undecided, random_miss_ratio};
     let lines = cache.lines().0;
+    if group.pooled.steps.is_empty() {
+        return (0.0, 1.0);
+    }
+    // Reused at once, the run would know no more lines than these; a cache that holds them all
+    // never evicts.
+    let known = crate::StackDistance::new(&group.pooled).at(group.pooled.horizon);
+    if group.timeline.fills && lines as f64 >= known {
+        return (group.pooled.never, never_reused(group, cache));
+    }
+    let at_once = match cache.policy {
+        Policy::Random { .. } => random_miss_ratio(&group.pooled, lines, Undecided::AtHorizon),
+        Policy::Lru { ways } => crate::stack::lru_miss_ratio(&group.pooled, lines, ways, false),
+    };
+    (at_once, never_reused(group, cache))
+}
+
+/// Ratio with the undecided mass never reused.
+fn never_reused(group: &Group, cache: &Cache) -> f64 {
+    let lines = cache.lines().0;
     match cache.policy {
-        Policy::Random { .. } => (
-            random_miss_ratio(&group.pooled, lines, Undecided::AtHorizon),
-            random_miss_ratio(&group.pooled, lines, Undecided::Never),
-        ),
-        Policy::Lru { ways } => (
-            crate::stack::lru_miss_ratio(&group.pooled, lines, ways, false),
-            crate::stack::lru_miss_ratio(&group.pooled, lines, ways, true),
-        ),
+        Policy::Random { .. } => {
+            crate::random_miss_ratio(&group.pooled, lines, crate::Undecided::Never)
+        }
+        Policy::Lru { ways } => crate::stack::lru_miss_ratio(&group.pooled, lines, ways, true),
     }
 }
 

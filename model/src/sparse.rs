@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
 use crate::placed::{Entry, Group, Placed};
-use crate::survival::{CompactHistogram, Histogram, Survival};
+use crate::survival::{CompactHistogram, Histogram, RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
 
@@ -84,6 +84,7 @@ pub(crate) fn build(
     entries: &[(f64, Vec<Entry>)],
     line_size: LineSize,
     fills: bool,
+    lines: f64,
 ) -> Group {
     let weighed: f64 = blocks.iter().map(|b| b.weight).sum();
     let mut blocks = blocks;
@@ -109,13 +110,20 @@ pub(crate) fn build(
     let (pooled, mut survivals) =
         cluster_survivals(&blocks, &once, &cluster_of, clusters, line_size);
     for s in &mut survivals {
-        s.spread_undecided(weighed);
+        s.spread_undecided(RunSize {
+            refs: weighed,
+            lines,
+        });
     }
     let mut unit_weight = vec![0.0; units.len()];
     for (b, &u) in blocks.iter().zip(&unit_of) {
         unit_weight[u] += b.weight;
     }
-    let timeline = deposit(&unit_weight, &cluster_of_unit, &survivals, weighed, fills);
+    let size = RunSize {
+        refs: weighed,
+        lines,
+    };
+    let timeline = deposit(&unit_weight, &cluster_of_unit, &survivals, size, fills);
     let mut at = 0.0;
     let span_of: Vec<(f64, f64)> = blocks
         .iter()
@@ -137,6 +145,7 @@ pub(crate) fn build(
         }),
         complete,
         refs: weighed,
+        lines,
     }
 }
 
@@ -145,9 +154,10 @@ fn deposit(
     unit_weight: &[f64],
     cluster_of_unit: &[usize],
     survivals: &[Survival],
-    total: f64,
+    run: RunSize,
     fills: bool,
 ) -> Timeline {
+    let total = run.refs;
     let mut bounds = vec![0.0];
     let mut shape_of = Vec::new();
     for (&w, &c) in unit_weight.iter().zip(cluster_of_unit) {
@@ -219,7 +229,8 @@ fn deposit(
                     let shape = &shapes[shape_of[k]];
                     shape.alive(bounds[j] - bounds[k]) - shape.alive(bounds[j] - bounds[k + 1])
                 })
-                .sum()
+                .sum::<f64>()
+                .min(run.lines)
         })
         .collect();
     let lines = isotonic(&touched);
@@ -274,7 +285,8 @@ fn place(
                     (Some(from + distance as f64 + 1.0), distance, false)
                 }
                 Outcome::Censored { at } => (None, at, true),
-                Outcome::NeverReused { at } => (None, at, false),
+                // As in the histograms: the end of the process cuts a window with gaps around it.
+                Outcome::NeverReused { at } => (None, at, true),
                 Outcome::NotFollowed => continue,
             };
             cut.add(
@@ -290,7 +302,8 @@ fn place(
             );
             let segment = timeline.segment_of(to.unwrap_or(from)) as u32;
             placed.push(Placed {
-                entry: *e,
+                window: e.window,
+                sample: e.sample,
                 from,
                 to,
                 distance: distance as f64,

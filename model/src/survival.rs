@@ -305,6 +305,15 @@ pub struct Step {
     pub mass: f64,
 }
 
+/// What is known of the run as a whole when a tail has to be guessed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunSize {
+    /// Line references.
+    pub refs: f64,
+    /// Distinct lines it can have touched; infinite when unknown.
+    pub lines: f64,
+}
+
 /// Distribution of the reuse distance at one line size: steps, mass at infinity, undecided mass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Survival {
@@ -396,12 +405,15 @@ impl Survival {
     }
 
     /// Places the undecided mass beyond the horizon `T` by continuing the decay of the last two
-    /// octaves, `S(t) = S(T) (t/T)^-a`, up to `limit` (the length of the run); what is left there
-    /// is never reused. A guess between "reused right away" and "never", which bound it.
-    pub(crate) fn spread_undecided(&mut self, limit: f64) {
+    /// octaves, `S(t) = S(T) (t/T)^-a`, up to the length of the run; what is left there is never
+    /// reused, as far as the run's lines allow it. More than those must come back: lines that are
+    /// touched again and again with share `u` of the references do so after about `lines / u`.
+    /// A guess between "reused right away" and "never", which bound it.
+    pub(crate) fn spread_undecided(&mut self, run: RunSize) {
         const PARTS: usize = 8;
         /// Octaves of decay that are continued.
         const LOOK_BACK: f64 = 2.0;
+        let limit = run.refs;
         let start = self.horizon.max(1.0);
         if self.undecided <= 0.0 || limit <= start * 1.01 {
             self.never += std::mem::take(&mut self.undecided);
@@ -410,21 +422,40 @@ impl Survival {
         let end = self.never + self.undecided;
         let before = self.at(start / LOOK_BACK.exp2());
         let decay = ((before / end).ln() / (LOOK_BACK * std::f64::consts::LN_2)).max(0.0);
-        let last = self.greenwood.last().copied().unwrap_or(0.0);
-        let edge = |i: usize| (limit / start).powf(i as f64 / PARTS as f64);
-        for i in 0..PARTS {
-            let mass = self.undecided * (edge(i).powf(-decay) - edge(i + 1).powf(-decay));
-            if mass > 0.0 {
-                let distance = start * (edge(i) * edge(i + 1)).sqrt();
-                self.steps.push(Step {
-                    bin: bins::bin_of_real(distance),
+        let mut tail = Vec::with_capacity(2 * PARTS);
+        let mut place = |from: f64, to: f64, decay: f64, mass: f64| {
+            let edge = |i: usize| (to / from).powf(i as f64 / PARTS as f64);
+            for i in 0..PARTS {
+                let part = if decay > 0.0 {
+                    edge(i).powf(-decay) - edge(i + 1).powf(-decay)
+                } else {
+                    1.0 / PARTS as f64
+                };
+                let distance = from * (edge(i) * edge(i + 1)).sqrt();
+                let bin = bins::bin_of_real(distance);
+                tail.push(Step {
+                    bin,
                     distance,
-                    mass,
+                    mass: mass * part,
                 });
-                self.greenwood.push(last);
             }
+        };
+        if decay > 0.0 {
+            place(start, limit, decay, self.undecided);
         }
-        self.never += self.undecided * edge(PARTS).powf(-decay);
+        let left = self.undecided * (limit / start).powf(-decay);
+        let room = (run.lines / limit - self.never).clamp(0.0, left);
+        if left > room {
+            let far =
+                (2.0 * run.lines / self.undecided).clamp(2.0 * start, (2.0 * start).max(limit));
+            place(start, far, 0.0, left - room);
+        }
+        tail.retain(|s| s.mass > 0.0);
+        tail.sort_by(|a, b| a.distance.total_cmp(&b.distance));
+        let last = self.greenwood.last().copied().unwrap_or(0.0);
+        self.greenwood.extend(tail.iter().map(|_| last));
+        self.steps.append(&mut tail);
+        self.never += room;
         self.undecided = 0.0;
         self.horizon = limit;
     }

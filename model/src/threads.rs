@@ -9,6 +9,7 @@ use std::hash::Hash;
 
 use crate::attribute::wilson;
 use crate::interval::probabilities;
+use crate::prepare::outcome;
 use crate::run::Run;
 use crate::{Cache, LineSize, ModelError, Outcome, Policy, Site, Stream};
 
@@ -91,10 +92,10 @@ impl Run {
                 matches!(policy, Policy::Random { .. }).then(|| group.timeline.random(&cache));
             let miss = probabilities(group, &cache, solution.as_ref());
             for (p, &miss) in group.placed.iter().zip(&miss) {
-                let stored = &self.windows[p.entry.window as usize];
-                let sample = &stored.samples[p.entry.sample as usize];
+                let stored = &self.windows[p.window as usize];
+                let sample = &stored.samples[p.sample as usize];
                 let (Outcome::Reused { trigger, .. }, Some(remote)) =
-                    (p.entry.outcome, &sample.remote)
+                    (outcome(sample, line, Stream::Own), &sample.remote)
                 else {
                     continue;
                 };

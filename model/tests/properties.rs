@@ -56,11 +56,12 @@ proptest! {
         contiguous: bool,
         from_start: bool,
         plain_mean: bool,
+        footprint_bytes in prop::option::of(any::<u64>()),
         line in 0usize..5,
         ways in prop::option::of(1u32..9),
     ) {
         let line = 16u64 << line;
-        let options = Options { contiguous, from_start, plain_mean, seed: 3 };
+        let options = Options { contiguous, from_start, plain_mean, seed: 3, footprint_bytes };
         let run = Run::new(windows, options).unwrap();
         let sizes = [line * 8, line * 9, 1 << 14, 1 << 20, 1 << 26, 1 << 40];
         for policy in [Policy::Random { ways }, Policy::Lru { ways }] {

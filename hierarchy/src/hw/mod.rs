@@ -178,8 +178,14 @@ impl Measure for Host {
         if !line_mode {
             let mut at = arena.link_circle(c.timed)?;
             at = chase::walk(at, c.warm);
-            // The clock and the switch check disturb a small working set: walk it once more each time.
-            let again = if c.timed.len() <= 8192 { c.timed.len() as u64 } else { 64 };
+            // The clock and the switch check disturb a small working set; without true LRU it takes some laps
+            // until the strangers are out again.
+            let lap = c.timed.len() as u64;
+            let again = match lap {
+                0..=1024 => 4 * lap,
+                1025..=8192 => lap,
+                _ => 64,
+            };
             for _ in 0..c.windows {
                 let w = self.window(c.loads, || {
                     let (ticks, end) = chase::timed_walk(at, again, c.loads);

@@ -50,7 +50,7 @@ pub struct Vote {
 }
 
 /// Most pages of a congruence class that are worth finding.
-const CLASS_LIMIT: usize = 44;
+const CLASS_LIMIT: usize = 40;
 
 struct Test<'a> {
     m: &'a mut dyn Measure,
@@ -61,6 +61,8 @@ struct Test<'a> {
     windows: u32,
     /// Walks over the group between loading the victim and timing it; each takes a slot of the line.
     rounds: u64,
+    /// How often a slow answer is asked for before it is believed.
+    tries: u32,
     rng: &'a mut Rng,
 }
 
@@ -117,9 +119,9 @@ impl Test<'_> {
         Ok(f64::INFINITY)
     }
 
-    /// The group evicts the victim; a slow answer is asked for four times.
+    /// The group evicts the victim; a slow answer is asked for `tries` times.
     fn evicts(&mut self, victim: u64, group: &[u64], fillers: &[u64]) -> Result<bool, MeasureError> {
-        for _ in 0..4 {
+        for _ in 0..self.tries {
             if self.time(victim, group, fillers)? < self.threshold {
                 return Ok(false);
             }
@@ -149,7 +151,7 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
             break;
         }
     }
-    let filler_count = (4 * l1.ways as usize).min(64);
+    let filler_count = (2 * l1.ways as usize + 8).min(64);
     let mut pool: Vec<u64> = (0..pool_pages.min(limit)).collect();
     rng.shuffle(&mut pool);
     let victim = pool.pop().unwrap_or(0);
@@ -157,7 +159,7 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
         let take = filler_count * l1.colours() as usize * 2;
         pool.split_off(pool.len().saturating_sub(take))
     };
-    let mut t = Test { m, colours: l1.colours(), filler_count, offsets, threshold: f64::INFINITY, windows: 5, rounds: 2, rng };
+    let mut t = Test { m, colours: l1.colours(), filler_count, offsets, threshold: f64::INFINITY, windows: 3, rounds: 2, tries: 2, rng };
 
     // The two levels: fillers only, and the largest group.
     // Fillers may by chance hold a full set of congruent pages: the best of several draws does not.
@@ -214,7 +216,8 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
             if t.evicts(victim, &pool[..middle], &filler_pool)? { yes = middle } else { no = middle }
         }
         // The step must hold when asked again, or a disturbance led the search astray.
-        if !t.evicts(victim, &pool[..yes], &filler_pool)? {
+        let holds = t.evicts(victim, &pool[..yes], &filler_pool)? && t.evicts(victim, &pool[..yes], &filler_pool)?;
+        if !holds {
             doubts += 1;
             reach = (reach + reach / 4 + 8).min(pool.len());
             continue;
@@ -252,6 +255,8 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
             break;
         }
     }
+    t.tries = 4;
+    t.windows = 5;
     // Purge: a member must be evicted by the other members with clean fillers, and no filler may be.
     let mut kept = Vec::new();
     for &page in &class {

@@ -44,12 +44,12 @@ pub fn collect_l1(m: &mut dyn Measure, s: &mut Samples) -> Result<(), MeasureErr
     Ok(())
 }
 
-/// Second-level hits: 3 A lines at one place of the first level over 3 A pages.
+/// Second-level hits: 4 A lines at one place of the first level over as many pages.
 ///
 /// # Errors
 /// What the backend reports.
 pub fn collect_l2(m: &mut dyn Measure, l1: Geometry, s: &mut Samples, rng: &mut Rng) -> Result<(), MeasureError> {
-    s.l2_lines = (3 * l1.ways).clamp(2, 48);
+    s.l2_lines = (4 * l1.ways).clamp(2, 64);
     let limit = (m.facts().memory_bytes / 2 / PAGE / l1.colours()).min(4096);
     let (mut low, mut control) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..8 {

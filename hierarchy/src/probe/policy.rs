@@ -94,10 +94,10 @@ fn predict_from(policy: Policy, ways: u32, blocks: &[u32], states: u32) -> Predi
 /// Cost of a measured share under a prediction: bounded, so that a few disturbed samples rule nothing out.
 ///
 /// Where the prediction depends on a state that cannot be known any share is possible, at a small price.
-fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
+pub fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
     let p = predict(policy, ways, &sample.blocks);
     if !p.sure && policy != Policy::Random {
-        return 0.5;
+        return 1.0;
     }
     let off = sample.hit_share.clamp(0.0, 1.0) - p.mean;
     (off * off / (2.0 * SIGMA * SIGMA)).min(6.0)

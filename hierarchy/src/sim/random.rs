@@ -107,7 +107,7 @@ pub fn machine(seed: u64) -> Truth {
             switch_every: r.pick(&[0.0, 4e6, 1e8]),
             hidden_switches: r.pick(&[0.0, 0.5, 1.0]),
             drift: r.pick(&[0.0, 0.02, 0.1]),
-            timer_step: r.pick(&[1.0, 2.0, 26.0, 26.0, 80.0]),
+            timer_step: r.pick(&[1.0, 2.0, 26.0, 26.0, 40.0]),
         },
         seed,
     }

@@ -513,7 +513,7 @@ impl Session<'_> {
             warnings: self.warnings.clone(),
         };
         if let Some(engine) = &self.engine {
-            tracing::debug!(stats = ?engine.stats, records = ?engine.records(), cache = ?(engine.cache().translated, engine.cache().flushes), "engine");
+            tracing::debug!(stats = ?engine.stats, expanded = engine.expanded(), cache = ?(engine.cache().translated, engine.cache().flushes), "engine");
         }
         let error = match self.error {
             Some(error) => Some(error),

@@ -4,7 +4,7 @@
 //! in between; the cold part holds what is rarely run (side exits, ways back to the monitor, literals).
 
 use super::asm::{Asm, OutOfReach};
-use super::layout::{MAX_RECORD_QWORDS, state};
+use super::layout::{self, MAX_RECORD_QWORDS, state};
 use super::runtime::Runtime;
 use super::state::{Ip, Log, State, StateMap};
 use super::trace::{self, End, Item, Step, Trace};
@@ -456,12 +456,13 @@ impl Builder<'_> {
         }
     }
 
-    /// Number of the record that says: the first `items` items ran.
+    /// Header of the record that says: the first `items` items ran.
     fn record(&mut self, items: usize) -> u32 {
         let words = self.words as u16;
         let shape = RecordShape { fragment: self.id, items: items as u16, words };
         self.tables.records.push(shape);
-        self.tables.records.len() as u32 - 1
+        let number = self.tables.records.len() as u32 - 1;
+        layout::header(number, words).expect("the cache is flushed long before numbers run out")
     }
 
     /// Emits the stores that the accesses of an item need.

@@ -22,6 +22,23 @@ pub const SLACK: u64 = 64 << 10;
 pub const MAX_RECORD_QWORDS: usize = 96;
 const _: () = assert!(2 * MAX_RECORD_QWORDS * 8 < SLACK as usize);
 
+/// Bits of a record number in a header; the record's length in words lies above, so that a reader
+/// finds the next record without looking anything up.
+const RECORD_BITS: u32 = 24;
+const _: () = assert!(MAX_RECORD_QWORDS < 1 << (31 - RECORD_BITS));
+
+/// First word of a record, or `None` when there are too many kinds of records.
+pub fn header(record: u32, words: u16) -> Option<u32> {
+    (record < 1 << RECORD_BITS).then_some(record | u32::from(words) << RECORD_BITS)
+}
+
+/// Record number and length in words, from the first word of a record.
+#[inline(always)]
+pub fn split_header(word: u64) -> (usize, usize) {
+    let header = word as u32;
+    ((header & ((1 << RECORD_BITS) - 1)) as usize, (header >> RECORD_BITS) as usize)
+}
+
 /// Alignment of the end of the log.
 pub const END_ALIGN: u64 = 1 << 32;
 

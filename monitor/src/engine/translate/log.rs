@@ -5,11 +5,12 @@
 //! line, in which a sample is due, or whose number of accesses varies are expanded.
 
 use super::cache::CodeCache;
-use super::fragment::{Dynamic, Fragment, FragmentId, LoggedAccess};
+use super::fragment::{Dynamic, Fragment, LoggedAccess};
+use super::layout::{MAX_RECORD_QWORDS, split_header};
 use crate::arch::Kind;
+use crate::observe::filter::LineFilter;
 use crate::observe::{Access, LINE_SHIFTS, Observer};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::cell::Cell;
 
 /// Most bytes from the first to the last byte of a group: it then lies in at most two lines.
 const GROUP_BYTES: u64 = 64;
@@ -24,39 +25,63 @@ struct Group {
     base: u8,
     index: u8,
     scale: u8,
-    fs: bool,
     /// Bit a: no member crosses a 16-byte line when the first byte is at a modulo 16.
     no_span: u16,
-    /// Members, in the shape's list.
-    members: (u16, u16),
 }
 
-/// What there is to know about one record number.
-#[derive(Debug)]
+impl Group {
+    /// Address of its first byte.
+    #[inline(always)]
+    fn address(&self, view: &[u64; VIEW]) -> u64 {
+        let word = |word: u8| view[usize::from(word) % VIEW];
+        self.low
+            .wrapping_add(word(self.base))
+            .wrapping_add(word(self.index).wrapping_mul(u64::from(self.scale)))
+    }
+}
+
+/// What there is to know about one record number; the zero value: nothing yet.
+#[derive(Clone, Copy, Debug, Default)]
 struct Shape {
-    words: u32,
-    accesses: u32,
-    /// Whether the number or place of some access varies otherwise.
-    dynamic: bool,
-    groups: Box<[Group]>,
-    /// Offset from the group's first byte, and size.
-    members: Box<[(u8, u8)]>,
-    fragment: FragmentId,
-    items: u16,
-    /// Times seen in the present window.
-    seen: Cell<u32>,
+    /// Its groups, in the reader's list.
+    first_group: u32,
+    groups: u8,
+    kind: Kinds,
+    accesses: u16,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kinds {
+    #[default]
+    Unknown,
+    /// Every access is in a group.
+    Grouped,
+    /// The number or place of some access varies otherwise.
+    Dynamic,
 }
 
 /// Turns logs into accesses.
 #[derive(Debug, Default)]
 pub struct LogReader {
-    shapes: Vec<Option<Box<Shape>>>,
+    /// By record number.
+    shapes: Vec<Shape>,
+    groups: Vec<Group>,
+    /// For each group, where its members begin and end in `members`.
+    ranges: Vec<(u32, u32)>,
+    /// Offset from a group's first byte, and size.
+    members: Vec<(u8, u8)>,
+    /// Times each record number was seen in the present window.
+    seen: Vec<u32>,
     false_hits: u64,
     /// Records expanded since the start.
     pub expanded: u64,
-    /// Records read since the start.
-    pub records: u64,
+    fs_base: u64,
 }
+
+/// Words that can be looked at from the start of any record in the log, whatever its length.
+pub const VIEW: usize = 128;
+const _: () = assert!(VIEW >= MAX_RECORD_QWORDS && VIEW.is_power_of_two());
+const _: () = assert!(VIEW * 8 <= super::layout::SLACK as usize);
 
 /// False hits of one log after which the filter is rehashed.
 const REHASH_AFTER: u64 = 2_000;
@@ -65,13 +90,15 @@ impl LogReader {
     /// Forgets what it knows of records: the code cache was flushed.
     pub fn flush(&mut self) {
         self.shapes.clear();
+        self.groups.clear();
+        self.ranges.clear();
+        self.members.clear();
+        self.seen.clear();
     }
 
     /// Begins to count executions anew.
     pub fn reset_executions(&mut self) {
-        for shape in self.shapes.iter().flatten() {
-            shape.seen.set(0);
-        }
+        self.seen.fill(0);
     }
 
     /// Up to `most` instructions with how often they were executed since the last reset, a number
@@ -83,9 +110,10 @@ impl LogReader {
         most: usize,
     ) -> Vec<(u64, u64)> {
         let middle = ((*range.start() * *range.end()) as f64).sqrt();
-        let seen = || self.shapes.iter().flatten().filter(|shape| shape.seen.get() > 0);
+        let records = &cache.tables().records;
+        let seen = || records.iter().zip(&self.seen).filter(|(_, seen)| **seen > 0);
         let mut heads: Vec<(u64, u64)> = seen()
-            .map(|shape| (u64::from(shape.seen.get()), cache.fragment(shape.fragment).ip))
+            .map(|(record, seen)| (u64::from(*seen), cache.fragment(record.fragment).ip))
             .filter(|(count, _)| range.contains(count))
             .collect();
         let off = |count: u64| ((count as f64 / middle).ln().abs() * 1e6) as u64;
@@ -94,10 +122,10 @@ impl LogReader {
         // Other fragments may hold the same instruction in their middle.
         let wanted: FxHashSet<u64> = heads.iter().map(|&(_, ip)| ip).collect();
         let mut total: FxHashMap<u64, u64> = FxHashMap::default();
-        for shape in seen() {
-            let ips = &cache.fragment(shape.fragment).item_ips;
-            for ip in ips[..usize::from(shape.items)].iter().filter(|ip| wanted.contains(ip)) {
-                *total.entry(*ip).or_default() += u64::from(shape.seen.get());
+        for (record, seen) in seen() {
+            let ips = &cache.fragment(record.fragment).item_ips;
+            for ip in ips[..usize::from(record.items)].iter().filter(|ip| wanted.contains(ip)) {
+                *total.entry(*ip).or_default() += u64::from(*seen);
             }
         }
         let mut found: Vec<(u64, u64)> =
@@ -107,46 +135,79 @@ impl LogReader {
         found
     }
 
-    /// Reads complete records, in order.
-    pub fn read(&mut self, log: &[u64], fs_base: u64, cache: &CodeCache, observer: &mut Observer) {
+    /// Reads the complete records in the first `length` words of `log`, in order; at least
+    /// [`VIEW`] words more can be looked at behind them.
+    pub fn read(
+        &mut self,
+        log: &[u64],
+        length: usize,
+        fs_base: u64,
+        cache: &CodeCache,
+        observer: &mut Observer,
+    ) {
         let mut at = 0;
         let mut harmless = 0u64;
+        let mut until_sample = observer.until_sample();
         self.false_hits = 0;
-        while at < log.len() {
-            let id = log[at] as u32 as usize;
-            if self.shapes.get(id).is_none_or(Option::is_none) {
-                self.learn(id, cache);
+        if fs_base != self.fs_base {
+            // Groups hold it.
+            self.shapes.fill(Shape::default());
+            self.groups.clear();
+            self.ranges.clear();
+            self.members.clear();
+            self.fs_base = fs_base;
+        }
+        let records = &cache.tables().records;
+        if self.shapes.len() < records.len() {
+            self.shapes.resize(records.len(), Shape::default());
+            self.seen.resize(records.len(), 0);
+        }
+        while at < length {
+            let view: &[u64; VIEW] = log[at..at + VIEW].try_into().expect("a slice of that length");
+            let (id, words) = split_header(view[0]);
+            at += words;
+            let mut shape = self.shapes[id];
+            if shape.kind == Kinds::Unknown {
+                shape = self.learn(id, view[0], cache);
             }
-            let Some(shape) = self.shapes[id].as_deref() else { unreachable!("just learnt") };
-            let record = &log[at..at + shape.words as usize];
-            at += shape.words as usize;
-            self.records += 1;
-            shape.seen.set(shape.seen.get().saturating_add(1));
-            let due = harmless + u64::from(shape.accesses) >= observer.until_sample();
-            let mut extra = [0u32; 5];
-            if !due && !shape.dynamic && clear(shape, record, fs_base, observer, &mut extra) {
-                harmless += u64::from(shape.accesses);
-                if extra[0] == 0 {
-                    continue;
+            let dynamic = shape.kind == Kinds::Dynamic;
+            self.seen[id] = self.seen[id].saturating_add(1);
+            let accesses = u64::from(shape.accesses);
+            let due = harmless + accesses >= until_sample;
+            if !due && !dynamic {
+                let mut extra = [0u32; 5];
+                if self.clear(shape, view, observer.filter(), &mut extra) {
+                    if extra[0] == 0 {
+                        harmless += accesses;
+                        continue;
+                    }
+                    // Crossing references are counted with their record.
+                    if harmless + accesses + u64::from(extra[2]) < until_sample {
+                        observer.skip(harmless + accesses);
+                        observer.skip_crossings(extra);
+                        harmless = 0;
+                        until_sample = observer.until_sample();
+                        continue;
+                    }
                 }
-                // Crossing references are counted with their record.
-                if harmless + u64::from(extra[2]) < observer.until_sample() {
-                    observer.skip(harmless);
-                    observer.skip_crossings(extra);
-                    harmless = 0;
-                    continue;
-                }
-                harmless -= u64::from(shape.accesses);
             }
             observer.skip(harmless);
             harmless = 0;
             self.expanded += 1;
-            let (fragment, items) = (cache.fragment(shape.fragment), shape.items);
-            let watching = observer.filter_hits();
-            expand(fragment, items, record, fs_base, None, &mut |access| observer.access(access));
-            if !due && !shape.dynamic && observer.filter_hits() == watching {
+            let record = &records[id];
+            let hits = observer.filter_hits();
+            expand(
+                cache.fragment(record.fragment),
+                record.items,
+                view,
+                fs_base,
+                None,
+                &mut |access| observer.access(access),
+            );
+            if !due && !dynamic && observer.filter_hits() == hits {
                 self.false_hits += 1;
             }
+            until_sample = observer.until_sample();
         }
         observer.skip(harmless);
         if self.false_hits > REHASH_AFTER {
@@ -154,66 +215,105 @@ impl LogReader {
         }
     }
 
-    fn learn(&mut self, id: usize, cache: &CodeCache) {
-        if self.shapes.len() <= id {
-            self.shapes.resize_with(cache.tables().records.len().max(id + 1), || None);
-        }
+    #[cold]
+    fn learn(&mut self, id: usize, header: u64, cache: &CodeCache) -> Shape {
         let record = cache.tables().records[id];
         let fragment = cache.fragment(record.fragment);
         let count = usize::from(fragment.first_access[usize::from(record.items)]);
         let accesses = &fragment.accesses[..count];
-        let (groups, members) = group(accesses, id as u64);
-        self.shapes[id] = Some(Box::new(Shape {
-            words: u32::from(record.words),
-            accesses: count as u32,
-            dynamic: accesses.iter().any(|a| !groupable(a)),
-            groups,
-            members,
-            fragment: record.fragment,
-            items: record.items,
-            seen: Cell::new(0),
-        }));
+        let first_group = self.groups.len();
+        self.group(accesses, header);
+        let groups = u8::try_from(self.groups.len() - first_group);
+        let grouped = accesses.iter().all(groupable) && groups.is_ok();
+        let shape = Shape {
+            first_group: first_group as u32,
+            groups: groups.unwrap_or(0),
+            kind: if grouped { Kinds::Grouped } else { Kinds::Dynamic },
+            accesses: count as u16,
+        };
+        self.shapes[id] = shape;
+        shape
     }
-}
 
-/// Whether no group of the record can touch a watched line. Adds the references beyond one per
-/// access to `extra`, by line size.
-#[inline(always)]
-fn clear(
-    shape: &Shape,
-    record: &[u64],
-    fs_base: u64,
-    observer: &Observer,
-    extra: &mut [u32; 5],
-) -> bool {
-    let filter = observer.filter();
-    for group in &shape.groups {
-        let mut first = group.low.wrapping_add(record[usize::from(group.base)]).wrapping_add(
-            record[usize::from(group.index)].wrapping_mul(u64::from(group.scale)),
-        );
-        if group.fs {
-            first = first.wrapping_add(fs_base);
+    /// Whether no group of the record can touch a watched line. Adds the references beyond one per
+    /// access to `extra`, by line size.
+    #[inline(always)]
+    fn clear(
+        &self,
+        shape: Shape,
+        view: &[u64; VIEW],
+        filter: &LineFilter,
+        extra: &mut [u32; 5],
+    ) -> bool {
+        let first = shape.first_group as usize;
+        let groups = &self.groups[first..first + usize::from(shape.groups)];
+        let (mut held, mut crossing) = (false, false);
+        for group in groups {
+            let address = group.address(view);
+            held |= filter.may_hold_bytes(address, u64::from(group.extent));
+            crossing |= group.no_span >> (address & 15) & 1 == 0;
         }
-        let last = first.wrapping_add(u64::from(group.extent));
-        if filter.may_hold(first >> 6) | filter.may_hold(last >> 6) {
-            return false;
+        if crossing && !held {
+            for (group, range) in groups.iter().zip(&self.ranges[first..]) {
+                self.count_crossings(group.address(view), *range, extra);
+            }
         }
-        if group.no_span >> (first & 15) & 1 == 0 {
-            count_crossings(first, shape, group, extra);
+        !held
+    }
+
+    #[inline(never)]
+    fn count_crossings(&self, first: u64, (from, to): (u32, u32), extra: &mut [u32; 5]) {
+        for &(offset, size) in &self.members[from as usize..to as usize] {
+            let start = first.wrapping_add(u64::from(offset));
+            let end = start.wrapping_add(u64::from(size) - 1);
+            for (extra, shift) in extra.iter_mut().zip(LINE_SHIFTS) {
+                *extra += ((end >> shift) - (start >> shift)) as u32;
+            }
         }
     }
-    true
-}
 
-#[cold]
-#[inline(never)]
-fn count_crossings(first: u64, shape: &Shape, group: &Group, extra: &mut [u32; 5]) {
-    let (from, to) = group.members;
-    for &(offset, size) in &shape.members[usize::from(from)..usize::from(to)] {
-        let start = first.wrapping_add(u64::from(offset));
-        let end = start.wrapping_add(u64::from(size) - 1);
-        for (extra, shift) in extra.iter_mut().zip(LINE_SHIFTS) {
-            *extra += ((end >> shift) - (start >> shift)) as u32;
+    /// Sorts accesses into groups. Word 0 of a record is its header, which stands for "no register"
+    /// once it is subtracted.
+    fn group(&mut self, accesses: &[LoggedAccess], header: u64) {
+        let mut by_registers: FxHashMap<(u8, u8, u8, bool), Vec<(i64, u32)>> =
+            FxHashMap::default();
+        let mut order = Vec::new();
+        for access in accesses.iter().filter(|a| groupable(a)) {
+            let scale = if access.index == 0 { 0 } else { access.scale };
+            let key = (access.base, access.index, scale, access.fs);
+            let members = by_registers.entry(key).or_insert_with(|| {
+                order.push(key);
+                Vec::new()
+            });
+            members.push((access.disp as i64, access.size));
+        }
+        for key in order {
+            let mut members = by_registers.remove(&key).unwrap_or_default();
+            members.sort_unstable();
+            let mut rest = &members[..];
+            while let Some(&(low, _)) = rest.first() {
+                let fits = |&(disp, size): &(i64, u32)| {
+                    disp.wrapping_sub(low) as u64 + u64::from(size) <= GROUP_BYTES
+                };
+                let count = rest.iter().position(|m| !fits(m)).unwrap_or(rest.len());
+                let (these, others) = rest.split_at(count);
+                rest = others;
+                let start = self.members.len();
+                self.members.extend(these.iter().map(|&(d, size)| ((d - low) as u8, size as u8)));
+                let list = &self.members[start..];
+                let extent = list.iter().map(|&(o, s)| o + s - 1).max().unwrap_or(0);
+                let no_span = (0..16u16).fold(0, |bits, a| {
+                    let stays = |&(o, s): &(u8, u8)| (a + u16::from(o)) % 16 + u16::from(s) <= 16;
+                    bits | u16::from(list.iter().all(stays)) << a
+                });
+                let (base, index, scale, fs) = key;
+                let mut low = if base == 0 { (low as u64).wrapping_sub(header) } else { low as u64 };
+                if fs {
+                    low = low.wrapping_add(self.fs_base);
+                }
+                self.ranges.push((start as u32, self.members.len() as u32));
+                self.groups.push(Group { low, extent, base, index, scale, no_span });
+            }
         }
     }
 }
@@ -223,48 +323,6 @@ fn groupable(access: &LoggedAccess) -> bool {
         && !access.addr32
         && access.size >= 1
         && u64::from(access.size) <= GROUP_BYTES
-}
-
-/// Sorts accesses into groups. Word 0 of a record is its number `id`, which stands for "no
-/// register" once it is subtracted.
-fn group(accesses: &[LoggedAccess], id: u64) -> (Box<[Group]>, Box<[(u8, u8)]>) {
-    let mut by_registers: FxHashMap<(u8, u8, u8, bool), Vec<(i64, u32)>> = FxHashMap::default();
-    let mut order = Vec::new();
-    for access in accesses.iter().filter(|a| groupable(a)) {
-        let scale = if access.index == 0 { 0 } else { access.scale };
-        let key = (access.base, access.index, scale, access.fs);
-        let members = by_registers.entry(key).or_insert_with(|| {
-            order.push(key);
-            Vec::new()
-        });
-        members.push((access.disp as i64, access.size));
-    }
-    let (mut groups, mut list) = (Vec::new(), Vec::new());
-    for key in order {
-        let mut members = by_registers.remove(&key).unwrap_or_default();
-        members.sort_unstable();
-        let mut rest = &members[..];
-        while let Some(&(low, _)) = rest.first() {
-            let fits = |&(disp, size): &(i64, u32)| {
-                disp.wrapping_sub(low) as u64 + u64::from(size) <= GROUP_BYTES
-            };
-            let count = rest.iter().position(|m| !fits(m)).unwrap_or(rest.len());
-            let (these, others) = rest.split_at(count);
-            rest = others;
-            let start = list.len();
-            list.extend(these.iter().map(|&(disp, size)| ((disp - low) as u8, size as u8)));
-            let extent = list[start..].iter().map(|&(o, s)| o + s - 1).max().unwrap_or(0);
-            let no_span = (0..16u16).fold(0, |bits, a| {
-                let stays = |&(o, s): &(u8, u8)| (a + u16::from(o)) % 16 + u16::from(s) <= 16;
-                bits | u16::from(list[start..].iter().all(stays)) << a
-            });
-            let (base, index, scale, fs) = key;
-            let low = if base == 0 { (low as u64).wrapping_sub(id) } else { low as u64 };
-            let members = (start as u16, list.len() as u16);
-            groups.push(Group { low, extent, base, index, scale, fs, no_span, members });
-        }
-    }
-    (groups.into(), list.into())
 }
 
 /// Calls `each` with every access of the first `items` items of `fragment`, whose record is

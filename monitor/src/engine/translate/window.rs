@@ -8,7 +8,7 @@
 use super::cache::{Blocked, CodeCache, Place};
 use super::fragment::{ExitKind, FragmentId};
 use super::layout::{LOG_BYTES, MAX_RECORD_QWORDS, PROBES, TABLE, TABLE_ENTRIES, state};
-use super::log::{self, LogReader};
+use super::log::{self, LogReader, VIEW};
 use super::memory::Block;
 use super::runtime::EXIT_INDIRECT;
 use super::state::{Context, StateBlock, get_mut};
@@ -164,9 +164,9 @@ impl Translate {
         self.reader.executed(&self.cache, range, most)
     }
 
-    /// The log reader's counts: records read, and expanded.
-    pub fn records(&self) -> (u64, u64) {
-        (self.reader.records, self.reader.expanded)
+    /// Records that were expanded since the start.
+    pub fn expanded(&self) -> u64 {
+        self.reader.expanded
     }
 
     /// Runs one window with `stopped`, which must be stopped in user mode at its own registers.
@@ -253,8 +253,8 @@ impl Translate {
     ) {
         let before = observer.accesses();
         let count = ((pointer - self.log_start) / 8) as usize;
-        let words = self.data.memory.words(self.log_start, count);
-        self.reader.read(words, self.fs_base, &self.cache, observer);
+        let words = self.data.memory.words(self.log_start, count + VIEW);
+        self.reader.read(words, count, self.fs_base, &self.cache, observer);
         if let Some((fragment, items, rep)) = open {
             let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
             let fragment = self.cache.fragment(fragment);
