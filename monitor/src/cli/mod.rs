@@ -41,7 +41,10 @@ enum Verb {
 #[must_use]
 pub fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::from_env("STATCACHE_LOG");
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .init();
     // Wrong usage ends in here, with code 2.
     let cli = Cli::parse();
     let result = match cli.verb {
@@ -68,6 +71,10 @@ fn load(path: &Path) -> Result<Profile, ProfileError> {
     if named < profile.instrs.len() {
         let more = symbols::resolve(&profile.modules, &profile.instrs[named..]);
         profile.symbols.extend(more);
+    }
+    if profile.footer.is_none() && profile.data_symbols.is_empty() {
+        let names = symbols::resolve_data(&profile.modules, profile.static_data());
+        profile.name_data(names);
     }
     Ok(profile)
 }
