@@ -1,7 +1,8 @@
 //! Accuracy and coverage on synthetic streams, printed as tables. Not a timing.
 //!
 //! `cargo bench -p statcache-model --bench accuracy [-- STREAM...]`; `REPEATS=n` sets the number
-//! of seeded repetitions (default 20).
+//! of seeded repetitions (default 20), `REFERENCES=n` the length of the streams (default 16
+//! million), `DETAIL=1` prints every size.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -10,7 +11,6 @@ use common::{STREAMS, contiguous, sizes, sparse, stream};
 use statcache_model::oracle::Trace;
 use statcache_model::{CurvePoint, Options, Policy, Run, Stream, Window};
 
-const REFERENCES: usize = 16_000_000;
 const SAMPLES: usize = 10_000;
 
 #[derive(Default)]
@@ -50,8 +50,8 @@ fn tally(make: impl Fn(u64) -> Run, policy: Policy, exact: &[f64], repeats: u64)
                 let f = run
                     .forms(64, bytes, policy, Stream::Own)
                     .expect("valid cache");
-                for i in 0..3 {
-                    t.forms[i] += (f[i] - exact[k]).abs();
+                for (sum, form) in t.forms.iter_mut().zip(f) {
+                    *sum += (form - exact[k]).abs();
                 }
             }
             run.curve(64, policy, Stream::Own, &sizes)
@@ -130,16 +130,22 @@ fn main() {
         .skip(1)
         .filter(|a| !a.starts_with('-'))
         .collect();
-
-    let repeats = std::env::var("REPEATS")
-        .ok()
-        .and_then(|r| r.parse().ok())
-        .unwrap_or(20);
+    let number = |name: &str, default: u64| {
+        std::env::var(name)
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(default)
+    };
+    let repeats = number("REPEATS", 20);
+    let references = number("REFERENCES", 16_000_000) as usize;
+    // Windows with gaps see a fixed part of the run, whatever its length.
+    let long = (references / 100, references / 62);
+    let short = (references / 4_000, references / 200);
     for name in STREAMS
         .iter()
         .filter(|s| wanted.is_empty() || wanted.iter().any(|w| w == *s))
     {
-        let trace: Trace = stream(name, REFERENCES, 7);
+        let trace: Trace = stream(name, references, 7);
         let distances = trace.distances();
         let lines: Vec<u64> = sizes().iter().map(|s| s / 64).collect();
         let random: Vec<f64> = lines
@@ -147,39 +153,28 @@ fn main() {
             .map(|&l| trace.random_miss_ratio(l, None, 3))
             .collect();
         let lru = trace.lru_curve(&lines);
-        let lru_too = std::env::var_os("RANDOM").is_none();
-        for (policy, exact) in [(Policy::RANDOM, &random), (Policy::LRU, &lru)]
-            .into_iter()
-            .take(1 + usize::from(lru_too))
-        {
-            let kind = if matches!(policy, Policy::Random { .. }) {
-                "random"
-            } else {
-                "lru"
-            };
-            if std::env::var_os("GAPS").is_none() {
-                let t = tally(
-                    |s| run(contiguous(&distances, SAMPLES, 40, s), true),
-                    policy,
-                    exact,
-                    repeats,
-                );
-                print(name, &format!("{kind} gapless"), &t);
-            }
-            let t = tally(
-                |s| run(sparse(&distances, SAMPLES, 60, (20_000, 260_000), s), false),
-                policy,
-                exact,
-                repeats,
+        for (policy, kind, exact) in [
+            (Policy::RANDOM, "random", &random),
+            (Policy::LRU, "lru", &lru),
+        ] {
+            let whole = |seed| run(contiguous(&distances, SAMPLES, 40, seed), true);
+            print(
+                name,
+                &format!("{kind} gapless"),
+                &tally(whole, policy, exact, repeats),
             );
-            print(name, &format!("{kind} 60 x 20K..260K"), &t);
-            let t = tally(
-                |s| run(sparse(&distances, SAMPLES, 200, (2_000, 80_000), s), false),
-                policy,
-                exact,
-                repeats,
+            let gaps = |seed| run(sparse(&distances, SAMPLES, 60, long, seed), false);
+            print(
+                name,
+                &format!("{kind} 60 long windows"),
+                &tally(gaps, policy, exact, repeats),
             );
-            print(name, &format!("{kind} 200 x 2K..80K"), &t);
+            let gaps = |seed| run(sparse(&distances, SAMPLES, 200, short, seed), false);
+            print(
+                name,
+                &format!("{kind} 200 short windows"),
+                &tally(gaps, policy, exact, repeats),
+            );
         }
     }
 }

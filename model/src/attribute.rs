@@ -116,6 +116,9 @@ impl Run {
             let (from, to) = sites(stored, p);
             let from = names.number(key_of(&from));
             let to = to.map(|site| names.number(key_of(&site)));
+            if p.imputed {
+                continue;
+            }
             let s = &mut names.sums[from as usize];
             s.samples += 1;
             s.taken += p.raw;

@@ -24,6 +24,10 @@ fn octave_of(bin: usize) -> usize {
     ((bins::lower_edge(bin) + 1.0).log2() as usize).min(OCTAVES - 1)
 }
 
+/// Share of an octave's samples at risk censored in it above which it is not compared: what they
+/// saw depends on where in the octave they stopped.
+const MOSTLY_SEEN: f64 = 0.25;
+
 /// Octave-binned life table of some windows.
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
@@ -82,12 +86,14 @@ impl Signature {
             return curve;
         }
         for (e, c) in self.events.iter().zip(&self.censored) {
-            if at_risk / self.weight * self.samples < THIN {
+            if at_risk / self.weight * self.samples < THIN || *c > MOSTLY_SEEN * at_risk {
                 break;
             }
-            let risk = at_risk - c / 2.0;
-            if risk > 0.0 {
-                s *= 1.0 - (e / risk).min(1.0);
+            if *e > 0.0 {
+                // Constant rates of both inside the octave, as in the fine bins.
+                let half = 0.5 * self.weight / self.samples.max(1.0);
+                let stay = (1.0 - (e + c) / (at_risk + half)).max(0.0);
+                s *= stay.powf(e / (e + c));
             }
             at_risk -= e + c;
             curve.push(s);

@@ -3,7 +3,7 @@
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, merge_neighbours};
 use crate::placed::{Entry, Group, Placed};
-use crate::survival::Histogram;
+use crate::survival::{Histogram, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
 
@@ -12,6 +12,8 @@ const RATE_SAMPLES: usize = 16;
 /// Samples a segment is cut to. Finer follows phases better; exposures reach over many segments, so
 /// the noise of one does not bend the sum (measured: 50 to 400 differ by phases alone).
 const SEGMENT_SAMPLES: usize = 80;
+/// Censored samples that stand for the undecided mass.
+const CARRIERS: usize = 200;
 /// Most segments a run is cut into.
 const MAX_SEGMENTS: usize = 512;
 /// Kolmogorov-Smirnov statistic (its 1 % point) below which neighbours share a survival function.
@@ -23,29 +25,21 @@ const ALIKE: f64 = 1.63;
 pub(crate) fn build(windows: &[(f64, Vec<Entry>)], line_size: LineSize, fills: bool) -> Group {
     let total: f64 = windows.iter().map(|w| w.0).sum();
     let mut placed = place(windows);
-    placed.iter_mut().for_each(|p| p.raw = p.weight);
-    weigh_by_censoring(&mut placed, line_size);
     for p in &mut placed {
         // A window's references are counted, a position is scaled: keep triggers inside the run.
         if let Some(to) = &mut p.to {
             *to = to.min(total * (1.0 - 1e-12)).max(p.from);
         }
+        p.raw = p.weight;
     }
+    let pooled = weigh_by_censoring(&mut placed, line_size, total);
     let bounds = cut(&placed, total);
     let timeline = assemble(&mut placed, bounds, fills);
-    let mut pooled = Histogram::new(line_size);
-    for p in placed.iter().filter(|p| p.weight > 0.0) {
-        let weight = Weight::new(p.weight).unwrap_or(Weight::ONE);
-        match p.to {
-            Some(_) => pooled.add_reuses(p.distance, 1, weight),
-            None => pooled.add_never(1, weight),
-        }
-    }
-    let complete = placed.iter().any(|p| p.weight > 0.0);
+    let complete = placed.iter().any(|p| p.raw > 0.0);
     Group {
         timeline,
         placed,
-        pooled: pooled.survival(),
+        pooled,
         sparse: None,
         complete,
         refs: total,
@@ -74,6 +68,7 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 weight: 0.0,
                 raw: 0.0,
                 censored,
+                imputed: false,
                 segment: 0,
             });
         }
@@ -95,47 +90,93 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
     placed
 }
 
-/// Censored samples hand their weight to those that were followed as long (inverse probability
-/// of being followed; equal to Kaplan-Meier's redistribution to the right).
-fn weigh_by_censoring(placed: &mut [Placed], line_size: LineSize) {
-    if !placed.iter().any(|p| p.censored) {
-        return;
-    }
-    let before: f64 = placed.iter().map(|p| p.weight).sum();
-    let mut cut = Histogram::new(line_size);
+/// Censored samples hand their weight to those that were followed longer (Kaplan-Meier's
+/// redistribution to the right); what nobody was followed long enough for is placed beyond the
+/// horizon by [`Survival::spread_undecided`]. Returns the distribution, undecided mass apart.
+fn weigh_by_censoring(placed: &mut Vec<Placed>, line_size: LineSize, total: f64) -> Survival {
+    let mut seen = Histogram::new(line_size);
+    let mut events = vec![0.0; BINS];
     for p in placed.iter() {
-        let w = Weight::new(p.weight).unwrap_or(Weight::ONE);
-        let d = p.distance as u64;
-        // Roles swapped: the censoring is the event, a reuse ends our chance to see it.
-        let outcome = if p.censored {
-            Outcome::Reused {
-                distance: d,
-                trigger: Default::default(),
+        let weight = Weight::new(p.weight).unwrap_or(Weight::ONE);
+        match (p.to, p.censored) {
+            (Some(_), _) => {
+                seen.add_reuses(p.distance, 1, weight);
+                events[bins::bin_of_real(p.distance)] += p.weight;
             }
-        } else {
-            Outcome::Censored { at: d }
-        };
-        cut.add(&outcome, w);
+            (None, true) => {
+                seen.add(
+                    &Outcome::Censored {
+                        at: p.distance as u64,
+                    },
+                    weight,
+                );
+            }
+            (None, false) => seen.add_never(1, weight),
+        }
     }
-    let followed = cut.survival();
-    let edges = followed.at_edges();
+    let survival = seen.survival();
+    if !placed.iter().any(|p| p.censored) {
+        return survival;
+    }
+    let all = seen.weight();
+    let mut factor = vec![1.0; BINS];
+    for step in survival.steps.iter().filter(|s| events[s.bin] > 0.0) {
+        factor[step.bin] = step.mass * all / events[step.bin];
+    }
     for p in placed.iter_mut() {
-        let g = edges[bins::bin_of_real(p.distance)];
-        p.weight = if p.censored || g <= 1e-9 {
-            0.0
-        } else {
-            p.weight / g
-        };
+        if p.censored {
+            p.weight = 0.0;
+        } else if p.to.is_some() {
+            p.weight *= factor[bins::bin_of_real(p.distance)];
+        }
     }
-    let after: f64 = placed.iter().map(|p| p.weight).sum();
-    if after > 0.0 {
-        placed.iter_mut().for_each(|p| p.weight *= before / after);
+    if survival.undecided > 0.0 && !survival.steps.is_empty() {
+        carry_undecided(placed, &survival, all, total);
     }
+    survival
 }
 
-/// Segment borders: equal numbers of samples.
+/// The longest followed of the censored samples carry the undecided mass.
+fn carry_undecided(placed: &mut Vec<Placed>, survival: &Survival, all: f64, total: f64) {
+    let mut spread = survival.clone();
+    spread.spread_undecided(total);
+    let mut carriers: Vec<Placed> = placed.iter().filter(|p| p.censored).copied().collect();
+    carriers.sort_by(|a, b| b.distance.total_cmp(&a.distance));
+    carriers.truncate(CARRIERS);
+    let beyond = spread.steps[survival.steps.len()..]
+        .iter()
+        .map(|s| (s.distance, s.mass));
+    let never = std::iter::once((f64::INFINITY, spread.never - survival.never));
+    for (distance, mass) in beyond.chain(never).filter(|x| x.1 > 0.0) {
+        let weight = mass * all / carriers.len() as f64;
+        placed.extend(carriers.iter().map(|c| {
+            let to = c.from + distance + 1.0;
+            let reached = to < total;
+            Placed {
+                to: reached.then_some(to),
+                distance: if reached { distance } else { c.distance },
+                weight,
+                raw: 0.0,
+                censored: false,
+                imputed: true,
+                ..*c
+            }
+        }));
+    }
+    placed.sort_by(|a, b| a.from.total_cmp(&b.from));
+}
+
+/// Segment borders: equal numbers of samples, enough (effective) ones in each.
 fn cut(placed: &[Placed], total: f64) -> Vec<f64> {
-    let segments = (placed.len() / SEGMENT_SAMPLES).clamp(1, MAX_SEGMENTS);
+    // Samples that took over others' weight know less than their number (Kish).
+    let sum: f64 = placed.iter().map(|p| p.weight).sum();
+    let squares: f64 = placed.iter().map(|p| p.weight * p.weight).sum();
+    let effective = if squares > 0.0 {
+        sum * sum / squares
+    } else {
+        0.0
+    };
+    let segments = (effective as usize / SEGMENT_SAMPLES).clamp(1, MAX_SEGMENTS);
     let mut bounds = vec![0.0];
     for k in 1..segments {
         let at = placed[k * placed.len() / segments].from;

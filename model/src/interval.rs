@@ -1,35 +1,47 @@
 //! How sure a curve point is: a sampling part and a model part, stated apart (DESIGN.md 7.8).
 //!
 //! Sampling, windows with gaps: block bootstrap. Windows are resampled within strata of time
-//! neighbours (samples inside a window are correlated, windows follow the run's course), their
-//! histograms merged per cluster and solved again. Sampling, gapless windows: nothing is left to
+//! neighbours that behave alike (samples inside a window are correlated, windows follow the run's
+//! course), their histograms merged per cluster and solved again; where the run changed its ways
+//! between two windows, not knowing where adds its variance. Sampling, gapless windows: nothing is left to
 //! chance but which references were sampled, so the miss probabilities' variance within segments
 //! is enough, divided by one minus the elasticity of the misses to themselves (the solver's own
 //! gain; the limit of a one-step bootstrap).
 
+use std::ops::Range;
+
 use crate::equation::{hazard, largest_root};
-use crate::placed::Group;
+use crate::placed::{Group, Placed};
 use crate::rng::Rng;
 use crate::sparse::{Sparse, cluster_survivals};
-use crate::stack::{StackDistance, lru_miss_ratio_with, miss_probability, shape};
+use crate::stack::{StackDistance, miss_probability, shape};
 use crate::survival::Survival;
 use crate::timeline::Solution;
 use crate::{Cache, LineSize, Policy};
 
 /// Bootstrap replicates: the standard error is known to 1/sqrt(2*64), 9 %.
 const REPLICATES: usize = 64;
-/// Neighbouring blocks that are exchanged for one another.
-const STRATUM: usize = 6;
+/// Neighbouring windows that are exchanged for one another: few, as what changes over the run is
+/// not chance.
+const STRATUM: usize = 3;
+/// Windows below which their parts are resampled instead.
+const FEW_WINDOWS: usize = 12;
 /// Largest gain of sampling noise through the solver that is believed.
 const MAX_GAIN: f64 = 8.0;
+/// Samples scored for a gapless run's standard error: it is then known to some 3 %.
+const SCORED: usize = 4000;
+/// Scores per stratum.
+const STRATUM_SCORES: usize = 40;
 /// Two-sided 95 % point of the normal distribution.
 pub(crate) const Z95: f64 = 1.96;
 
-/// One distribution ready to be solved at many sizes.
+/// One distribution ready to be solved at many sizes. Replicates by the hundred are kept, so no
+/// more than both solvers need.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    survival: Survival,
+    /// Distance and mass of the reuses.
     points: Vec<(f64, f64)>,
+    never: f64,
     pub stack: StackDistance,
 }
 
@@ -41,20 +53,20 @@ impl Prepared {
             .iter()
             .map(|s| (s.distance, s.mass))
             .collect();
-        let stack = StackDistance::new(&survival);
         Self {
-            survival,
             points,
-            stack,
+            never: survival.never,
+            stack: StackDistance::new(&survival),
         }
     }
 
     pub fn miss_ratio(&self, cache: &Cache) -> f64 {
         let lines = cache.lines().0;
         match cache.policy {
-            Policy::Random { .. } => largest_root(&self.points, self.survival.never, hazard(lines)),
+            Policy::Random { .. } => largest_root(&self.points, self.never, hazard(lines)),
             Policy::Lru { ways } => {
-                lru_miss_ratio_with(&self.survival, &self.stack, lines, ways, true)
+                let miss = |&(d, mass): &(f64, f64)| mass * self.stack.miss(d, lines, ways);
+                (self.never + self.points.iter().map(miss).sum::<f64>()).clamp(0.0, 1.0)
             }
         }
     }
@@ -92,6 +104,64 @@ fn mixture(sparse: &Sparse, times: &[f64], line: LineSize, limit: f64) -> Mixtur
         .collect()
 }
 
+/// Units to exchange for one another: time neighbours of the same cluster.
+fn strata(sparse: &Sparse, units: &[Range<usize>]) -> Vec<Vec<usize>> {
+    let mut strata = Vec::new();
+    for c in 0..sparse.clusters {
+        let of: Vec<usize> = (0..units.len())
+            .filter(|&u| sparse.cluster_of[units[u].start] == c)
+            .collect();
+        let parts = (of.len() / STRATUM).max(1);
+        strata.extend(
+            (0..parts).map(|s| of[s * of.len() / parts..(s + 1) * of.len() / parts].to_vec()),
+        );
+    }
+    strata.retain(|s: &Vec<usize>| !s.is_empty());
+    strata
+}
+
+/// Changes of cluster between neighbouring units. A border lies anywhere between two windows
+/// (variance 1/12 of the stretch squared); beside a window that is alone of its kind the run
+/// alternates faster than the windows follow, and each of them is a toss (1/4).
+fn borders(sparse: &Sparse, units: &[Range<usize>]) -> Vec<(usize, usize, f64)> {
+    let cluster: Vec<usize> = units.iter().map(|u| sparse.cluster_of[u.start]).collect();
+    let weight = |u: usize| {
+        sparse.blocks[units[u].clone()]
+            .iter()
+            .map(|b| b.weight)
+            .sum::<f64>()
+    };
+    let total: f64 = sparse.blocks.iter().map(|b| b.weight).sum();
+    let alone = |u: usize| {
+        (u == 0 || cluster[u - 1] != cluster[u])
+            && (u + 1 == units.len() || cluster[u + 1] != cluster[u])
+    };
+    (1..units.len())
+        .filter(|&u| cluster[u - 1] != cluster[u])
+        .map(|u| {
+            let stretch = 0.5 * (weight(u - 1) + weight(u)) / total;
+            let part = if alone(u - 1) || alone(u) { 4.0 } else { 12.0 };
+            (cluster[u - 1], cluster[u], stretch * stretch / part)
+        })
+        .collect()
+}
+
+/// Ranges of blocks that are resampled together: windows, or their parts when windows are few.
+fn resampling_units(sparse: &Sparse) -> Vec<Range<usize>> {
+    let mut windows: Vec<Range<usize>> = Vec::new();
+    for (i, b) in sparse.blocks.iter().enumerate() {
+        match windows.last_mut() {
+            Some(last) if sparse.blocks[last.start].window == b.window => last.end = i + 1,
+            _ => windows.push(i..i + 1),
+        }
+    }
+    if windows.len() >= FEW_WINDOWS {
+        windows
+    } else {
+        (0..sparse.blocks.len()).map(|i| i..i + 1).collect()
+    }
+}
+
 /// The window-wise form and its bootstrap replicates.
 #[derive(Clone, Debug)]
 pub(crate) struct Replicates {
@@ -99,27 +169,34 @@ pub(crate) struct Replicates {
     replicates: Vec<Mixture>,
     /// Makes up for resampling few blocks per stratum.
     inflation: f64,
+    /// Where the run changed its ways between two windows: the clusters, and the variance of the
+    /// references on the wrong side, per square of the run's references.
+    borders: Vec<(usize, usize, f64)>,
 }
 
 impl Replicates {
     pub fn new(sparse: &Sparse, line: LineSize, limit: f64, seed: u64) -> Self {
-        let n = sparse.blocks.len();
-        let once = vec![1.0; n];
+        let blocks = sparse.blocks.len();
+        let once = vec![1.0; blocks];
+        let units = resampling_units(sparse);
+        let strata = strata(sparse, &units);
+        let most = strata.iter().map(Vec::len).max().unwrap_or(0);
         let mut rng = Rng::new(seed);
-        let strata = (n / STRATUM).max(1);
-        let edges: Vec<usize> = (0..=strata).map(|s| s * n / strata).collect();
-        let size = n as f64 / strata as f64;
-        let replicates = (0..if n > 1 { REPLICATES } else { 0 })
+        let replicates = (0..if most > 1 { REPLICATES } else { 0 })
             .map(|_| {
-                let mut times = vec![0.0; n];
-                for e in edges.windows(2) {
-                    for _ in e[0]..e[1] {
-                        times[e[0] + rng.below((e[1] - e[0]) as u64) as usize] += 1.0;
+                let mut times = vec![0.0; blocks];
+                for stratum in &strata {
+                    for _ in stratum {
+                        let unit = stratum[rng.below(stratum.len() as u64) as usize];
+                        times[units[unit].clone()]
+                            .iter_mut()
+                            .for_each(|t| *t += 1.0);
                     }
                 }
                 mixture(sparse, &times, line, limit)
             })
             .collect();
+        let size = units.len() as f64 / strata.len().max(1) as f64;
         Self {
             window_wise: mixture(sparse, &once, line, limit),
             replicates,
@@ -128,6 +205,7 @@ impl Replicates {
             } else {
                 1.0
             },
+            borders: borders(sparse, &units),
         }
     }
 
@@ -143,8 +221,18 @@ impl Replicates {
             .map(|m| mixture_miss_ratio(m, cache))
             .collect();
         let mean = ratios.iter().sum::<f64>() / n;
+        let each: Vec<f64> = self
+            .window_wise
+            .iter()
+            .map(|(_, p)| p.miss_ratio(cache))
+            .collect();
+        let between: f64 = self
+            .borders
+            .iter()
+            .filter_map(|&(a, b, v)| Some(v * (each.get(a)? - each.get(b)?).powi(2)))
+            .sum();
         let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
-        variance.sqrt() * self.inflation
+        (variance.sqrt() * self.inflation).hypot(between.sqrt())
     }
 
     /// What the bounds of the windows' weights add: the error of the native rate is one of the
@@ -169,44 +257,57 @@ impl Replicates {
     }
 }
 
-/// Miss probability of every placed sample: reuses by their exposure, never reused 1, censored 0
-/// (their weight is 0).
+/// Miss probability of a placed sample: a reuse's by its exposure, never reused 1, censored 0
+/// (its weight is 0).
+fn probability(group: &Group, cache: &Cache, solution: Option<&Solution>, p: &Placed) -> f64 {
+    match (p.to, solution) {
+        (None, _) => f64::from(u8::from(!p.censored)),
+        (Some(to), Some(s)) => group.timeline.random_probability(s, p.from, to),
+        (Some(to), None) => {
+            let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
+            miss_probability(group.timeline.distinct(p.from, to), sets, ways)
+        }
+    }
+}
+
+/// [`probability`] of every placed sample.
 pub(crate) fn probabilities(group: &Group, cache: &Cache, solution: Option<&Solution>) -> Vec<f64> {
-    let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
     group
         .placed
         .iter()
-        .map(|p| match (p.to, solution) {
-            (None, _) => f64::from(u8::from(!p.censored)),
-            (Some(to), Some(s)) => group.timeline.random_probability(s, p.from, to),
-            (Some(to), None) => miss_probability(group.timeline.distinct(p.from, to), sets, ways),
-        })
+        .map(|p| probability(group, cache, solution, p))
         .collect()
 }
 
-/// Standard error of a gapless run's miss ratio.
+/// Standard error of a gapless run's miss ratio, from at most [`SCORED`] of its samples.
 pub(crate) fn contiguous_standard_error(
     group: &Group,
     cache: &Cache,
     solution: Option<&Solution>,
 ) -> f64 {
-    let scores = probabilities(group, cache, solution);
-    let segments = group.timeline.segments.len();
-    let mut sums = vec![(0.0, 0.0, 0.0); segments];
-    let taken: Vec<usize> = group
-        .placed
-        .iter()
-        .map(|p| group.timeline.segment_of(p.from))
+    let every = group.placed.len().div_ceil(SCORED).max(1);
+    let scored = || group.placed.iter().step_by(every);
+    let scores: Vec<f64> = scored()
+        .map(|p| probability(group, cache, solution, p))
         .collect();
-    for ((p, &s), &at) in group.placed.iter().zip(&scores).zip(&taken) {
-        sums[at].0 += p.weight;
-        sums[at].1 += p.weight * s;
+    // Strata: stretches of neighbouring segments with enough scores each.
+    let strata = (scores.len() / STRATUM_SCORES).clamp(1, group.timeline.segments.len().max(1));
+    let stratum = |i: usize| i * strata / scores.len();
+    let mut sums = vec![(0.0, 0.0); strata];
+    for (i, (p, &s)) in scored().zip(&scores).enumerate() {
+        sums[stratum(i)].0 += p.weight;
+        sums[stratum(i)].1 += p.weight * s;
     }
     let mut variance = 0.0;
-    for ((p, &s), &at) in group.placed.iter().zip(&scores).zip(&taken) {
-        let mean = sums[at].1 / sums[at].0.max(f64::MIN_POSITIVE);
+    for (i, (p, &s)) in scored().zip(&scores).enumerate() {
+        let (weight, sum) = sums[stratum(i)];
+        let mean = sum / weight.max(f64::MIN_POSITIVE);
         variance += (p.weight * (s - mean)).powi(2);
     }
-    let gain = solution.map_or(1.0, |s| 1.0 / (1.0 - s.elasticity).max(1.0 / MAX_GAIN));
-    variance.sqrt() / group.refs.max(1.0) * gain
+    (variance * every as f64).sqrt() / group.refs.max(1.0) * gain(solution)
+}
+
+/// How much the solver amplifies noise in the miss probabilities.
+pub(crate) fn gain(solution: Option<&Solution>) -> f64 {
+    solution.map_or(1.0, |s| 1.0 / (1.0 - s.elasticity).max(1.0 / MAX_GAIN))
 }

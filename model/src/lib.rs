@@ -32,7 +32,7 @@ pub use rng::Rng;
 pub use run::{Options, Run, RunBuilder};
 pub use sample::{Estimate, Key, Kind, Outcome, Remote, Sample, Stream, Trigger, Window};
 pub use spatial::{BytesUsed, Footprint, Touch, spatial_use, spatial_use_by_key};
-pub use stack::{StackDistance, lru_miss_ratio, miss_probability};
+pub use stack::{StackDistance, lru_miss_ratio, lru_miss_ratio_with, miss_probability};
 pub use survival::{Histogram, Step, Survival};
 pub use threads::{Sharing, ThreadUse};
 pub use units::{Accesses, Bytes, Cache, LineSize, Lines, MissRatio, Policy, Weight};

@@ -31,6 +31,8 @@ pub(crate) struct Placed {
     /// References it stands for as a taken sample, censored or not.
     pub raw: f64,
     pub censored: bool,
+    /// Not seen: carries mass beyond the horizon, has no trigger.
+    pub imputed: bool,
     /// Segment of the trigger, else of the sample.
     pub segment: u32,
 }

@@ -1,5 +1,7 @@
 //! Windows as they come in, checked and reduced to what the solvers need.
 
+use std::sync::Arc;
+
 use crate::placed::{Entry, Group};
 use crate::sparse::{self, Block};
 use crate::survival::{CompactHistogram, Histogram};
@@ -26,8 +28,8 @@ pub(crate) struct Stored {
     pub samples: Vec<Sample>,
     pub count: usize,
     /// Per line size, per part.
-    own: [Vec<CompactHistogram>; 5],
-    all: Option<[Vec<CompactHistogram>; 5]>,
+    own: [Vec<Arc<CompactHistogram>>; 5],
+    all: Option<[Vec<Arc<CompactHistogram>>; 5]>,
 }
 
 impl Stored {
@@ -134,7 +136,7 @@ fn check(index: usize, window: &Window) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn binned(window: &Window, parts: usize, stream: Stream) -> [Vec<CompactHistogram>; 5] {
+fn binned(window: &Window, parts: usize, stream: Stream) -> [Vec<Arc<CompactHistogram>>; 5] {
     LineSize::ALL.map(|line| {
         let mut histograms = vec![Histogram::new(line); parts];
         let refs = window.refs[LineSize::B64.index()].max(1) as f64;
@@ -142,7 +144,7 @@ fn binned(window: &Window, parts: usize, stream: Stream) -> [Vec<CompactHistogra
             let part = (s.position as f64 / refs * parts as f64) as usize;
             histograms[part.min(parts - 1)].add(&outcome(s, line, stream), Weight::ONE);
         }
-        histograms.iter().map(Histogram::compact).collect()
+        histograms.iter().map(|h| Arc::new(h.compact())).collect()
     })
 }
 
@@ -218,7 +220,7 @@ pub(crate) fn groups(
                     weight: weight.value * share,
                     low: weight.low * share,
                     high: weight.high * share,
-                    histogram: h.clone(),
+                    histogram: Arc::clone(h),
                 }));
             }
             sparse::build(blocks, &entries, line, options.from_start)

@@ -8,6 +8,8 @@
 //! out `d` after their samples instead is worse: at a change of phase the reuse does not come.)
 //! Source: DESIGN.md 7.4.
 
+use std::sync::Arc;
+
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
 use crate::placed::{Entry, Group, Placed};
@@ -33,7 +35,7 @@ pub(crate) struct Block {
     pub weight: f64,
     pub low: f64,
     pub high: f64,
-    pub histogram: CompactHistogram,
+    pub histogram: Arc<CompactHistogram>,
 }
 
 /// What intervals need of a run with gaps.
@@ -295,6 +297,7 @@ fn place(
                 weight,
                 raw: weight,
                 censored,
+                imputed: false,
                 segment,
             });
         }

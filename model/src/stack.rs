@@ -54,6 +54,26 @@ impl StackDistance {
     /// Expected distinct lines between two touches of a line `distance` references apart.
     #[must_use]
     pub fn at(&self, distance: f64) -> f64 {
+        // Whatever is expected: one reference in between is one line.
+        self.expected(distance).max(distance.min(1.0))
+    }
+
+    /// Miss probability under LRU of reuses about `distance` apart, spread over its bin.
+    pub(crate) fn miss(&self, distance: f64, lines: u64, ways: Option<u32>) -> f64 {
+        let (sets, in_set) = shape(lines, ways);
+        let bin = bins::bin_of_real(distance);
+        let middle = self.at(distance);
+        if sets <= 1.0 && !bins::is_exact(bin) {
+            let low = self.at(bins::lower_edge(bin));
+            let high = self.at(bins::lower_edge(bin + 1));
+            // Symmetric about the bin's mean, within the bin.
+            let half = (middle - low).min(high - middle).max(0.0);
+            return full_miss_fraction(middle - half, middle + half, in_set as f64);
+        }
+        miss_probability(middle, sets, in_set)
+    }
+
+    fn expected(&self, distance: f64) -> f64 {
         let bin = bins::bin_of_real(distance);
         if bin + 1 >= self.at_edge.len() {
             let last = self.at_edge.len() - 1;
@@ -134,7 +154,7 @@ pub fn lru_miss_ratio_with(
 ) -> f64 {
     let mut misses = survival.never;
     for step in &survival.steps {
-        misses += step.mass * step_miss(stack, step.bin, step.distance, lines, ways);
+        misses += step.mass * stack.miss(step.distance, lines, ways);
     }
     misses += survival.undecided
         * if undecided_misses {
@@ -153,23 +173,4 @@ pub(crate) fn shape(lines: u64, ways: Option<u32>) -> (f64, u64) {
         Some(w) => (lines as f64 / f64::from(w), u64::from(w)),
         None => (1.0, lines),
     }
-}
-
-fn step_miss(
-    stack: &StackDistance,
-    bin: usize,
-    distance: f64,
-    lines: u64,
-    ways: Option<u32>,
-) -> f64 {
-    let (sets, in_set) = shape(lines, ways);
-    if sets <= 1.0 && !bins::is_exact(bin) {
-        let low = stack.at(bins::lower_edge(bin));
-        let high = stack.at(bins::lower_edge(bin + 1));
-        let middle = stack.at(distance);
-        // Symmetric about the bin's mean, within the bin.
-        let half = (middle - low).min(high - middle).max(0.0);
-        return full_miss_fraction(middle - half, middle + half, in_set as f64);
-    }
-    miss_probability(stack.at(distance), sets, in_set)
 }

@@ -205,6 +205,7 @@ impl Histogram {
             ..Survival::empty(self.line_size)
         };
         result.samples = self.samples;
+        result.censored = self.cells.iter().any(|c| c.censored > 0.0);
         if total <= 0.0 {
             result.undecided = 1.0;
             return result;
@@ -319,6 +320,8 @@ pub struct Survival {
     pub horizon: f64,
     /// Outcomes behind it.
     pub samples: u64,
+    /// Whether any of them was censored.
+    pub censored: bool,
 }
 
 impl Survival {
@@ -331,6 +334,7 @@ impl Survival {
             undecided: 0.0,
             horizon: 0.0,
             samples: 0,
+            censored: false,
         }
     }
 

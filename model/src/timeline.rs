@@ -8,7 +8,7 @@
 //! of the references at age `a` before `t`, those whose own next use lies beyond `t`.
 
 use crate::bins::{self, BINS};
-use crate::equation::hazard;
+use crate::equation::{exp_neg, hazard};
 use crate::stack::{full_miss_fraction, miss_probability, shape};
 use crate::{Cache, Policy};
 
@@ -75,7 +75,7 @@ impl Segment {
         if slope > 0.0 {
             for l in &self.local {
                 let x = h * l.distance;
-                let kept = (-x * slope).exp();
+                let kept = exp_neg(x * slope);
                 sum.misses += l.weight * (1.0 - kept);
                 sum.derivative += l.weight * x * kept;
                 sum.elastic += l.weight * x * slope * kept;
@@ -86,7 +86,7 @@ impl Segment {
                 None => (slope * (c.to - c.from), c.to - c.from),
                 Some(before) => (e0 + slope * (c.to - start) - before, c.to - start),
             };
-            let kept = (-h * exposure).exp();
+            let kept = exp_neg(h * exposure.max(0.0));
             sum.misses += c.weight * (1.0 - kept);
             sum.derivative += c.weight * h * lever * kept;
             sum.elastic += c.weight * h * exposure * kept;
@@ -292,7 +292,7 @@ impl Timeline {
     pub fn random_probability(&self, solution: &Solution, from: f64, to: f64) -> f64 {
         let exposure =
             self.interpolate(&solution.evictions, to) - self.interpolate(&solution.evictions, from);
-        1.0 - (-solution.hazard * exposure.max(0.0)).exp()
+        1.0 - exp_neg(solution.hazard * exposure.max(0.0))
     }
 
     /// Expected distinct lines touched between `from` and `to`, exclusive.
@@ -314,13 +314,13 @@ impl Timeline {
                 sum -= shape.own_share * (end - from - 1.0).max(0.0);
             }
         }
-        sum.max(0.0)
+        sum.max((to - from - 1.0).clamp(0.0, 1.0))
     }
 
     /// Distinct lines inside one segment's own stationary behaviour.
     pub fn local_distinct(&self, segment: usize, distance: f64) -> f64 {
         let shape = &self.shapes[self.segments[segment].shape];
-        (shape.alive(distance) - shape.own_share * distance).max(0.0)
+        (shape.alive(distance) - shape.own_share * distance).max(distance.min(1.0))
     }
 
     /// Miss probability under LRU of a reuse inside one segment.

@@ -21,7 +21,7 @@ pub const STREAMS: [&str; 9] = [
 
 /// Spreads line numbers over the sets.
 fn scramble(x: u64) -> u64 {
-    (x.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20) & 0xFFF_FFFF_FFFF
+    Rng::new(x).next_u64() >> 20
 }
 
 fn permutation(n: usize, rng: &mut Rng) -> Vec<u64> {

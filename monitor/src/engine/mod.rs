@@ -1,3 +1,4 @@
 //! The engines: ways to see the accesses of a sampling window. Everything after them is engine-blind.
 
+pub mod step;
 pub mod translate;

@@ -20,9 +20,12 @@ pub struct Unit {
 }
 
 /// Hits of one unit aimed at in one measurement: enough to average over, few enough to disturb little.
-pub const HITS: f64 = 20.0;
-/// Units counted at once: processors have four breakpoint registers (Intel SDM vol. 3, 18.2).
-pub const UNITS: usize = 3;
+pub const HITS: f64 = 30.0;
+/// Units counted at once. Never more than one: a processor may report the address match of a disabled
+/// breakpoint register too (Intel SDM vol. 3, 18.2.3, "B0 through B3"), which the kernel, finding no
+/// event behind it, passes to the program as a SIGTRAP. With one event the first register alone is
+/// ever used, and its old address is overwritten.
+pub const UNITS: usize = 1;
 
 /// Counts units natively.
 pub struct RateProbe {
@@ -95,6 +98,16 @@ fn breakpoint(address: u64) -> Builder<'static> {
     let mut builder = Builder::new(Breakpoint::execute(address));
     builder.exclude_kernel(true).exclude_hv(true);
     builder
+}
+
+/// Whether a SIGTRAP with this information comes from the breakpoint at `ip` and not from the
+/// program. Some hypervisors lose the cause of a debug exception now and then; the kernel takes it
+/// for the program's own and sends the signal with the code of an `int1` (sigaction(2),
+/// `TRAP_BRKPT`). The instruction at `ip` has been decoded and is neither `int1` nor `int3`.
+pub fn is_breakpoint(info: &libc::siginfo_t, ip: u64) -> bool {
+    // SAFETY: SIGTRAP fills the fault member (sigaction(2), "si_addr").
+    let address = unsafe { info.si_addr() } as u64;
+    info.si_signo == libc::SIGTRAP && (info.si_code == libc::TRAP_HWBKPT || address == ip)
 }
 
 #[inline(never)]

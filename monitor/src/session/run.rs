@@ -114,10 +114,11 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
         warnings: Vec::new(),
         error: header_written.err(),
         window_wall_s: 0.0,
-        window_cpu_s: 0.0,
+        cost: Cost::default(),
         over: false,
         program_cpu_s: (0.0, 0.0),
         declined: std::collections::BTreeMap::new(),
+        breakpoint: 0,
         pid,
     };
     let status = session.follow(stopped);
@@ -143,14 +144,39 @@ struct Session<'a> {
     /// The profile could not be written: no more windows.
     error: Option<ProfileError>,
     window_wall_s: f64,
-    /// CPU seconds of the thread inside windows, which are not native time.
-    window_cpu_s: f64,
+    /// What the last window took.
+    cost: Cost,
     /// No more windows: the user ended the profile, or the program cannot be observed.
     over: bool,
     /// CPU seconds: the first thread's, and the process's with its children.
     program_cpu_s: (f64, f64),
     declined: std::collections::BTreeMap<&'static str, u64>,
+    /// Where the last breakpoint of the rate measurement was; 0 before the first.
+    breakpoint: u64,
     pid: Pid,
+}
+
+/// CPU time of a window. Wall time would count the neighbours of a busy machine too.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    /// Seconds of the observed thread.
+    thread_s: f64,
+    /// Seconds of the monitor.
+    monitor_s: f64,
+    /// Stops.
+    stops: u64,
+}
+
+/// CPU seconds a stop takes on the side of the stopped thread. (Measured: half of a round trip
+/// of 8 us on one processor.)
+const STOP_S: f64 = 4e-6;
+
+impl Cost {
+    /// Accesses per CPU second while the thread was in the code cache.
+    fn rate_in_cache(&self, accesses: u64) -> f64 {
+        let cache_s = self.thread_s - STOP_S * self.stops as f64;
+        accesses as f64 / cache_s.max(0.2 * self.thread_s).max(1e-6)
+    }
 }
 
 /// What became of the program.
@@ -250,6 +276,9 @@ impl Session<'_> {
     /// Handles a stop that no window waits for: signals are passed on as they come.
     fn any_stop(&mut self, stopped: Stopped) -> Result<Next> {
         Ok(Next::Running(match stopped.reason {
+            StopReason::Signal(libc::SIGTRAP) if rate::is_breakpoint(&stopped.siginfo()?, self.breakpoint) => {
+                stopped.resume(Resume::Continue, 0)?
+            }
             StopReason::Signal(signal) => stopped.resume(Resume::Continue, signal)?,
             StopReason::Group => stopped.resume(Resume::Listen, 0)?,
             StopReason::Exec => return self.new_image(stopped),
@@ -289,6 +318,8 @@ impl Session<'_> {
         let Some(engine) = &mut self.engine else { return Ok(WindowEnd::Closed(stopped)) };
         let begun = Instant::now();
         let cpu = procinfo::thread_cpu_s(self.pid, self.pid).unwrap_or(0.0);
+        let own = monitor_cpu_s();
+        let stops = engine.stats.stops;
         let mut pace = Pace {
             signals: &mut self.signals,
             windows: &mut self.windows,
@@ -304,7 +335,11 @@ impl Session<'_> {
         self.over |= self.signals.end_wanted;
         self.window_wall_s += begun.elapsed().as_secs_f64();
         let cpu_now = procinfo::thread_cpu_s(self.pid, self.pid).unwrap_or(cpu);
-        self.window_cpu_s += cpu_now - cpu;
+        self.cost = Cost {
+            thread_s: cpu_now - cpu,
+            monitor_s: monitor_cpu_s() - own,
+            stops: engine.stats.stops - stops,
+        };
         end
     }
 
@@ -381,14 +416,18 @@ impl Session<'_> {
             WindowEnd::Exiting(_) | WindowEnd::Fatal(..) | WindowEnd::Gone(_) => Ended::Exit,
             _ => Ended::Cut,
         };
+        let own = monitor_cpu_s();
         self.close_window(how);
-        let native_s = self.weights.native_rate().map_or(0.0, |rate| accesses as f64 / rate);
+        let rate = self.weights.native_rate(self.cost.rate_in_cache(accesses));
+        let native_s = accesses as f64 / rate.max(1.0);
         let counting = match &end {
-            WindowEnd::Closed(_) => self.start_counting(accesses, begun.elapsed().as_secs_f64()),
+            WindowEnd::Closed(_) => self.start_counting(accesses, native_s),
             _ => None,
         };
         let next = self.after_window(end)?;
-        self.schedule.window_done(begun.elapsed().as_secs_f64(), accesses, native_s);
+        let cost_s = self.cost.thread_s + self.cost.monitor_s + monitor_cpu_s() - own;
+        self.schedule.window_done(cost_s, accesses, native_s);
+        tracing::debug!(?plan, accesses, cost = ?self.cost, cost_s, rate, wall_s = begun.elapsed().as_secs_f64(), "window");
         match (next, counting) {
             (Next::Running(running), Some(counting)) => self.measure_rate(running, counting),
             (next, _) => Ok(next),
@@ -409,7 +448,8 @@ impl Session<'_> {
         } else {
             let cpu_s = procinfo::thread_cpu_s(self.pid, self.pid)
                 .unwrap_or_else(|| self.windows.cpu_start_s());
-            self.weights.close(record, self.windows.cpu_start_s(), cpu_s);
+            let inside = self.cost.rate_in_cache(record.accesses);
+            self.weights.close(record, self.windows.cpu_start_s(), cpu_s, inside);
         }
     }
 
@@ -421,9 +461,8 @@ impl Session<'_> {
     }
 
     /// Sets breakpoints on instructions that should come up often enough in [`RATE_S`].
-    fn start_counting(&self, accesses: u64, window_s: f64) -> Option<rate::Counting> {
+    fn start_counting(&mut self, accesses: u64, native_s: f64) -> Option<rate::Counting> {
         let (probe, engine) = (self.probe.as_ref()?, self.engine.as_ref()?);
-        let native_s = self.weights.native_rate().map_or(0.4 * window_s, |r| accesses as f64 / r);
         let wanted = (rate::HITS * native_s / RATE_S).max(rate::HITS);
         let range = (0.4 * wanted) as u64..=(3.0 * wanted) as u64;
         let units: Vec<Unit> = engine
@@ -431,6 +470,7 @@ impl Session<'_> {
             .into_iter()
             .map(|(ip, executions)| Unit { ip, executions })
             .collect();
+        self.breakpoint = units.first().map_or(0, |unit| unit.ip);
         probe.start(self.pid, &units, accesses)
     }
 
@@ -442,6 +482,7 @@ impl Session<'_> {
         if let (Next::Stopped(_), Some(before), Some(after)) = (&next, before, after)
             && let Some((rate, error, cost_s)) = counting.finish(after - before)
         {
+            tracing::debug!(rate, error, cost_s, cpu_s = after - before, "native rate");
             self.weights.measured(rate, error, cost_s);
             self.schedule.spend(cost_s);
         }
@@ -524,6 +565,12 @@ impl Session<'_> {
             );
         }
     }
+}
+
+/// CPU seconds of the calling thread (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
+fn monitor_cpu_s() -> f64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(0.0, |t| t.tv_sec() as f64 + t.tv_nsec() as f64 * 1e-9)
 }
 
 fn ended(event: &Event) -> i32 {

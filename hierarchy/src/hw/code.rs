@@ -1,0 +1,160 @@
+//! Generated code: blocks of padding that end in a jump, for the instruction side.
+//!
+//! The buffer is written while writable and run while executable, never both.
+//! Unsafe invariant: a prepared run's table holds only starts of blocks written into this buffer and, last,
+//! the exit; blocks change rax, rdi and flags and do not use the stack.
+
+use crate::measure::{CodeChase, MeasureError};
+use crate::rng::Rng;
+use std::arch::asm;
+use std::ptr;
+
+const BYTES: usize = 64 << 20;
+const NOP: u8 = 0x90;
+/// `mov rax, [rdi]; add rdi, 8; jmp rax`
+const JUMP_BY_TABLE: [u8; 9] = [0x48, 0x8b, 0x07, 0x48, 0x83, 0xc7, 0x08, 0xff, 0xe0];
+/// `sub rdi, 1; jz rel32`
+const COUNT: [u8; 6] = [0x48, 0x83, 0xef, 0x01, 0x0f, 0x84];
+
+/// A mapping for generated code.
+pub struct CodeBuffer {
+    base: *mut u8,
+    table: Vec<u64>,
+}
+
+/// Code that is ready to run.
+pub struct Run<'a> {
+    entry: *const u8,
+    table: &'a [u64],
+    indirect: bool,
+    laps: u64,
+    events: u64,
+}
+
+impl CodeBuffer {
+    /// Reserves the buffer.
+    ///
+    /// # Errors
+    /// [`MeasureError::Unsupported`] when executable memory is not to be had.
+    pub fn map() -> Result<Self, MeasureError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new private anonymous mapping.
+        let base = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(MeasureError::System { operation: "mmap", cause: std::io::Error::last_os_error().to_string() });
+        }
+        // SAFETY: advice on our own mapping.
+        unsafe { libc::madvise(base, BYTES, libc::MADV_NOHUGEPAGE) };
+        Ok(CodeBuffer { base: base.cast(), table: Vec::new() })
+    }
+
+    fn protect(&self, protection: libc::c_int) -> Result<(), MeasureError> {
+        // SAFETY: our own whole mapping, nothing runs in it now.
+        if unsafe { libc::mprotect(self.base.cast(), BYTES, protection) } == 0 {
+            return Ok(());
+        }
+        let cause = std::io::Error::last_os_error();
+        Err(MeasureError::Unsupported(format!("generated code may not be made executable ({cause})")))
+    }
+
+    /// Writes the blocks.
+    ///
+    /// # Errors
+    /// [`MeasureError`] when a block lies outside or the pages cannot be made executable.
+    pub fn prepare(&mut self, c: &CodeChase<'_>) -> Result<Run<'_>, MeasureError> {
+        self.protect(libc::PROT_READ | libc::PROT_WRITE)?;
+        let exit = BYTES - 64;
+        self.write(exit, &[0xc3])?;
+        let pad = vec![NOP; c.pad as usize];
+        for (i, &at) in c.blocks.iter().enumerate() {
+            let mut at = at as usize;
+            if c.indirect {
+                self.write(at, &pad)?;
+                self.write(at + pad.len(), &JUMP_BY_TABLE)?;
+                continue;
+            }
+            if i == 0 {
+                self.write(at, &COUNT)?;
+                at += COUNT.len() + 4;
+                self.write(at - 4, &relative(at, exit))?;
+            }
+            self.write(at, &pad)?;
+            at += pad.len();
+            let next = c.blocks[(i + 1) % c.blocks.len()] as usize;
+            self.write(at, &[0xe9])?;
+            self.write(at + 1, &relative(at + 5, next))?;
+        }
+        self.protect(libc::PROT_READ | libc::PROT_EXEC)?;
+        let base = self.base as u64;
+        self.table.clear();
+        if c.indirect {
+            // A fresh order for each lap, so that no predictor learns it.
+            let mut rng = Rng::new(c.blocks.len() as u64 + 77);
+            let mut order: Vec<u64> = c.blocks.iter().map(|b| base + b).collect();
+            while (self.table.len() as u64) < c.jumps {
+                rng.shuffle(&mut order);
+                self.table.extend_from_slice(&order);
+            }
+            self.table.truncate(c.jumps as usize);
+            self.table.push(base + exit as u64);
+        }
+        // The direct form counts laps, in its first block.
+        let n = c.blocks.len() as u64;
+        let laps = (c.jumps / n).max(2);
+        let events = if c.indirect { c.jumps } else { laps * n };
+        Ok(Run { entry: (base + c.blocks[0]) as *const u8, table: &self.table, indirect: c.indirect, laps, events })
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), MeasureError> {
+        if at + bytes.len() > BYTES {
+            return Err(MeasureError::Memory { needed: (at + bytes.len()) as u64, allowed: BYTES as u64 });
+        }
+        // SAFETY: the range was checked against the mapping, which is writable during prepare().
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) };
+        Ok(())
+    }
+}
+
+fn relative(from: usize, to: usize) -> [u8; 4] {
+    (to as i64 - from as i64).to_le_bytes()[..4].try_into().unwrap_or_default()
+}
+
+impl Run<'_> {
+    /// Jumps in one timed run.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Runs the code once untimed and once timed; ticks.
+    pub fn time(&self) -> f64 {
+        let argument = if self.indirect { self.table[1..].as_ptr() as u64 } else { self.laps };
+        let entry = if self.indirect { self.table[0] as *const u8 } else { self.entry };
+        self.call(entry, argument);
+        self.call(entry, argument)
+    }
+
+    fn call(&self, entry: *const u8, argument: u64) -> f64 {
+        let (start, end): (u64, u64);
+        // SAFETY: entry is a block of the executable buffer; blocks end at the exit, a plain return, and
+        // change only rax, rdi and flags. `call` uses the stack, hence no nostack option.
+        unsafe {
+            asm!(
+                "lfence", "rdtsc", "lfence",
+                "shl rdx, 32", "or rax, rdx", "mov {s}, rax",
+                "call {e}",
+                "lfence", "rdtsc", "lfence",
+                "shl rdx, 32", "or rax, rdx",
+                e = in(reg) entry, s = out(reg) start,
+                inout("rdi") argument => _, out("rax") end, out("rdx") _
+            );
+        }
+        (end - start) as f64
+    }
+}
+
+impl Drop for CodeBuffer {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; no Run can outlive the buffer it borrows.
+        unsafe { libc::munmap(self.base.cast(), BYTES) };
+    }
+}

@@ -1,0 +1,132 @@
+//! A session on the real host, from options to report.
+
+use crate::raw::RawSamples;
+use crate::report::{HostKey, MachineReport};
+use crate::session::{Plan, Progress};
+use crate::measure::MeasureError;
+use crate::{declared, store as files};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use thiserror::Error;
+
+/// How much to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// At most 3 seconds: first level, line, translation, latencies.
+    Quick,
+    /// About 12 seconds.
+    #[default]
+    Standard,
+    /// At most 60 seconds.
+    Full,
+}
+
+impl Mode {
+    /// The mode's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Quick => "quick",
+            Mode::Standard => "standard",
+            Mode::Full => "full",
+        }
+    }
+
+    fn plan(self) -> Plan {
+        match self {
+            Mode::Quick => Plan::QUICK,
+            Mode::Standard => Plan::STANDARD,
+            Mode::Full => Plan::FULL,
+        }
+    }
+}
+
+/// What to measure and whom to tell.
+pub struct Options<'a> {
+    /// How much.
+    pub mode: Mode,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// Called with the current parameter and the share of the time that has passed.
+    pub progress: Progress<'a>,
+}
+
+/// Why there is no report at all. Single parameters that fail are rows of the report instead.
+#[derive(Debug, Error)]
+pub enum HierarchyError {
+    /// The build has no backend for this machine.
+    #[error("cannot measure on this architecture: built for {0}, the timing backend needs Linux on x86-64")]
+    Architecture(&'static str),
+    /// The backend could not start.
+    #[error("cannot start measuring: {0}")]
+    Start(#[from] MeasureError),
+    /// The stored report could not be written.
+    #[error("cannot store the report: {0}")]
+    Store(#[from] std::io::Error),
+}
+
+/// Measures the host.
+///
+/// # Errors
+/// [`HierarchyError`] when nothing at all can be measured.
+pub fn measure(options: Options<'_>) -> Result<MachineReport, HierarchyError> {
+    let key = files::host_key();
+    let (raw, cpu) = session(options.mode.plan(), options.seed, options.progress)?;
+    let declared = declared::read(Path::new("/"), cpu);
+    Ok(report(key, options.mode, declared, raw))
+}
+
+fn report(key: HostKey, mode: Mode, declared: declared::Declared, raw: RawSamples) -> MachineReport {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    MachineReport::new(key, now, mode.name(), declared, raw)
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn session(plan: Plan, seed: u64, progress: Progress<'_>) -> Result<(RawSamples, usize), HierarchyError> {
+    use crate::hw::{Host, isa, share};
+    use crate::session;
+
+    let registers = isa::registers();
+    let mut host = Host::open()?;
+    let mut raw = session::collect(&mut host, plan, seed, progress);
+    raw.tlb.huge_kib = host.huge_kib();
+    raw.registers = registers;
+    if plan.code {
+        let found = crate::infer(&raw);
+        let others = share::others(&host);
+        if others.is_empty() {
+            raw.failures.push(("sharing".into(), "only one CPU is allowed: allow more (taskset, cpuset) to see who shares".into()));
+        }
+        // The four nearest numbers say enough on a large host, in the time there is.
+        for cpu in others.into_iter().rev().take(4) {
+            for level in found.levels.iter().filter(|l| l.level <= 2) {
+                let Some(bytes) = level.capacity.value else { continue };
+                match share::corun(&mut host, cpu, level.level, bytes, 6) {
+                    Ok(c) => raw.corun.push(c),
+                    Err(e) => raw.failures.push(("sharing".into(), e.to_string())),
+                }
+            }
+        }
+    }
+    Ok((raw, host.cpu()))
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+fn session(_: Plan, _: u64, _: Progress<'_>) -> Result<(RawSamples, usize), HierarchyError> {
+    Err(HierarchyError::Architecture(std::env::consts::ARCH))
+}
+
+/// The stored report of this host, if it still holds.
+pub fn cached() -> Option<MachineReport> {
+    files::load(&files::directory()?, &files::host_key())
+}
+
+/// Stores a report for [`cached`].
+///
+/// # Errors
+/// [`HierarchyError::Store`].
+pub fn store(report: &MachineReport) -> Result<(), HierarchyError> {
+    let Some(dir) = files::directory() else {
+        return Err(std::io::Error::other("neither XDG_CACHE_HOME nor HOME is set").into());
+    };
+    Ok(files::save(&dir, report)?)
+}

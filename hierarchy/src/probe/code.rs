@@ -1,0 +1,291 @@
+//! The instruction side: line, capacity and ways of the first-level instruction cache, translation buffer.
+//!
+//! Blocks are long enough to keep them out of a decoded-instruction cache and end in an indirect jump whose
+//! target is random, so that no front end runs ahead. Blocks in one set are compared with the same pages'
+//! blocks spread over all sets. The order changes every lap, so misses set in gradually beyond the ways;
+//! the number of ways is the one whose simulated miss shares fit the measured curve best.
+//!
+//! The instruction translation buffer is read with direct jumps, one per page, against the same number of
+//! blocks packed densely.
+
+use super::{PAGE, best};
+use crate::finding::{Confidence, Finding, plurality, quantile};
+use crate::measure::{CodeChase, Measure, MeasureError};
+use crate::policy::{OneSet, Policy};
+use crate::rng::Rng;
+use serde::{Deserialize, Serialize};
+
+/// Numbers of blocks tried.
+const COUNTS: [u32; 18] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40];
+/// Strides tried, bytes.
+const STRIDES: [u64; 5] = [1024, 2048, 4096, 8192, 16384];
+/// Associativities considered.
+const WAYS: [u32; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
+const PAD: u32 = 50;
+
+/// Curves of one vote.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Vote {
+    /// (stride, blocks, cycles per block more than the spread blocks take).
+    pub curve: Vec<(u64, u32, f64)>,
+    /// (shift, the same figure) with half of the blocks shifted; stride and count are the first two numbers.
+    pub shifts: Vec<(u64, u32, u64, f64)>,
+    /// Instruction pages: (pages, cycles per jump, cycles per jump of dense blocks).
+    pub pages: Vec<(u64, f64, f64)>,
+    /// Footprints of consecutive blocks: (bytes, cycles per block).
+    pub footprints: Vec<(u64, f64)>,
+    /// Footprints of the shortest blocks, which a decoded-instruction cache can hold: (bytes, cycles per block).
+    pub short: Vec<(u64, f64)>,
+}
+
+fn run(m: &mut dyn Measure, blocks: &[u64], pad: u32, indirect: bool) -> Result<f64, MeasureError> {
+    let jumps = (blocks.len() as u64 * 4).max(1500);
+    Ok(best(&m.code(&CodeChase { blocks, pad, indirect, jumps, windows: 4 })?))
+}
+
+fn difference(m: &mut dyn Measure, stride: u64, n: u32, shift: u64, pad: u32, rng: &mut Rng) -> Result<f64, MeasureError> {
+    let room = ((24 << 20) / stride).min(512);
+    let mut places: Vec<u64> = (0..room).collect();
+    rng.shuffle(&mut places);
+    // As many odd as even multiples, so that half a way's stride uses two sets evenly.
+    let (odd, even): (Vec<u64>, Vec<u64>) = places.iter().partition(|p| *p % 2 == 1);
+    let same: Vec<u64> = (0..n as usize)
+        .map(|i| if i % 2 == 0 { even[i / 2] } else { odd[i / 2] } * stride + if i / 2 % 2 == 1 { shift } else { 0 })
+        .collect();
+    let spread: Vec<u64> = same.iter().enumerate().map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE).collect();
+    let a = run(m, &same, pad, true)?.min(run(m, &same, pad, true)?);
+    let b = run(m, &spread, pad, true)?.min(run(m, &spread, pad, true)?);
+    Ok(a - b)
+}
+
+/// One vote on the cache; `part` chooses a stride so that votes stay short.
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect(m: &mut dyn Measure, vote: &mut Vote, rng: &mut Rng) -> Result<(), MeasureError> {
+    for stride in STRIDES {
+        for n in COUNTS {
+            let d = difference(m, stride, n, 0, PAD, rng)?;
+            vote.curve.push((stride, n, d));
+        }
+    }
+    if let Some((ways, way_bytes)) = vote.geometry() {
+        let n = 2 * ways;
+        for shift in [0, 16, 32, 64, 128] {
+            // Short blocks: a shifted one must not reach into the next line.
+            let d = difference(m, way_bytes.max(512), n, shift, 6, rng)?;
+            vote.shifts.push((way_bytes, n, shift, d));
+        }
+    }
+    Ok(())
+}
+
+/// Consecutive blocks over growing footprints, for the picture of the front end.
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect_footprints(m: &mut dyn Measure, vote: &mut Vote) -> Result<(), MeasureError> {
+    for k in [8u64, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 128] {
+        let blocks: Vec<u64> = (0..k * 16).map(|i| i * 64).collect();
+        let long = run(m, &blocks, PAD, true)?;
+        let short = run(m, &blocks, 0, true)?;
+        vote.footprints.push((k << 10, long));
+        vote.short.push((k << 10, short));
+    }
+    Ok(())
+}
+
+/// The instruction pages' curve.
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect_pages(m: &mut dyn Measure, vote: &mut Vote, to: u64, rng: &mut Rng) -> Result<(), MeasureError> {
+    let mut n = 16.0f64;
+    while n as u64 <= to {
+        let count = n as u64;
+        let far: Vec<u64> = (0..count).map(|i| i * PAGE + i * 64 % PAGE).collect();
+        let near: Vec<u64> = (0..count).map(|i| i * 64).collect();
+        let mut order: Vec<usize> = (0..count as usize).collect();
+        rng.shuffle(&mut order);
+        let pick = |v: &[u64]| order.iter().map(|&i| v[i]).collect::<Vec<_>>();
+        let a = run(m, &pick(&far), 0, false)?;
+        let b = run(m, &pick(&near), 0, false)?;
+        if a.is_finite() && b.is_finite() {
+            vote.pages.push((count, a, b));
+        }
+        n *= 2f64.powf(0.125);
+    }
+    Ok(())
+}
+
+/// Share of misses when `n` lines are visited in a new random order every lap.
+fn shuffled_misses(ways: u32, n: u32) -> f64 {
+    let mut rng = Rng::new(u64::from(ways * 100 + n));
+    let mut set = OneSet::new(Policy::Lru, ways);
+    let mut order: Vec<u32> = (0..n).collect();
+    let mut misses = 0;
+    for lap in 0..40 {
+        rng.shuffle(&mut order);
+        misses += order.iter().filter(|&&b| !set.touch(b, &mut rng)).count() * usize::from(lap >= 4);
+    }
+    misses as f64 / (36.0 * f64::from(n))
+}
+
+/// Apparent ways at one stride: best fit of `c x misses(A, n) + d`, with its share of unexplained variance.
+fn fit(curve: &[(u32, f64)]) -> Option<(u32, f64, f64)> {
+    let y: Vec<f64> = curve.iter().map(|c| c.1).collect();
+    if curve.len() < 10 || y.iter().any(|v| !v.is_finite()) {
+        return None;
+    }
+    let n = y.len() as f64;
+    let my = y.iter().sum::<f64>() / n;
+    let var: f64 = y.iter().map(|v| (v - my).powi(2)).sum();
+    let mut out: Option<(u32, f64, f64)> = None;
+    for ways in WAYS.into_iter().chain([24, 32]) {
+        let x: Vec<f64> = curve.iter().map(|c| shuffled_misses(ways, c.0)).collect();
+        let mx = x.iter().sum::<f64>() / n;
+        let sxx: f64 = x.iter().map(|v| (v - mx).powi(2)).sum();
+        if sxx < 1e-6 {
+            continue;
+        }
+        let slope = x.iter().zip(&y).map(|(a, b)| (a - mx) * (b - my)).sum::<f64>() / sxx;
+        let rest: f64 = x.iter().zip(&y).map(|(a, b)| (b - my - slope * (a - mx)).powi(2)).sum();
+        if slope > 3.0 && out.is_none_or(|o| rest / var < o.1) {
+            out = Some((ways, rest / var, slope));
+        }
+    }
+    out.filter(|o| o.1 < 0.35)
+}
+
+impl Vote {
+    /// (ways, way size in bytes).
+    pub fn geometry(&self) -> Option<(u32, u64)> {
+        let at = |stride: u64| {
+            fit(&self.curve.iter().filter(|c| c.0 == stride).map(|c| (c.1, c.2)).collect::<Vec<_>>())
+        };
+        let fits: Vec<(u64, u32)> = STRIDES.into_iter().filter_map(|s| Some((s, at(s)?.0))).collect();
+        let ways = fits.iter().map(|f| f.1).min()?;
+        let way_bytes = fits.iter().find(|f| f.1 == ways)?.0;
+        // Every larger stride must agree, and half the way must hold twice the lines where it was readable.
+        let larger = fits.iter().filter(|f| f.0 > way_bytes).all(|f| f.1 == ways);
+        let half = fits.iter().find(|f| f.0 * 2 == way_bytes);
+        (larger && half.is_none_or(|h| h.1 >= ways * 3 / 2)).then_some((ways, way_bytes))
+    }
+
+    /// Line size in bytes.
+    pub fn line(&self) -> Option<u64> {
+        let whole = self.shifts.iter().find(|s| s.2 == 0)?.3;
+        if whole < 3.0 {
+            return None;
+        }
+        let fits = |s: &(u64, u32, u64, f64)| s.3 < 0.45 * whole;
+        let rest: Vec<_> = self.shifts.iter().filter(|s| s.2 > 0).collect();
+        let first = rest.iter().position(|s| fits(s))?;
+        (first > 0 && rest[first..].iter().all(|s| fits(s))).then(|| rest[first].2)
+    }
+
+    /// Footprint of consecutive long blocks after which they slow down for good.
+    pub fn knee(&self) -> Option<u64> {
+        let y: Vec<f64> = self.footprints.iter().map(|f| f.1).collect();
+        let base = quantile(&y[..y.len().min(5)], 0.25)?;
+        let high = quantile(&y, 0.9)?;
+        let slow = base + 0.3 * (high - base);
+        let at = self.footprints.iter().position(|f| f.1 > slow)?;
+        (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow)).then(|| self.footprints[at - 1].0)
+    }
+
+    /// First-level instruction translations: where the cost first rises and stays.
+    pub fn translations(&self) -> Option<(u64, u64)> {
+        let extra: Vec<(u64, f64)> = self.pages.iter().map(|p| (p.0, p.1 - p.2)).collect();
+        if extra.len() < 12 {
+            return None;
+        }
+        let base = quantile(&extra.iter().take(8).map(|e| e.1).collect::<Vec<_>>(), 0.5)?;
+        let at = (8..extra.len() - 3).find(|&i| extra[i..i + 4].iter().all(|e| e.1 > base + 2.5))?;
+        Some((extra[at - 1].0, extra[at].0))
+    }
+}
+
+/// Ways and way size of the instruction cache.
+pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
+    let with: Vec<Option<(u32, u64)>> = votes.iter().filter(|v| !v.curve.is_empty()).map(Vote::geometry).collect();
+    let found = plurality(&with);
+    let Some((ways, way_bytes)) = found.value else { return found };
+    if found.agree < 2 {
+        return Finding::refused("only one vote came to a result");
+    }
+    // Consecutive blocks must slow down where the product says, and not before.
+    let knees: Vec<u64> = votes.iter().filter_map(Vote::knee).collect();
+    let bytes = u64::from(ways) * way_bytes;
+    let near = |k: &&u64| (**k as f64 / bytes as f64).ln().abs() < 0.3;
+    if knees.iter().filter(near).count() * 2 < knees.len().max(1) {
+        let mut f = Finding::refused(format!("{ways} ways of {way_bytes} bytes found, but consecutive code slows down elsewhere: {knees:?}"));
+        f.votes = found.votes;
+        return f;
+    }
+    found
+}
+
+/// Line size of the instruction cache.
+pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
+    plurality(&votes.iter().filter(|v| !v.curve.is_empty()).map(Vote::line).collect::<Vec<_>>())
+}
+
+/// First-level instruction translation buffer: bounds on the entries.
+pub fn infer_translations(votes: &[Vote]) -> Finding<(u64, u64)> {
+    let seen: Vec<(u64, u64)> = votes.iter().filter(|v| !v.pages.is_empty()).filter_map(Vote::translations).collect();
+    let tried = votes.iter().filter(|v| !v.pages.is_empty()).count();
+    if seen.is_empty() {
+        return Finding::refused(if tried == 0 { "not measured" } else { "no lasting rise within the sweep" });
+    }
+    // Interference brings the rise forward, never back: the median of the later half.
+    let lows: Vec<f64> = seen.iter().map(|s| s.0 as f64).collect();
+    let at = quantile(&lows, 0.6).unwrap_or(0.0) as u64;
+    let value = seen.iter().copied().find(|s| s.0 == at).unwrap_or(seen[0]);
+    let agree = seen.iter().filter(|s| s.0.abs_diff(at) * 8 <= at).count();
+    let sure = if agree >= 3 && agree * 2 > tried { Confidence::Medium } else { Confidence::Low };
+    Finding { value: Some(value), confidence: sure, votes: tried as u32, agree: agree as u32, runner_up: None, reason: "read off a curve".into() }
+}
+
+/// Footprint at which the shortest blocks get slower while long blocks do not: the decoded-instruction cache.
+pub fn infer_op_cache(votes: &[Vote], l1i_bytes: Option<u64>) -> Finding<u64> {
+    let Some(l1i) = l1i_bytes else {
+        return Finding::refused("the instruction cache's capacity is not known");
+    };
+    let found: Vec<Option<u64>> = votes
+        .iter()
+        .filter(|v| !v.short.is_empty())
+        .map(|v| {
+            let base = quantile(&v.short.iter().take(2).map(|s| s.1).collect::<Vec<_>>(), 0.0)?;
+            let at = v.short.iter().position(|s| s.1 > base + 4.0)?;
+            (at > 0 && v.short[at..].iter().all(|s| s.1 > base + 3.0)).then(|| v.short[at - 1].0)
+        })
+        .collect();
+    let f = plurality(&found);
+    match f.value {
+        Some(b) if b == l1i => Finding::refused("blocks of one jump slow down where the instruction cache ends, not before"),
+        Some(_) => f.map(|b| b / 64).at_most(Confidence::Low, "blocks of one jump, one per 64 bytes; read off a curve"),
+        None => f,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shuffled_laps_miss_beyond_the_ways_only() {
+        assert_eq!(shuffled_misses(8, 8), 0.0);
+        assert!(shuffled_misses(8, 9) > 0.05);
+        assert!(shuffled_misses(8, 32) > 0.8);
+    }
+
+    #[test]
+    fn the_fit_names_the_ways() {
+        for ways in [4, 8, 16] {
+            let curve: Vec<(u32, f64)> =
+                COUNTS.iter().map(|&n| (n, 1.5 + 11.0 * shuffled_misses(ways, n) + if n % 2 == 0 { 0.4 } else { -0.4 })).collect();
+            assert_eq!(fit(&curve).map(|f| f.0), Some(ways));
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Second-level associativity on ordinary pages, whatever the index: by sets of pages that evict a victim.
+//!
+//! A victim line is loaded, then a group of lines at the same page offset is walked, then the victim is
+//! timed. Enough *congruent* pages (same second-level set) evict it. From one minimal evicting prefix the
+//! module learns which pages are congruent with the victim; then it counts: random subsets of k congruent
+//! pages evict from k = A on. That step, measured over many subsets and at spaced times, is the answer;
+//! the share of congruent pages among all gives the number of sets reachable from one page offset.
+//!
+//! Filler pages, known not to be congruent, push the victim out of the first level.
+//! Nothing assumes contiguous memory, a linear index or LRU.
+//!
+//! Source: prefix search for minimal eviction sets, Vila, Koepf & Morales, S&P 2019, and Zhao et al. 2024;
+//! counting with random subsets of a congruence class is ours.
+
+use super::l1::Geometry;
+use super::PAGE;
+use crate::finding::{Confidence, Finding, quantile};
+use crate::measure::{Chase, Measure, MeasureError, Window};
+use crate::rng::Rng;
+use serde::{Deserialize, Serialize};
+
+/// What one congruence class taught.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Vote {
+    /// When it began, nanoseconds.
+    pub at_ns: u64,
+    /// Cycles per load of a victim that stayed, and of one that was evicted.
+    pub levels: (f64, f64),
+    /// (subset size, subsets that evicted, subsets tried).
+    pub curve: Vec<(u32, u32, u32)>,
+    /// Pages of the pool that share the victim's set, estimated from those looked at.
+    pub congruent: f64,
+    /// Standard error of that estimate.
+    pub congruent_error: f64,
+    /// Pages in the pool.
+    pub pool: u32,
+    /// Cycles per load of the victim after the whole pool was walked at other page offsets: a slow answer
+    /// says that the index mixes page-offset bits with higher ones.
+    pub crossed: Option<f64>,
+    /// Length of the shortest evicting prefix of random pages.
+    pub prefix: u32,
+    /// Where the vote gave up, if it did.
+    pub gave_up: Option<String>,
+    /// The congruent pages, for probes that build on them.
+    #[serde(skip)]
+    pub class: Vec<u64>,
+    /// Filler pages of the vote.
+    #[serde(skip)]
+    pub others: Vec<u64>,
+}
+
+/// Most pages of a congruence class that are worth finding.
+const CLASS_LIMIT: usize = 44;
+
+struct Test<'a> {
+    m: &'a mut dyn Measure,
+    colours: u64,
+    filler_count: usize,
+    offsets: Vec<u64>,
+    threshold: f64,
+    windows: u32,
+    /// Walks over the group between loading the victim and timing it; each takes a slot of the line.
+    rounds: u64,
+    rng: &'a mut Rng,
+}
+
+impl Test<'_> {
+    /// Cycles per load of the victim's lines after `group` and the fillers were walked.
+    fn time(&mut self, victim: u64, group: &[u64], fillers: &[u64]) -> Result<f64, MeasureError> {
+        self.time_at(victim, group, fillers, 0)
+    }
+
+    /// The same with the group's lines moved by `shift` bytes within their pages.
+    fn time_at(&mut self, victim: u64, group: &[u64], fillers: &[u64], shift: u64) -> Result<f64, MeasureError> {
+        let mut prep: Vec<u64> = self.offsets.iter().map(|o| victim * PAGE + o).collect();
+        let near: Vec<u64> = fillers
+            .iter()
+            .copied()
+            .filter(|f| *f != victim && f % self.colours == victim % self.colours && !group.contains(f))
+            .take(self.filler_count)
+            .collect();
+        // The order changes from place to place, so that no order can spare the victim everywhere; within
+        // one place most rounds repeat it, because a queue only turns over when it is followed.
+        let mut order: Vec<u64> = group.iter().copied().filter(|p| *p != victim).collect();
+        let turn = order.len() / self.offsets.len().max(1) + 1;
+        for (i, &o) in self.offsets.iter().enumerate() {
+            let n = order.len().max(1);
+            order.rotate_left(turn % n);
+            if i % 2 == 1 {
+                order.reverse();
+            }
+            for round in 0..self.rounds {
+                if round == 3 {
+                    order.reverse();
+                }
+                prep.extend(order.iter().map(|p| p * PAGE + (o + shift) % PAGE + 8 * round));
+                prep.extend(near.iter().map(|p| p * PAGE + o + 8 * round));
+            }
+        }
+        // The victim's translation comes back through a line that is not timed.
+        prep.push(victim * PAGE + (self.offsets[0] + 192) % PAGE);
+        let timed: Vec<u64> = self.offsets.iter().map(|o| victim * PAGE + o + 8).collect();
+        // The first windows bring the group in; the mean of the faster half of the rest leaves
+        // disturbed ones out and still sees a victim that is evicted only sometimes.
+        for _ in 0..2 {
+            let w = self.m.chase(&Chase { prep: &prep, timed: &timed, windows: self.windows, ..Chase::default() })?;
+            let skip = self.windows as usize / 3;
+            // A switch during the long walk makes the answer slower at most, and slow answers are asked again.
+            let mut cycles: Vec<f64> = w[skip..].iter().map(Window::cycles).filter(|c| c.is_finite()).collect();
+            if cycles.len() < 2 {
+                continue;
+            }
+            cycles.sort_by(f64::total_cmp);
+            cycles.truncate(cycles.len().div_ceil(2));
+            return Ok(cycles.iter().sum::<f64>() / cycles.len() as f64);
+        }
+        Ok(f64::INFINITY)
+    }
+
+    /// The group evicts the victim; a slow answer is asked for four times.
+    fn evicts(&mut self, victim: u64, group: &[u64], fillers: &[u64]) -> Result<bool, MeasureError> {
+        for _ in 0..4 {
+            if self.time(victim, group, fillers)? < self.threshold {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// One vote: a new victim, its class, the curve.
+///
+/// `capacity` bounds the pool of pages (bytes that surely exceed the level).
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, deadline_ns: u64, rng: &mut Rng) -> Result<Vote, MeasureError> {
+    let mut vote = Vote { at_ns: m.now_ns(), ..Vote::default() };
+    let f = m.facts();
+    let coarse = f.timer_step * f.clock > 60.0;
+    let limit = f.memory_bytes / 2 / PAGE;
+    let base = rng.below(8);
+    let step = if coarse { 256 } else { 512 };
+    // In an order without two equal steps in a row: a stride prefetcher must not bring the victim back.
+    let mut offsets: Vec<u64> = (0..PAGE / step).map(|i| i * step + 128 * (base % 2)).collect();
+    for _ in 0..1000 {
+        rng.shuffle(&mut offsets);
+        if offsets.windows(3).all(|w| w[1].wrapping_sub(w[0]) != w[2].wrapping_sub(w[1])) {
+            break;
+        }
+    }
+    let filler_count = (4 * l1.ways as usize).min(64);
+    let mut pool: Vec<u64> = (0..pool_pages.min(limit)).collect();
+    rng.shuffle(&mut pool);
+    let victim = pool.pop().unwrap_or(0);
+    let mut filler_pool: Vec<u64> = {
+        let take = filler_count * l1.colours() as usize * 2;
+        pool.split_off(pool.len().saturating_sub(take))
+    };
+    let mut t = Test { m, colours: l1.colours(), filler_count, offsets, threshold: f64::INFINITY, windows: 5, rounds: 2, rng };
+
+    // The two levels: fillers only, and the largest group.
+    // Fillers may by chance hold a full set of congruent pages: the best of several draws does not.
+    let mut hit = f64::INFINITY;
+    let mut quiet = filler_pool.clone();
+    for _ in 0..8 {
+        t.rng.shuffle(&mut filler_pool);
+        let time = t.time(victim, &[], &filler_pool)?;
+        if time < 0.97 * hit {
+            hit = time;
+            quiet.clone_from(&filler_pool);
+        }
+    }
+    let filler_pool = quiet;
+    let mut size = 64usize;
+    loop {
+        let n = size.min(pool.len());
+        let slow: Vec<f64> = (0..3).map(|_| t.time(victim, &pool[..n], &filler_pool)).collect::<Result<_, _>>()?;
+        let low = quantile(&slow, 0.0).unwrap_or(f64::INFINITY);
+        if low.is_finite() && low > 1.9 * hit {
+            vote.levels = (hit, low);
+            pool.truncate(n);
+            break;
+        }
+        if n == pool.len() {
+            vote.gave_up = Some(format!("{n} pages do not evict a line: the level is larger than the pool, or nothing slower lies behind it"));
+            return Ok(vote);
+        }
+        if t.m.now_ns() > deadline_ns {
+            vote.gave_up = Some("out of time while growing the pool".into());
+            return Ok(vote);
+        }
+        size *= 2;
+    }
+    // A third of the way up: with random replacement only some of the victim's lines are gone.
+    let spare: Vec<u64> = (pool_pages.min(limit) / 2..pool_pages.min(limit)).filter(|p| !pool.contains(p)).collect();
+    t.threshold = hit + 0.35 * (vote.levels.1 - hit).min(2.5 * hit);
+
+    // Shortest evicting prefixes, their last page moved to the front, until the front alone evicts.
+    let mut front = 0;
+    let mut reach = pool.len();
+    let mut doubts = 0;
+    while front < 40 && doubts < 12 {
+        if front > 0 && t.evicts(victim, &pool[..front], &filler_pool)? {
+            break;
+        }
+        if t.m.now_ns() > deadline_ns {
+            vote.gave_up = Some("out of time in the prefix search".into());
+            return Ok(vote);
+        }
+        let (mut no, mut yes) = (front, reach);
+        while yes - no > 1 {
+            let middle = (no + yes) / 2;
+            if t.evicts(victim, &pool[..middle], &filler_pool)? { yes = middle } else { no = middle }
+        }
+        // The step must hold when asked again, or a disturbance led the search astray.
+        if !t.evicts(victim, &pool[..yes], &filler_pool)? {
+            doubts += 1;
+            reach = (reach + reach / 4 + 8).min(pool.len());
+            continue;
+        }
+        if front == 0 {
+            vote.prefix = yes as u32;
+        }
+        pool[..yes].rotate_right(1);
+        front += 1;
+        reach = yes.max(front + 1).min(pool.len());
+    }
+    if front >= 40 || doubts >= 12 {
+        vote.gave_up = Some(if doubts >= 12 { "disturbed: prefixes that evicted did not do so again" } else { "no small group of pages evicts the line" }.into());
+        return Ok(vote);
+    }
+    let set: Vec<u64> = pool[..front].to_vec();
+
+    // Which pages are congruent: those that the set, the victim and the fillers evict in their turn.
+    let mut everyone: Vec<u64> = filler_pool.iter().chain(&set).copied().collect();
+    everyone.push(victim);
+    let mut rest: Vec<u64> = pool[front..].to_vec();
+    // Pages beyond the pool too, for a better count.
+    rest.extend(spare.iter().filter(|p| !filler_pool.contains(p) && **p != victim));
+    t.rng.shuffle(&mut rest);
+    let mut scanned = 0u32;
+    let mut class = Vec::new();
+    let mut others = Vec::new();
+    let mut group = set.clone();
+    group.push(victim);
+    for (i, &page) in everyone.iter().chain(&rest).enumerate() {
+        // Two copies' worth of evidence: asked again later by the purge below.
+        if t.evicts(page, &group, &filler_pool)? { class.push(page) } else { others.push(page) }
+        scanned += u32::from(i >= everyone.len());
+        if class.len() >= CLASS_LIMIT || t.m.now_ns() > deadline_ns {
+            break;
+        }
+    }
+    // Purge: a member must be evicted by the other members with clean fillers, and no filler may be.
+    let mut kept = Vec::new();
+    for &page in &class {
+        let mut by: Vec<u64> = class.iter().copied().filter(|p| *p != page).collect();
+        t.rng.shuffle(&mut by);
+        by.truncate(front + 6);
+        if t.evicts(page, &by, &others)? && !t.evicts(page, &[], &others)? {
+            kept.push(page);
+        }
+    }
+    let class = kept;
+    // The prefix search took the set out of the pool: what the scan saw is the rest.
+    let in_rest = class.iter().filter(|p| rest.contains(p)).count() as f64;
+    let in_set = class.iter().filter(|p| set.contains(p)).count() as f64;
+    if scanned > 0 {
+        let scale = rest.len() as f64 / f64::from(scanned);
+        vote.congruent = in_set + in_rest * scale;
+        vote.congruent_error = in_rest.max(1.0).sqrt() * scale * (1.0 - 0.9 * f64::from(scanned) / rest.len() as f64).max(0.3);
+        // The pool itself is a sample of all pages.
+        vote.congruent_error = vote.congruent_error.max(vote.congruent.sqrt());
+        vote.pool = (rest.len() + set.len()) as u32;
+    }
+    let mut crossed = f64::INFINITY;
+    for _ in 0..3 {
+        crossed = crossed.min(t.time_at(victim, &pool, &others, 192)?);
+    }
+    vote.crossed = crossed.is_finite().then_some(crossed);
+    if class.len() < 5 {
+        vote.gave_up = Some(format!("only {} congruent pages", class.len()));
+        return Ok(vote);
+    }
+    // The curve: from here on one evicted line of the victim's counts.
+    t.threshold = hit + 0.12 * (vote.levels.1 - hit).min(2.5 * hit).max(0.5 * hit);
+    t.windows = 9;
+    t.rounds = if line >= 64 { 6 } else { 3 };
+    let most = class.len() - 1;
+    let trial = |t: &mut Test<'_>, k: usize| -> Result<bool, MeasureError> {
+        let mut subset = class.clone();
+        t.rng.shuffle(&mut subset);
+        let v = subset.pop().unwrap_or(victim);
+        subset.truncate(k);
+        t.evicts(v, &subset, &others)
+    };
+    let (mut no, mut yes) = (0, most);
+    while yes - no > 1 {
+        let middle = (no + yes) / 2;
+        let mut n = 0;
+        for _ in 0..3 {
+            n += u32::from(trial(&mut t, middle)?);
+        }
+        if n >= 2 { yes = middle } else { no = middle }
+    }
+    for k in yes.saturating_sub(3).max(1)..=(yes + 2).min(most) {
+        let mut n = 0;
+        for _ in 0..12 {
+            n += u32::from(trial(&mut t, k)?);
+        }
+        vote.curve.push((k as u32, n, 12));
+    }
+    (vote.class, vote.others) = (class, others);
+    Ok(vote)
+}
+
+/// Second-level ways: where the pooled curve steps.
+pub fn infer(votes: &[Vote]) -> Finding<u32> {
+    let done: Vec<&Vote> = votes.iter().filter(|v| !v.curve.is_empty()).collect();
+    if done.is_empty() {
+        let why = votes.iter().find_map(|v| v.gave_up.clone()).unwrap_or_else(|| "not measured".into());
+        return Finding::refused(why);
+    }
+    let steps: Vec<Option<u32>> = done.iter().map(|v| step(&v.curve)).collect();
+    let mut found = crate::finding::plurality(&steps);
+    let sure = done.iter().filter(|v| step(&v.curve) == found.value).count() as u32;
+    if found.value.is_some() && sure < 2 {
+        return Finding::refused("only one congruence class came to a result");
+    } else if found.value.is_some() && sure == found.votes && sure >= 3 {
+        found.confidence = Confidence::High;
+        found.reason.clear();
+    }
+    found
+}
+
+/// The least subset size from which on most subsets evict while smaller ones do not.
+fn step(curve: &[(u32, u32, u32)]) -> Option<u32> {
+    let share = |c: &(u32, u32, u32)| f64::from(c.1) / f64::from(c.2.max(1));
+    let at = curve.iter().position(|c| share(c) >= 0.5)?;
+    let sharp = curve[..at].iter().all(|c| share(c) <= 0.25) && curve[at..].iter().all(|c| share(c) >= 0.75);
+    (at > 0 && sharp).then(|| curve[at].0)
+}
+
+/// Sets reachable from one page offset, from the share of congruent pages: (estimate, relative error).
+pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
+    let good = || votes.iter().filter(|v| step(&v.curve).is_some() && v.pool > 0);
+    let pool: f64 = good().map(|v| f64::from(v.pool)).sum();
+    let found: f64 = good().map(|v| v.congruent).sum();
+    let error = good().map(|v| v.congruent_error.powi(2)).sum::<f64>().sqrt();
+    (found >= 4.0).then(|| (pool / found, error / found))
+}
+
+/// The index leaves the page offset alone: lines at other offsets never evict. `None` when votes disagree.
+pub fn linear(votes: &[Vote]) -> Option<bool> {
+    let says: Vec<bool> = votes
+        .iter()
+        .filter_map(|v| Some(v.crossed? < v.levels.0 + 0.3 * (v.levels.1 - v.levels.0).min(2.5 * v.levels.0)))
+        .collect();
+    let yes = says.iter().filter(|s| **s).count();
+    // A fast answer is proof, a slow one may be noise.
+    match (yes, says.len()) {
+        (_, 0) => None,
+        (y, n) if y * 2 >= n => Some(true),
+        (0, n) if n >= 2 => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sharp_step_counts() {
+        assert_eq!(step(&[(14, 0, 12), (15, 1, 12), (16, 12, 12), (17, 12, 12)]), Some(16));
+        assert_eq!(step(&[(14, 0, 12), (15, 6, 12), (16, 7, 12)]), None);
+        assert_eq!(step(&[(16, 12, 12)]), None);
+    }
+}

@@ -1,0 +1,386 @@
+//! The first level's replacement policy, named from a library.
+//!
+//! The same block sequence runs in many sets in lockstep; the last access is timed over all sets as one
+//! chain, so its time says in which share of them the block was still there. Each policy of the library
+//! predicts that share. Sequences are chosen to split the policies that are still in the race.
+//! Policies that no sequence splits are reported together.
+//!
+//! Source: the idea of comparing with simulated policies is AMP's (Coleman & Davidson 2001) and
+//! nanoBench's (Abel & Reineke 2020); timing whole sets in lockstep is ours.
+
+use super::l1::{Geometry, multiples};
+use crate::finding::{Confidence, Finding};
+use crate::measure::{Chase, Measure, MeasureError, Window};
+use crate::policy::{OneSet, Policy};
+use crate::rng::Rng;
+use serde::{Deserialize, Serialize};
+
+/// One sequence as measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Block numbers, in order; the last is the timed one.
+    pub blocks: Vec<u32>,
+    /// Share of the sets in which the last access hit, by time; not clipped.
+    pub hit_share: f64,
+    /// Cycles per access of the two controls, sure hit and sure miss.
+    pub controls: (f64, f64),
+}
+
+/// Samples collected, and the associativity they were made for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Samples {
+    /// Associativity the sequences were made for.
+    pub ways: u32,
+    /// The samples.
+    pub samples: Vec<Sample>,
+    /// Sequences looked for and not found: the remaining policies could not be split this often.
+    pub unsplit: u32,
+}
+
+/// Policies that explain what was seen, simplest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    /// The name to print.
+    pub name: String,
+    /// Every policy of the library that no sequence told apart from it.
+    pub alike: Vec<Policy>,
+}
+
+/// Spread of a measured hit share around the true one; a choice, wide enough for a disturbed set in ten.
+const SIGMA: f64 = 0.13;
+/// Cost above which a policy is out of the race.
+const OUT: f64 = 30.0;
+
+/// What a policy says about the last access of an endlessly repeated sequence.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Prediction {
+    /// Mean hit share over the starting states tried.
+    mean: f64,
+    /// The same from every state.
+    sure: bool,
+}
+
+/// Runs the sequence twice from several random states of the set and looks at the second run.
+fn predict(policy: Policy, ways: u32, blocks: &[u32]) -> Prediction {
+    predict_from(policy, ways, blocks, 8)
+}
+
+fn predict_from(policy: Policy, ways: u32, blocks: &[u32], states: u32) -> Prediction {
+    let random = policy == Policy::Random;
+    let starts = if random { 3 * states } else { states };
+    let mut rng = Rng::new(99);
+    let (&last, others) = blocks.split_last().unwrap_or((&0, &[]));
+    let mut hits = 0;
+    let mut done = 0;
+    for _ in 0..starts {
+        let mut set = OneSet::new(policy, ways);
+        for _ in 0..3 * ways {
+            set.touch(200 + rng.below(u64::from(ways) + 4) as u32, &mut rng);
+        }
+        for lap in 0..2 {
+            others.iter().for_each(|&b| {
+                set.touch(b, &mut rng);
+            });
+            hits += u32::from(set.touch(last, &mut rng) && lap > 0);
+        }
+        done += 1;
+        if !random && hits > 0 && hits < done {
+            break;
+        }
+    }
+    Prediction { mean: f64::from(hits) / f64::from(done), sure: hits == 0 || hits == done }
+}
+
+/// Cost of a measured share under a prediction: bounded, so that a few disturbed samples rule nothing out.
+///
+/// Where the prediction depends on a state that cannot be known any share is possible, at a small price.
+fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
+    let p = predict(policy, ways, &sample.blocks);
+    if !p.sure && policy != Policy::Random {
+        return 0.5;
+    }
+    let off = sample.hit_share.clamp(0.0, 1.0) - p.mean;
+    (off * off / (2.0 * SIGMA * SIGMA)).min(6.0)
+}
+
+/// The state of the race: candidate policies and what each has cost so far.
+#[derive(Debug, Clone)]
+pub struct Race {
+    ways: u32,
+    field: Vec<(Policy, f64)>,
+}
+
+impl Race {
+    /// All policies at the start.
+    pub fn new(ways: u32) -> Self {
+        Race { ways, field: Policy::library(ways).into_iter().map(|p| (p, 0.0)).collect() }
+    }
+
+    /// Adds a sample's evidence.
+    pub fn add(&mut self, sample: &Sample) {
+        for (policy, spent) in &mut self.field {
+            if *spent > 4.0 * OUT {
+                continue;
+            }
+            *spent += cost(sample, *policy, self.ways);
+        }
+    }
+
+    fn best(&self) -> f64 {
+        self.field.iter().map(|f| f.1).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Policies still possible.
+    pub fn alive(&self) -> Vec<Policy> {
+        let best = self.best();
+        self.field.iter().filter(|f| f.1 - best < OUT).map(|f| f.0).collect()
+    }
+}
+
+/// A random sequence: enough other blocks to forget the past, then blocks of a set slightly overfull.
+fn sequence(ways: u32, visits: u32, rng: &mut Rng) -> Vec<u32> {
+    let fresh = 100..100 + 2 * ways;
+    let mut blocks: Vec<u32> = fresh.collect();
+    let width = u64::from(ways + 1) + rng.below(3);
+    let mut used = vec![0; width as usize];
+    // All blocks once, in order, then random visits.
+    for b in 0..u64::from(ways).min(width) {
+        blocks.push(b as u32);
+        used[b as usize] += 1;
+    }
+    for _ in 0..rng.below(u64::from(3 * ways)) + 2 {
+        let b = rng.below(width) as usize;
+        if used[b] + 1 < visits {
+            used[b] += 1;
+            blocks.push(b as u32);
+        }
+    }
+    blocks.push(rng.below(width) as u32);
+    blocks
+}
+
+/// A sequence on which the policies still possible disagree most, out of some random ones.
+///
+/// A few of the policies judge while there are many; only when they see no difference do all.
+fn splitting(race: &Race, visits: u32, rng: &mut Rng) -> Option<Vec<u32>> {
+    let mut judges = race.alive();
+    if judges.len() < 2 {
+        return None;
+    }
+    rng.shuffle(&mut judges);
+    let few = &judges[..judges.len().min(8)];
+    best_split(race.ways, few, 24, 0.2 / few.len() as f64, visits, rng)
+        .or_else(|| {
+            let more = &judges[..judges.len().min(32)];
+            best_split(race.ways, more, 80, 0.2 / more.len() as f64, visits, rng)
+        })
+}
+
+fn best_split(ways: u32, judges: &[Policy], tries: u32, least: f64, visits: u32, rng: &mut Rng) -> Option<Vec<u32>> {
+    let mut choice: Option<(f64, Vec<u32>)> = None;
+    for _ in 0..tries {
+        let blocks = sequence(ways, visits, rng);
+        let p: Vec<f64> = judges
+            .iter()
+            .filter_map(|&j| {
+                let p = predict_from(j, ways, &blocks, 3);
+                (p.sure || j == Policy::Random).then_some(p.mean)
+            })
+            .collect();
+        let mean = p.iter().sum::<f64>() / p.len().max(1) as f64;
+        // Beside disagreement, certainty counts: a policy that cannot say is never ruled out.
+        let unsure = 1.0 - p.len() as f64 / judges.len() as f64;
+        let spread = p.iter().map(|x| (x - mean).abs()).sum::<f64>() / judges.len() as f64 * (1.0 - 0.5 * unsure);
+        if choice.as_ref().is_none_or(|c| spread > c.0) {
+            choice = Some((spread, blocks));
+        }
+        if choice.as_ref().is_some_and(|c| c.0 > 0.3) {
+            break;
+        }
+    }
+    choice.filter(|c| c.0 > least).map(|c| c.1)
+}
+
+/// Policies that part ways with `first` on some of many random sequences.
+fn behave_apart(first: Policy, others: &[Policy], ways: u32) -> usize {
+    let mut rng = Rng::new(4242);
+    let sequences: Vec<Vec<u32>> = (0..150).map(|_| sequence(ways, 8, &mut rng)).collect();
+    let known = |p: Policy, sure: bool| sure || p == Policy::Random;
+    let apart = |&p: &Policy| {
+        let differ = |s: &&Vec<u32>| {
+            let (a, b) = (predict(first, ways, s), predict(p, ways, s));
+            known(first, a.sure) && known(p, b.sure) && (a.mean - b.mean).abs() > 0.4
+        };
+        sequences.iter().filter(differ).count() >= 2
+    };
+    others.iter().filter(|p| apart(p)).count()
+}
+
+/// Where the blocks lie and how long to time them.
+struct Layout {
+    starts: Vec<u64>,
+    sets: Vec<u64>,
+    windows: u32,
+    fine: bool,
+}
+
+impl Layout {
+    fn new(m: &dyn Measure, l1: Geometry, line: u64, rng: &mut Rng) -> Self {
+        let blocks = 3 * l1.ways + 4;
+        let starts = multiples(l1.way_bytes.max(1024), blocks, rng, m.facts().memory_bytes / 2);
+        let in_way = l1.way_bytes / line;
+        // Every other set, so that a next-line prefetch lands beside the sets that are looked at.
+        let sets: Vec<u64> = (0..in_way).step_by(2).take(32).map(|s| s * line).collect();
+        let f = m.facts();
+        let coarse = f.timer_step * f.clock / (sets.len() as f64 * 10.0);
+        let fine = coarse < 0.15;
+        let windows = if fine { 20 } else { (9.0 + 300.0 * coarse * coarse).min(64.0) as u32 };
+        Layout { starts, sets, windows, fine }
+    }
+
+    fn time(&self, m: &mut dyn Measure, blocks: &[u32], rng: &mut Rng) -> Result<f64, MeasureError> {
+        let ways = (self.starts.len() as u32 - 4) / 3;
+        let mut visits = vec![0u64; self.starts.len()];
+        let mut prep = Vec::new();
+        let mut sets = self.sets.clone();
+        let mut timed = Vec::new();
+        for (i, &b) in blocks.iter().enumerate() {
+            let at = if b >= 100 { b - 100 + ways + 4 } else { b } as usize;
+            rng.shuffle(&mut sets);
+            let line = sets.iter().map(|s| self.starts[at] + s + 8 * visits[at]);
+            if i + 1 == blocks.len() { timed.extend(line) } else { prep.extend(line) }
+            visits[at] += 1;
+        }
+        let windows = m.chase(&Chase { prep: &prep, timed: &timed, windows: self.windows + 1, ..Chase::default() })?;
+        let mut cycles: Vec<f64> = windows[1..].iter().filter(|w| w.clean()).map(Window::cycles).collect();
+        cycles.sort_by(f64::total_cmp);
+        // A fine timer lets the least disturbed windows stand alone; a coarse one needs the mean of many.
+        let keep = if self.fine { 4 } else { (cycles.len() * 2).div_ceil(3) };
+        cycles.truncate(keep);
+        Ok(cycles.iter().sum::<f64>() / cycles.len() as f64)
+    }
+}
+
+/// Adds up to `count` samples.
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect(
+    m: &mut dyn Measure,
+    l1: Geometry,
+    line: u64,
+    race: &mut Race,
+    into: &mut Samples,
+    count: u32,
+    rng: &mut Rng,
+) -> Result<(), MeasureError> {
+    into.ways = l1.ways;
+    let visits = (line / 8).min(8) as u32;
+    for _ in 0..count {
+        let Some(blocks) = splitting(race, visits, rng) else {
+            into.unsplit += 1;
+            continue;
+        };
+        let layout = Layout::new(m, l1, line, rng);
+        let a = l1.ways;
+        let mut sure_hit: Vec<u32> = (100..100 + 2 * a).collect();
+        sure_hit.extend([0, 0]);
+        let mut sure_miss: Vec<u32> = vec![0];
+        for _ in 0..2 {
+            sure_miss.extend(100..100 + 2 * a);
+        }
+        sure_miss.push(0);
+        let controls = (layout.time(m, &sure_hit, rng)?, layout.time(m, &sure_miss, rng)?);
+        let time = layout.time(m, &blocks, rng)?;
+        let hit_share = (controls.1 - time) / (controls.1 - controls.0);
+        // A sample whose controls are not apart, or that lies far outside them, was disturbed.
+        if hit_share.is_finite() && (-0.5..1.5).contains(&hit_share) && controls.1 > 1.3 * controls.0 {
+            let sample = Sample { blocks, hit_share, controls };
+            race.add(&sample);
+            into.samples.push(sample);
+        }
+    }
+    Ok(())
+}
+
+/// The policy that explains the samples, or why none does.
+pub fn infer(samples: &Samples) -> Finding<Named> {
+    let ways = samples.ways;
+    if ways == 1 {
+        let only = Named { name: "none (direct mapped)".into(), alike: Policy::library(1) };
+        return Finding::new(only, Confidence::High, "");
+    }
+    let n = samples.samples.len();
+    if n < 12 {
+        return Finding::refused(format!("only {n} undisturbed sequences"));
+    }
+    let mut race = Race::new(ways);
+    samples.samples.iter().for_each(|s| race.add(s));
+    let mean_cost = race.best() / n as f64;
+    if mean_cost > 0.9 {
+        return Finding::refused(format!(
+            "no policy of the library explains the {n} sequences (best mean cost {mean_cost:.2})"
+        ));
+    }
+    let alike = race.alive();
+    let best = race.field.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(alike[0], |f| f.0);
+    // A group of several is an answer only when its members behave alike, whatever is tried.
+    let open = behave_apart(best, &alike, ways);
+    if open > 0 {
+        return Finding::refused(format!("{} policies still fit after {n} sequences", alike.len()));
+    }
+    let first = alike[0].name(ways);
+    let name = match alike.len() {
+        1 => first,
+        more => format!("{first} (or {} alike)", more - 1),
+    };
+    let mut found = Finding::new(Named { name, alike }, Confidence::High, "");
+    (found.votes, found.agree) = (n as u32, n as u32);
+    if mean_cost > 0.45 {
+        return found.at_most(Confidence::Medium, "the sequences agree with it only loosely");
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn race_for(truth: Policy, ways: u32) -> Samples {
+        let mut rng = Rng::new(5);
+        let mut race = Race::new(ways);
+        let mut samples = Samples { ways, ..Samples::default() };
+        for _ in 0..120 {
+            match splitting(&race, 8, &mut rng) {
+                Some(blocks) => {
+                    let hit_share = predict(truth, ways, &blocks).mean;
+                    let s = Sample { blocks, hit_share, controls: (4.0, 14.0) };
+                    race.add(&s);
+                    samples.samples.push(s);
+                }
+                None => samples.unsplit += 1,
+            }
+            if samples.unsplit > 2 {
+                break;
+            }
+        }
+        samples
+    }
+
+    #[test]
+    fn every_policy_is_told_from_every_other_that_behaves_differently() {
+        for truth in [Policy::Lru, Policy::Fifo, Policy::Random, Policy::TreePlru, Policy::BitPlru, Policy::LruOfPlru { groups: 2 }] {
+            let found = infer(&race_for(truth, 8));
+            let named = found.value.unwrap_or_else(|| panic!("{truth:?}: {}", found.reason));
+            assert!(named.alike.contains(&truth), "{truth:?} read as {named:?}");
+        }
+    }
+
+    #[test]
+    fn a_sequence_that_contradicts_everything_is_refused() {
+        let mut samples = race_for(Policy::Lru, 8);
+        let mut rng = Rng::new(3);
+        samples.samples.iter_mut().for_each(|s| s.hit_share = rng.below(2) as f64);
+        assert!(infer(&samples).value.is_none());
+    }
+}

@@ -1,0 +1,304 @@
+//! Data translation buffers: entries, miss costs, page size, and the granule the host translates at.
+//!
+//! One line per page, the line's place in the page changing from page to page so that the caches stay
+//! flat; the same number of lines packed densely is the control. The first level's entry count is where the
+//! difference first exceeds half a miss per lap; it is searched, and each slow answer asked again.
+//! The second level is read off a curve.
+
+use super::l1::Geometry;
+use super::{PAGE, best, circle, loads_for};
+use crate::finding::{Confidence, Finding, plurality, quantile};
+use crate::measure::{Buffer, Chase, Measure, MeasureError};
+use crate::rng::Rng;
+use serde::{Deserialize, Serialize};
+
+/// One vote on the first level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Vote {
+    /// Cycles per load of lines that need no more than a few translations.
+    pub hit: f64,
+    /// Extra cycles per load with many more pages than entries.
+    pub cost: f64,
+    /// (pages, lowest extra cycles per lap) in the order tried.
+    pub tries: Vec<(u64, f64)>,
+    /// (stride, extra cycles per load) with one and a half times the entries: where the page ends.
+    pub strides: Vec<(u64, f64)>,
+}
+
+/// Misses per lap below which everything counts as held; a single miss is 1.
+const FITS: f64 = 0.7;
+
+/// One point of the curve for the second level: pages, cycles per load, cycles per load of the control.
+pub type Point = (u64, f64, f64);
+
+/// Everything about translation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Samples {
+    /// Votes on the first level.
+    pub votes: Vec<Vote>,
+    /// The curve; several points may share a page count.
+    pub curve: Vec<Point>,
+    /// With huge pages asked for: (pages of 4096 bytes, extra cycles per load).
+    pub huge: Vec<(u64, f64)>,
+    /// Kilobytes the kernel backed with huge pages, where it says.
+    pub huge_kib: Option<u64>,
+}
+
+/// One line per page, at changing places.
+fn sparse(pages: u64, stride: u64, start: u64, rng: &mut Rng) -> Vec<u64> {
+    let mut ring: Vec<u64> = (0..pages).map(|i| (start + i) * stride + if stride >= PAGE { i * 64 % PAGE } else { 0 }).collect();
+    rng.shuffle(&mut ring);
+    ring
+}
+
+fn dense(lines: u64, rng: &mut Rng) -> Vec<u64> {
+    let mut ring: Vec<u64> = (0..lines).map(|i| i * 64).collect();
+    rng.shuffle(&mut ring);
+    ring
+}
+
+/// One vote. `known` is how many entries earlier votes have proven, 0 for none.
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, known: u64, rng: &mut Rng) -> Result<Vote, MeasureError> {
+    let room = l1.bytes() / line.max(64);
+    let top = (room * 2 / 3).min(512);
+    let mut vote = Vote { hit: f64::INFINITY, ..Vote::default() };
+    for n in [top / 4, top / 2, top] {
+        vote.hit = vote.hit.min(circle(m, &dense(n, rng), 3)?);
+    }
+    let hit = vote.hit;
+    let mut extra = |m: &mut dyn Measure, n: u64| -> Result<f64, MeasureError> {
+        let start = rng.below(64);
+        Ok((circle(m, &sparse(n, PAGE, start, rng), 6)? - hit) * n as f64)
+    };
+    let mut costs = Vec::new();
+    for _ in 0..3 {
+        costs.push(extra(m, top)? / top as f64);
+    }
+    vote.cost = quantile(&costs, 0.0).unwrap_or(0.0);
+    if vote.cost < 1.0 {
+        return Ok(vote);
+    }
+    let cost = vote.cost;
+    let tries = &mut vote.tries;
+    let mut misses = |m: &mut dyn Measure, n: u64| -> Result<bool, MeasureError> {
+        let mut low = f64::INFINITY;
+        for _ in 0..8 {
+            low = low.min(extra(m, n)?);
+            if low < FITS * cost {
+                break;
+            }
+        }
+        tries.push((n, low));
+        Ok(low >= FITS * cost)
+    };
+    let (mut fits, mut not) = (4, top);
+    if known > 0 {
+        // Interference hides entries, so what was proven stands; ask for more, and for it once again.
+        fits = known;
+        misses(m, known)?;
+        let mut step = 1;
+        while fits + step < top && !misses(m, fits + step)? {
+            fits += step;
+            step *= 2;
+        }
+        not = (fits + step).min(top);
+    } else {
+        let mut n = 8;
+        while n < top {
+            if misses(m, n)? {
+                not = n;
+                break;
+            }
+            fits = n;
+            n += n / 4;
+        }
+    }
+    while not - fits > 1 {
+        let middle = (fits + not) / 2;
+        if misses(m, middle)? { not = middle } else { fits = middle }
+    }
+    let n = (fits + fits / 2).min(top);
+    for stride in [512u64, 1024, 2048, 4096, 8192, 16384] {
+        let mut ring: Vec<u64> = (0..n).map(|i| i * stride / 64 * 64).collect();
+        // Below a page several lines of one page are visited; spread them over the cache as in the control.
+        for (i, a) in ring.iter_mut().enumerate() {
+            if stride >= PAGE {
+                *a += i as u64 * 64 % PAGE;
+            } else {
+                *a += i as u64 / (PAGE / stride) * 64 % stride;
+            }
+        }
+        rng.shuffle(&mut ring);
+        let far = circle(m, &ring, 4)?;
+        let near = circle(m, &dense(n, rng), 4)?;
+        vote.strides.push((stride, far - near));
+    }
+    Ok(vote)
+}
+
+impl Vote {
+    /// The least stride that misses about always.
+    pub fn page(&self) -> Option<u64> {
+        let slow = |s: &&(u64, f64)| s.1 > 0.5 * self.cost;
+        let first = self.strides.iter().find(slow)?.0;
+        self.strides.iter().all(|s| (s.0 >= first) == (s.1 > 0.5 * self.cost)).then_some(first)
+    }
+}
+
+/// Adds one pass over the curve for the second level, page counts from `from` to `to` in eighths of an octave.
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect_curve(m: &mut dyn Measure, to: u64, s: &mut Samples, rng: &mut Rng) -> Result<(), MeasureError> {
+    let to = to.min(m.facts().memory_bytes / PAGE - 64);
+    let mut n = 256.0;
+    while n as u64 <= to {
+        let pages = n as u64;
+        let mut point = |ring: &[u64]| -> Result<f64, MeasureError> {
+            let loads = loads_for(m, 10.0).max(2000);
+            let chase = Chase { timed: ring, warm: 2 * ring.len() as u64, loads, windows: 6, ..Chase::default() };
+            Ok(best(&m.chase(&chase)?))
+        };
+        let far = point(&sparse(pages, PAGE, 0, rng))?;
+        let near = point(&dense(pages, rng))?;
+        if far.is_finite() && near.is_finite() {
+            s.curve.push((pages, far, near));
+        }
+        n *= 2f64.powf(0.125);
+    }
+    Ok(())
+}
+
+/// Extra cost per load in a buffer for which huge pages were asked, at twice the first level's entries.
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect_huge(m: &mut dyn Measure, entries: u64, s: &mut Samples, rng: &mut Rng) -> Result<(), MeasureError> {
+    let n = entries * 2;
+    let run = |m: &mut dyn Measure, ring: &[u64]| -> Result<f64, MeasureError> {
+        let chase = Chase { buffer: Buffer::Huge, timed: ring, warm: 3 * n, loads: loads_for(m, 4.0), windows: 6, ..Chase::default() };
+        Ok(best(&m.chase(&chase)?))
+    };
+    let far = run(m, &sparse(n, PAGE, 0, rng))?;
+    let near = run(m, &dense(n, rng))?;
+    if (far - near).is_finite() {
+        s.huge.push((n, far - near));
+    }
+    Ok(())
+}
+
+/// Entries that some vote has proven: the largest page count that was fast.
+pub fn proven(s: &Samples) -> u64 {
+    let fast = |v: &Vote| v.tries.iter().filter(|t| t.1 < FITS * v.cost).map(|t| t.0).max();
+    s.votes.iter().filter(|v| v.cost >= 1.0).filter_map(fast).max().unwrap_or(0)
+}
+
+/// First-level entries: the largest page count that was ever fast, when one more never was.
+///
+/// Interference only takes entries away, so votes are pooled. Four votes must have tried one page more in
+/// vain, and the count itself must have been fast twice for high confidence.
+pub fn infer_entries(s: &Samples) -> Finding<u64> {
+    let good: Vec<&Vote> = s.votes.iter().filter(|v| v.cost >= 1.0).collect();
+    let n = proven(s);
+    if n == 0 {
+        return Finding::refused(if s.votes.is_empty() { "not measured" } else { "translation misses cost nothing that can be seen" });
+    }
+    let tried = |n: u64, fast: bool| {
+        good.iter().filter(|v| v.tries.iter().any(|t| t.0 == n && (t.1 < FITS * v.cost) == fast)).count() as u32
+    };
+    let (twice, more) = (tried(n, true), tried(n + 1, false));
+    let votes = good.len() as u32;
+    let confidence = match (twice, more) {
+        (2.., 4..) => Confidence::High,
+        (1.., 3..) => Confidence::Medium,
+        _ => {
+            let mut f = Finding::refused(format!("at least {n}; one more was tried in {more} votes only"));
+            f.votes = votes;
+            return f;
+        }
+    };
+    Finding { value: Some(n), confidence, votes, agree: more, runner_up: None, reason: String::new() }
+}
+
+/// Cost of a first-level miss that hits the second level, cycles.
+pub fn infer_cost(s: &Samples) -> Finding<f64> {
+    let costs: Vec<f64> = s.votes.iter().map(|v| v.cost).filter(|c| *c >= 1.0).collect();
+    match quantile(&costs, 0.5) {
+        None => Finding::refused("translation misses cost nothing that can be seen"),
+        Some(c) => {
+            let agree = costs.iter().filter(|x| (*x - c).abs() < 0.1 * c).count();
+            let sure = if agree >= 3 { Confidence::High } else { Confidence::Medium };
+            Finding { value: Some(c), confidence: sure, votes: costs.len() as u32, agree: agree as u32, runner_up: None, reason: String::new() }
+        }
+    }
+}
+
+/// Page size.
+pub fn infer_page(s: &Samples) -> Finding<u64> {
+    plurality(&s.votes.iter().map(Vote::page).collect::<Vec<_>>())
+}
+
+/// Second level: entries (as low and high bound) and extra cycles of a walk.
+pub fn infer_second(s: &Samples) -> Finding<(u64, u64, f64)> {
+    let mut counts: Vec<u64> = s.curve.iter().map(|p| p.0).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    // Lowest of all passes for each point, then made monotone: noise only adds.
+    let mut extra: Vec<(u64, f64)> = counts
+        .iter()
+        .map(|&n| {
+            let low = |f: fn(&Point) -> f64| s.curve.iter().filter(|p| p.0 == n).map(f).fold(f64::INFINITY, f64::min);
+            (n, low(|p| p.1) - low(|p| p.2))
+        })
+        .collect();
+    for i in (0..extra.len().saturating_sub(1)).rev() {
+        extra[i].1 = extra[i].1.min(extra[i + 1].1);
+    }
+    if extra.len() < 8 {
+        return Finding::refused("the sweep over pages did not run far enough");
+    }
+    let cost = infer_cost(s).value.unwrap_or(7.0);
+    let low = quantile(&extra.iter().take(6).map(|e| e.1).collect::<Vec<_>>(), 0.5).unwrap_or(cost);
+    let high = extra[extra.len() - 1].1;
+    let plateau = quantile(&extra.iter().rev().take(4).map(|e| e.1).collect::<Vec<_>>(), 0.5).unwrap_or(high);
+    if plateau - low < cost.max(5.0) {
+        return Finding::refused("no second rise within the sweep");
+    }
+    // Onset and half height of the largest rise: the sparse lines fill the caches too, so a slow drift is
+    // taken off by requiring a quarter of the whole rise.
+    let cross = |share: f64| extra.iter().find(|e| e.1 > low + share * (plateau - low)).map(|e| e.0);
+    let (Some(onset), Some(half)) = (cross(0.12), cross(0.5)) else {
+        return Finding::refused("no second rise within the sweep");
+    };
+    let sharp = (half as f64 / onset as f64) < 1.35;
+    let confidence = if sharp { Confidence::Medium } else { Confidence::Low };
+    let why = if sharp { "read off a curve" } else { "soft knee: caches and page tables blur it" };
+    Finding::new((onset, half, plateau - low), confidence, why)
+}
+
+/// Does the host translate a huge page as one? True when misses vanish with huge pages asked for.
+pub fn infer_granule(s: &Samples, page: Option<u64>) -> Finding<bool> {
+    let Some(cost) = infer_cost(s).value else { return Finding::refused("no visible translation cost") };
+    if s.huge.is_empty() {
+        return Finding::refused("not measured");
+    }
+    if s.huge_kib == Some(0) {
+        return Finding::refused("the kernel gave no huge pages");
+    }
+    let Some(low) = quantile(&s.huge.iter().map(|h| h.1).collect::<Vec<_>>(), 0.0) else {
+        return Finding::refused("no undisturbed window");
+    };
+    if page.is_none() {
+        return Finding::refused("the page size is not known");
+    }
+    if low < 0.3 * cost {
+        Finding::new(true, if s.huge.len() >= 3 { Confidence::High } else { Confidence::Medium }, "")
+    } else if low > 0.7 * cost {
+        Finding::new(false, if s.huge_kib.is_some() && s.huge.len() >= 3 { Confidence::High } else { Confidence::Medium }, "")
+    } else {
+        Finding::refused("part of the accesses miss")
+    }
+}

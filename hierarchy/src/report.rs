@@ -1,0 +1,317 @@
+//! The report: every parameter as declared, as measured, and the verdict, with the raw samples below it.
+
+use crate::declared::Declared;
+use crate::finding::{Confidence, Finding};
+use crate::infer::{Hierarchy, infer};
+use crate::raw::RawSamples;
+use serde::{Deserialize, Serialize};
+
+/// Version of the report's schema.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What a stored report is valid for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostKey {
+    /// CPU model.
+    pub cpu: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPUs the process may use.
+    pub allowed: Vec<usize>,
+}
+
+/// How a declared figure stands to the measured one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// All sources agree with the measurement.
+    Agrees,
+    /// A source differs from a measurement that is sure.
+    DeclaredWrong,
+    /// A source differs from a measurement that is not sure.
+    Differs,
+    /// Less is at hand than declared: shared, partitioned or disturbed.
+    SmallerShare,
+    /// Nothing is declared.
+    NotDeclared,
+    /// Nothing could be measured.
+    Refused,
+}
+
+impl Verdict {
+    /// The word printed in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Agrees => "agrees",
+            Verdict::DeclaredWrong => "DECLARED WRONG",
+            Verdict::Differs => "differs",
+            Verdict::SmallerShare => "smaller share",
+            Verdict::NotDeclared => "-",
+            Verdict::Refused => "refused",
+        }
+    }
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The parameter.
+    pub what: String,
+    /// (source, figure) as declared.
+    pub declared: Vec<(String, String)>,
+    /// The measured figure in words; empty when refused.
+    pub measured: String,
+    /// Declared against measured.
+    pub verdict: Verdict,
+    /// How sure the measurement is.
+    pub confidence: Confidence,
+    /// Votes for the value and votes taken.
+    pub votes: (u32, u32),
+    /// Why refused, or what limits the confidence.
+    pub reason: String,
+}
+
+/// A level as other views need it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LevelSummary {
+    /// 1 for the level next to the core.
+    pub level: u32,
+    /// Effective capacity, bytes; the middle of the range where no value was decided.
+    pub bytes: u64,
+    /// Line size, bytes.
+    pub line: u64,
+    /// Ways, where decided.
+    pub ways: Option<u32>,
+    /// Latency of a hit, nanoseconds, where decided.
+    pub latency_ns: Option<f64>,
+}
+
+/// A finished session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineReport {
+    /// Schema of this structure.
+    pub schema_version: u32,
+    /// What the report is valid for.
+    pub host: HostKey,
+    /// Seconds since 1970 when it was measured.
+    pub measured_at: u64,
+    /// `quick`, `standard` or `full`.
+    pub mode: String,
+    /// The table.
+    pub rows: Vec<Row>,
+    /// What the host declares.
+    pub declared: Declared,
+    /// Everything inferred.
+    pub hierarchy: Hierarchy,
+    /// Things that make the result less sure, with what to do about them.
+    pub warnings: Vec<String>,
+    /// Everything measured.
+    pub raw: RawSamples,
+}
+
+impl MachineReport {
+    /// Infers and tabulates.
+    pub fn new(host: HostKey, measured_at: u64, mode: &str, declared: Declared, raw: RawSamples) -> Self {
+        let hierarchy = infer(&raw);
+        let rows = rows(&hierarchy, &declared);
+        let warnings = warnings(&hierarchy, &declared, &raw);
+        MachineReport {
+            schema_version: SCHEMA_VERSION,
+            host,
+            measured_at,
+            mode: mode.into(),
+            rows,
+            declared,
+            hierarchy,
+            warnings,
+            raw,
+        }
+    }
+
+    /// The levels whose capacity is known, for labelling a curve. A line size that could not be told is
+    /// taken from the first level.
+    pub fn levels(&self) -> Vec<LevelSummary> {
+        let first = self.hierarchy.levels.first().and_then(|l| l.line.value).unwrap_or(64);
+        self.hierarchy
+            .levels
+            .iter()
+            .filter_map(|l| {
+                Some(LevelSummary {
+                    level: l.level,
+                    bytes: l.capacity.value.or_else(|| l.range.map(|(a, b)| (a as f64 * b as f64).sqrt() as u64))?,
+                    line: l.line.value.unwrap_or(first),
+                    ways: l.ways.value,
+                    latency_ns: l.latency.value.map(|x| x.ns),
+                })
+            })
+            .collect()
+    }
+
+    /// Memory latency with translations at hand, 10th percentile, nanoseconds.
+    pub fn memory_ns(&self) -> Option<f64> {
+        self.hierarchy.memory.value.map(|m| m.ns_p10)
+    }
+}
+
+/// A byte count with its unit: `48 KiB`.
+pub fn bytes(n: u64) -> String {
+    let (unit, scale) = match n {
+        n if n >= 1 << 30 => ("GiB", 1u64 << 30),
+        n if n >= 1 << 20 => ("MiB", 1 << 20),
+        n if n >= 1 << 10 => ("KiB", 1 << 10),
+        _ => ("B", 1),
+    };
+    let x = n as f64 / scale as f64;
+    if (x - x.round()).abs() < 0.005 { format!("{x:.0} {unit}") } else { format!("{x:.1} {unit}") }
+}
+
+struct Table<'a> {
+    declared: &'a Declared,
+    rows: Vec<Row>,
+}
+
+impl Table<'_> {
+    fn row<T>(&mut self, what: &str, f: &Finding<T>, show: impl Fn(&T) -> String) {
+        self.push(what, f, show, |_| None, |n| n.to_string());
+    }
+
+    /// A row with declared figures; `span` gives the measured range they are compared with.
+    fn push<T>(
+        &mut self,
+        what: &str,
+        f: &Finding<T>,
+        show: impl Fn(&T) -> String,
+        span: impl Fn(&T) -> Option<(u64, u64)>,
+        unit: impl Fn(u64) -> String,
+    ) {
+        let claims: Vec<_> = self.declared.about(what).collect();
+        let verdict = match (&f.value, claims.is_empty()) {
+            (None, _) => Verdict::Refused,
+            (Some(_), true) => Verdict::NotDeclared,
+            (Some(v), false) => match span(v) {
+                None => Verdict::NotDeclared,
+                Some((low, high)) if claims.iter().all(|c| (low..=high).contains(&c.value)) => Verdict::Agrees,
+                Some(_) if f.confidence >= Confidence::Medium => Verdict::DeclaredWrong,
+                Some(_) => Verdict::Differs,
+            },
+        };
+        self.rows.push(Row {
+            what: what.into(),
+            declared: claims.iter().map(|c| (c.source.clone(), unit(c.value))).collect(),
+            measured: f.value.as_ref().map(show).unwrap_or_default(),
+            verdict,
+            confidence: f.confidence,
+            votes: (f.agree, f.votes),
+            reason: f.reason.clone(),
+        });
+    }
+}
+
+fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
+    let mut t = Table { declared, rows: Vec::new() };
+    let exact = |n: &u64| Some((*n, *n));
+    let plain = |n: u64| n.to_string();
+    t.row("core clock", &h.clock_ghz, |g| format!("{g:.2} GHz"));
+    t.row("timer step", &Finding::new(h.timer_step_ns, Confidence::High, ""), |n| format!("{n:.1} ns"));
+    for l in &h.levels {
+        let name = if l.level == 1 { "L1d".to_string() } else { format!("L{}", l.level) };
+        let last = l.level > 2;
+        let range = l.range;
+        t.push(
+            &format!("{name}.capacity"),
+            &l.capacity,
+            |b| match range {
+                Some((low, high)) if last => format!("{} (p10 {}, p90 {})", bytes(*b), bytes(low), bytes(high)),
+                _ => bytes(*b),
+            },
+            |b| match range {
+                Some((low, high)) if l.capacity.confidence < Confidence::High => Some((low * 85 / 100, high * 115 / 100)),
+                _ => Some((*b, *b)),
+            },
+            bytes,
+        );
+        // Less than declared, beyond the first level: other guests and siblings take their part.
+        if let Some(row) = t.rows.last_mut()
+            && matches!(row.verdict, Verdict::DeclaredWrong | Verdict::Differs)
+            && (last || l.capacity.confidence < Confidence::High)
+            && let Some(b) = l.capacity.value
+            && declared.about(&row.what).all(|c| c.value > b)
+        {
+            row.verdict = Verdict::SmallerShare;
+        }
+        t.push(&format!("{name}.ways"), &l.ways, |w| w.to_string(), |w| Some((u64::from(*w), u64::from(*w))), plain);
+        t.push(&format!("{name}.line"), &l.line, |b| format!("{b} B"), exact, bytes);
+        t.row(&format!("{name}.latency"), &l.latency, |x| format!("{:.1} cycles, {:.2} ns", x.cycles, x.ns));
+        t.row(&format!("{name}.replacement"), &l.policy, |p| p.name.clone());
+        t.row(&format!("{name}.index"), &l.linear_index, |x| if *x { "page offset kept" } else { "hashed" }.to_string());
+        t.row(&format!("{name}.inclusion"), &l.inclusion, Clone::clone);
+        t.row(&format!("{name}.shared with"), &l.shared_with, |c| {
+            if c.is_empty() { "no allowed CPU".into() } else { format!("CPU {}", list(c)) }
+        });
+        if let Some(row) = t.rows.last_mut()
+            && let Some((_, list)) = declared.shared.iter().find(|s| s.0 == l.level)
+        {
+            row.declared.push(("sysfs".into(), format!("CPU {list}")));
+        }
+        t.row(&format!("{name}.unified"), &Finding::<String>::refused("evicting data by code needs congruent code pages: not measured"), Clone::clone);
+    }
+    let spread = |m: &crate::probe::latency::Spread| format!("{:.0} ns (p50 {:.0}, p90 {:.0}), {:.0} cycles", m.ns_p10, m.ns_p50, m.ns_p90, m.cycles_p10);
+    t.row("memory.latency", &h.memory, spread);
+    t.row("memory.latency with walks", &h.memory_walk, spread);
+    t.row("write-allocate", &h.write_allocate, |w| if *w { "yes" } else { "no" }.to_string());
+    t.row("write-back", &Finding::<String>::refused("needs write traffic, which timing of loads does not show"), Clone::clone);
+    let x = &h.translation;
+    t.push("DTLB1.entries", &x.entries, |n| n.to_string(), exact, plain);
+    t.row("DTLB1.reach", &x.reach, |n| bytes(*n));
+    t.row("DTLB1.ways", &x.ways, |n| n.to_string());
+    t.row("DTLB1.miss cost", &x.miss_cycles, |c| format!("{c:.1} cycles"));
+    t.push("DTLB2.entries", &x.second, |s| format!("{} to {}", s.0, s.1), |s| Some((s.0 * 85 / 100, s.1 * 115 / 100)), plain);
+    t.row("page walk", &x.second, |s| format!("{:.0} cycles", s.2));
+    t.row("page size", &x.page, |b| bytes(*b));
+    t.row("huge pages", &x.huge_effective, |e| {
+        if *e { "translated whole" } else { "split by the host: no gain" }.to_string()
+    });
+    let c = &h.code;
+    t.push("L1i.capacity", &c.capacity, |b| bytes(*b), exact, bytes);
+    t.push("L1i.ways", &c.ways, |w| w.to_string(), |w| Some((u64::from(*w), u64::from(*w))), plain);
+    t.push("L1i.line", &c.line, |b| format!("{b} B"), exact, bytes);
+    t.row("op cache", &c.op_cache_lines, |n| format!("{n} lines"));
+    t.push("ITLB1.entries", &c.translations, |r| format!("{} to {}", r.0, r.1), |r| Some((r.0 * 85 / 100, r.1 * 115 / 100)), plain);
+    t.row("registers", &h.registers, |r| {
+        r.iter().filter(|c| c.1 > 0).map(|c| format!("{} {}", c.1, c.0)).collect::<Vec<_>>().join(", ")
+    });
+    let usable = h.registers.clone().map(|r| r.iter().filter(|c| c.0.starts_with("general")).map(|c| c.1).sum::<u32>().saturating_sub(1));
+    t.row("registers for a compiler", &usable.at_most(Confidence::Medium, "general ones less the stack pointer"), |n| n.to_string());
+    t.row("prefetched strides", &h.prefetch, |s| {
+        if s.is_empty() { "none".into() } else { s.iter().map(|x| format!("{} ({:.0} %)", x.0, 100.0 * x.1)).collect::<Vec<_>>().join(", ") }
+    });
+    t.row("memory parallelism", &h.parallelism, |p| format!("{p:.1}"));
+    t.rows
+}
+
+fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn warnings(h: &Hierarchy, d: &Declared, raw: &RawSamples) -> Vec<String> {
+    let mut w: Vec<String> = d.silent.iter().map(|s| format!("not declared: {s}")).collect();
+    w.extend(raw.failures.iter().map(|(what, why)| format!("{what}: {why}")));
+    if raw.facts.memory_bytes < 64 << 20 {
+        w.push(format!(
+            "only {} may be used for measuring: large footprints are left out; raise the memory limit to see the last level",
+            bytes(raw.facts.memory_bytes)
+        ));
+    }
+    if h.levels.first().and_then(|l| l.capacity.value).is_none() {
+        w.push("the first level could not be decided, and most of the rest builds on it: run again when the machine is less busy, or with --full".into());
+    }
+    for l in &h.levels {
+        if let Some(with) = &l.shared_with.value
+            && l.level == 1
+            && !with.is_empty()
+        {
+            w.push(format!("CPU {} shares the first level with the measured one: they are threads of one core, whatever is declared", list(with)));
+        }
+    }
+    w
+}

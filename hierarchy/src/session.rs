@@ -1,0 +1,331 @@
+//! The order of the experiments: votes of one parameter apart in time, dependants after what they need.
+//!
+//! Rounds go over all parameters, each taking one vote, until they are decided or the time is up.
+//! A probe that the backend refuses is noted and left out from then on.
+
+use crate::measure::{Measure, MeasureError};
+use crate::probe::{PAGE, code, evict, footprint, l1, latency, line, policy, prefetch, tlb, write};
+use crate::raw::RawSamples;
+use crate::rng::Rng;
+use std::collections::BTreeSet;
+
+/// How much to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Time for everything, nanoseconds.
+    pub budget_ns: u64,
+    /// Votes per parameter after which an undecided one is left.
+    pub votes: usize,
+    /// Second-level votes.
+    pub evict_votes: usize,
+    /// Time for one of them, nanoseconds.
+    pub evict_ns: u64,
+    /// Pages from which second-level sets may be drawn.
+    pub pool_pages: u64,
+    /// Largest footprint of the curve, bytes.
+    pub footprint: u64,
+    /// Points per octave of the curve.
+    pub per_octave: u32,
+    /// Passes over the curve up to 4 MiB.
+    pub passes: u32,
+    /// Largest footprint of the repeated passes for the last level, bytes.
+    pub shared: u64,
+    /// Pages in the translation sweep.
+    pub tlb_pages: u64,
+    /// Measure the instruction side.
+    pub code: bool,
+    /// Least time between two votes of a parameter, nanoseconds.
+    pub gap_ns: u64,
+}
+
+impl Plan {
+    /// About 2.5 seconds.
+    pub const QUICK: Plan = Plan {
+        budget_ns: 2_350_000_000,
+        votes: 5,
+        evict_votes: 1,
+        evict_ns: 700_000_000,
+        pool_pages: 4096,
+        footprint: 16 << 20,
+        per_octave: 3,
+        passes: 1,
+        shared: 0,
+        tlb_pages: 0,
+        code: false,
+        gap_ns: 20_000_000,
+    };
+    /// About 12 seconds.
+    pub const STANDARD: Plan = Plan {
+        budget_ns: 12_000_000_000,
+        votes: 9,
+        evict_votes: 4,
+        evict_ns: 1_200_000_000,
+        pool_pages: 8192,
+        footprint: 128 << 20,
+        per_octave: 6,
+        passes: 3,
+        shared: 64 << 20,
+        tlb_pages: 8192,
+        code: true,
+        gap_ns: 50_000_000,
+    };
+    /// Up to 55 seconds.
+    pub const FULL: Plan = Plan {
+        budget_ns: 50_000_000_000,
+        votes: 25,
+        evict_votes: 9,
+        evict_ns: 2_500_000_000,
+        pool_pages: 16384,
+        footprint: 512 << 20,
+        per_octave: 8,
+        passes: 8,
+        shared: 128 << 20,
+        tlb_pages: 16384,
+        code: true,
+        gap_ns: 100_000_000,
+    };
+}
+
+/// Progress: what is being measured and the share of the time that has passed, 0 to 1.
+pub type Progress<'a> = &'a mut dyn FnMut(&str, f64);
+
+struct Session<'a> {
+    m: &'a mut dyn Measure,
+    plan: Plan,
+    raw: RawSamples,
+    rng: Rng,
+    start: u64,
+    off: BTreeSet<&'static str>,
+    race: Option<(l1::Geometry, policy::Race)>,
+    class: Vec<u64>,
+    progress: Progress<'a>,
+}
+
+/// Measures everything the plan has time for.
+pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_>) -> RawSamples {
+    let start = m.now_ns();
+    let raw = RawSamples::new(m.facts().clone(), seed);
+    let mut s = Session { m, plan, raw, rng: Rng::new(seed), start, off: BTreeSet::new(), race: None, class: Vec::new(), progress };
+    s.run();
+    s.raw.elapsed_ns = s.m.now_ns() - start;
+    s.raw
+}
+
+impl Session<'_> {
+    fn spent(&self) -> f64 {
+        (self.m.now_ns() - self.start) as f64 / self.plan.budget_ns as f64
+    }
+
+    /// Runs a probe unless it was refused before; notes a refusal.
+    fn probe(&mut self, what: &'static str, f: impl FnOnce(&mut Self) -> Result<(), MeasureError>) {
+        if self.off.contains(what) || self.spent() > 1.0 {
+            return;
+        }
+        let spent = self.spent();
+        (self.progress)(what, spent);
+        if let Err(error) = f(self) {
+            self.off.insert(what);
+            self.raw.failures.push((what.to_string(), error.to_string()));
+        }
+    }
+
+    fn geometry(&self) -> Option<l1::Geometry> {
+        if self.raw.l1.len() < 3 { None } else { l1::infer(&self.raw.l1).value }
+    }
+
+    fn run(&mut self) {
+        let mut round = 0u32;
+        let mut pass = 0;
+        while self.spent() < 1.0 {
+            let began = self.m.now_ns();
+            self.probe("latency", |s| latency::collect_l1(s.m, &mut s.raw.latency));
+            if self.wants_l1() {
+                self.probe("first level", |s| {
+                    let vote = l1::collect(s.m, &mut s.rng)?;
+                    s.raw.l1.push(vote);
+                    Ok(())
+                });
+            }
+            self.probe("memory", |s| latency::collect_memory(s.m, 32, &mut s.raw.latency, &mut s.rng));
+            if let Some(l1) = self.geometry() {
+                self.dependants(l1, round);
+            }
+            if round >= 2 && pass < self.plan.passes {
+                pass += 1;
+                self.sweep(pass);
+            }
+            if round >= 3 {
+                self.slow_parts(round);
+            }
+            round += 1;
+            if self.finished(round, pass) {
+                break;
+            }
+            // Votes of a parameter must not all fall into one burst of disturbance.
+            while self.m.now_ns() - began < self.plan.gap_ns && self.spent() < 1.0 {
+                let before = self.m.now_ns();
+                self.probe("memory", |s| latency::collect_memory(s.m, 32, &mut s.raw.latency, &mut s.rng));
+                if self.m.now_ns() - before < 1000 || self.off.contains("memory") {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn wants_l1(&self) -> bool {
+        let votes = &self.raw.l1;
+        votes.len() < 5 || votes.len() < self.plan.votes && l1::infer(votes).agree < (votes.len() as u32).min(8)
+    }
+
+    fn dependants(&mut self, l1: l1::Geometry, round: u32) {
+        // A change of mind about the geometry makes void what was built on it.
+        if self.race.as_ref().is_some_and(|r| r.0 != l1) {
+            self.race = None;
+            self.raw.policy = policy::Samples::default();
+            self.raw.line.clear();
+            self.raw.evict.clear();
+            self.raw.latency.l2.clear();
+            self.raw.latency.l3.clear();
+            self.class.clear();
+        }
+        let race = self.race.get_or_insert_with(|| (l1, policy::Race::new(l1.ways)));
+        let mut race = race.1.clone();
+        if self.raw.line.len() < 5 || self.raw.line.len() < self.plan.votes && line::infer(&self.raw.line).confidence < crate::finding::Confidence::High {
+            self.probe("line", |s| {
+                let vote = line::collect(s.m, l1, &mut s.rng)?;
+                s.raw.line.push(vote);
+                Ok(())
+            });
+        }
+        let found_line = line::infer(&self.raw.line).value;
+        let bytes = found_line.unwrap_or(64);
+        self.probe("second-level latency", |s| latency::collect_l2(s.m, l1, &mut s.raw.latency, &mut s.rng));
+        if self.raw.tlb.votes.len() < self.plan.votes.max(9) && !self.tlb_decided() {
+            self.probe("translation", |s| {
+                let known = tlb::proven(&s.raw.tlb);
+                let vote = tlb::collect(s.m, l1, bytes, known, &mut s.rng)?;
+                s.raw.tlb.votes.push(vote);
+                Ok(())
+            });
+        }
+        if self.raw.write.len() < 5 {
+            self.probe("stores", |s| {
+                let vote = write::collect(s.m)?;
+                s.raw.write.push(vote);
+                Ok(())
+            });
+        }
+        if let (Some(line), true) = (found_line, self.raw.line.len() >= 3)
+            && l1.ways > 1 && self.raw.policy.unsplit < 4 && self.raw.policy.samples.len() < 300 {
+            self.probe("replacement", |s| {
+                policy::collect(s.m, l1, line, &mut race, &mut s.raw.policy, 12, &mut s.rng)
+            });
+            self.race = Some((l1, race));
+        }
+        let wanted = self.plan.evict_votes;
+        if round >= 3 && self.raw.evict.len() < wanted {
+            self.probe("second-level sets", |s| {
+                let budget = s.start + s.plan.budget_ns;
+                let until = (s.m.now_ns() + s.plan.evict_ns).min(budget);
+                let vote = evict::collect(s.m, l1, bytes, s.plan.pool_pages, until, &mut s.rng)?;
+                if vote.class.len() > s.class.len() {
+                    s.class.clone_from(&vote.class);
+                }
+                s.raw.evict.push(vote);
+                Ok(())
+            });
+        }
+        if let Some(ways) = evict::infer(&self.raw.evict).value
+            && self.raw.latency.l3.len() < 15
+        {
+            self.probe("next latency", |s| {
+                let class = std::mem::take(&mut s.class);
+                let r = latency::collect_l3(s.m, &class, ways, &mut s.raw.latency, &mut s.rng);
+                s.class = class;
+                r
+            });
+        }
+        if self.raw.tlb.huge.len() < 5
+            && let Some(entries) = tlb::infer_entries(&self.raw.tlb).value
+        {
+            self.probe("huge pages", |s| tlb::collect_huge(s.m, entries, &mut s.raw.tlb, &mut s.rng));
+        }
+    }
+
+    fn tlb_decided(&self) -> bool {
+        let f = tlb::infer_entries(&self.raw.tlb);
+        self.raw.tlb.votes.len() >= 4 && f.confidence == crate::finding::Confidence::High
+    }
+
+    fn line(&self) -> u64 {
+        line::infer(&self.raw.line).value.unwrap_or(64)
+    }
+
+    /// One pass over the curve; only the first goes beyond 4 MiB.
+    fn sweep(&mut self, pass: u32) {
+        let to = if pass == 1 { self.plan.footprint } else { self.plan.footprint.min(4 << 20) };
+        let line = self.line();
+        for bytes in footprint::sizes(4096, to.min(self.m.facts().memory_bytes), self.plan.per_octave) {
+            // Beyond 4 MiB half the resolution is enough for a picture.
+            if bytes > 4 << 20 && self.spent() > 0.6 {
+                break;
+            }
+            self.probe("footprint", |s| {
+                let point = footprint::collect(s.m, bytes, line, 10, &mut s.rng)?;
+                s.raw.footprint.extend(point);
+                Ok(())
+            });
+        }
+    }
+
+    /// One of the long experiments per round, in turn, so that the short ones keep their pace.
+    fn slow_parts(&mut self, round: u32) {
+        let (walks, curve) = (self.raw.latency.memory_walk.len(), self.raw.tlb.curve.len());
+        match round % 6 {
+            0 | 3 if self.plan.code && self.raw.code.len() < self.plan.votes.min(9) => self.probe("instructions", |s| {
+                let mut vote = code::Vote::default();
+                code::collect(s.m, &mut vote, &mut s.rng)?;
+                code::collect_footprints(s.m, &mut vote)?;
+                code::collect_pages(s.m, &mut vote, 512, &mut s.rng)?;
+                s.raw.code.push(vote);
+                Ok(())
+            }),
+            1 if self.plan.tlb_pages > 0 && curve < 6 * 40 => {
+                let pages = self.plan.tlb_pages;
+                self.probe("translation sweep", |s| tlb::collect_curve(s.m, pages, &mut s.raw.tlb, &mut s.rng));
+            }
+            2 if self.plan.code && self.raw.prefetch.strides.len() < 16 * 3 => {
+                self.probe("prefetch", |s| prefetch::collect_strides(s.m, 4 << 20, &mut s.raw.prefetch, &mut s.rng));
+                self.probe("parallelism", |s| prefetch::collect_parallel(s.m, &mut s.raw.prefetch, &mut s.rng));
+            }
+            4 if self.plan.tlb_pages > 0 && walks < 60 => {
+                let pages = self.plan.tlb_pages;
+                self.probe("memory with walks", |s| latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng));
+            }
+            5 if self.plan.shared > 0 => {
+                let line = self.line();
+                let to = self.plan.shared.min(self.m.facts().memory_bytes);
+                for bytes in footprint::sizes(2 << 20, to, 2) {
+                    self.probe("last level", |s| {
+                        let point = footprint::collect(s.m, bytes, line, 6, &mut s.rng)?;
+                        s.raw.shared.extend(point);
+                        Ok(())
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finished(&self, round: u32, pass: u32) -> bool {
+        let p = &self.plan;
+        round as usize >= p.votes.max(5)
+            && pass >= p.passes
+            && !self.wants_l1()
+            && (self.raw.evict.len() >= p.evict_votes || self.geometry().is_none())
+            && (self.raw.policy.unsplit >= 4 || self.raw.policy.samples.len() >= 300 || self.geometry().is_none_or(|g| g.ways == 1))
+            && (p.shared == 0 || round >= 25)
+            && self.raw.latency.memory.len() >= 40
+            && round as u64 * PAGE > 0
+    }
+}
