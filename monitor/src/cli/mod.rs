@@ -78,6 +78,10 @@ fn load(path: &Path) -> Result<Profile, ProfileError> {
         let more = symbols::resolve(&profile.modules, &profile.instrs[named..]);
         profile.symbols.extend(more);
     }
+    if profile.footer.is_none() && profile.data_symbols.is_empty() {
+        let names = symbols::resolve_data(&profile.modules, profile.static_data());
+        profile.name_data(names);
+    }
     Ok(profile)
 }
 
