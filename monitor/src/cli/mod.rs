@@ -2,6 +2,7 @@
 //!
 //! Errors end here as one line on stderr and a named exit code.
 
+mod check;
 mod exit;
 mod export;
 mod report;
@@ -37,6 +38,8 @@ enum Verb {
     Machine(statcache_hierarchy::cli::MachineArgs),
     /// Write a profile in a format other tools read.
     Export(export::ExportArgs),
+    /// Tell what this host allows, and what to do about what it does not.
+    Check(check::CheckArgs),
 }
 
 /// Runs the command line of this process.
@@ -57,6 +60,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Failure.code()));
         }
         Verb::Export(args) => export::execute(&args),
+        Verb::Check(args) => check::execute(&args),
     };
     match result {
         Ok(exit) => exit.into(),

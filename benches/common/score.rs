@@ -1,0 +1,254 @@
+//! An exported profile held against what exact tracing found.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use object::{Object, ObjectSegment};
+use serde_json::Value;
+
+use super::Result;
+
+/// Cache sizes at which instructions are compared.
+const INSTRUCTION_CACHES: [u64; 2] = [32 << 10, 1 << 20];
+/// Instructions compared by rank.
+const TOP: usize = 20;
+/// Samples below which an instruction's ratio is not judged.
+const ENOUGH_SAMPLES: u64 = 100;
+
+/// One cache size of one curve.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    pub cache_bytes: u64,
+    pub exact: f64,
+    pub got: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Point {
+    fn error(&self) -> f64 {
+        (self.got - self.exact).abs()
+    }
+
+    fn inside(&self) -> bool {
+        (self.low..=self.high).contains(&self.exact)
+    }
+}
+
+/// One replacement policy at 64-byte lines, over all sizes that both sides have.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    pub points: Vec<Point>,
+}
+
+impl Curve {
+    pub fn mean_error(&self) -> f64 {
+        self.points.iter().map(Point::error).sum::<f64>() / self.points.len() as f64
+    }
+
+    pub fn worst(&self) -> Option<&Point> {
+        self.points
+            .iter()
+            .max_by(|a, b| a.error().total_cmp(&b.error()))
+    }
+
+    pub fn inside(&self) -> usize {
+        self.points.iter().filter(|p| p.inside()).count()
+    }
+
+    pub fn median_width(&self) -> f64 {
+        let mut widths: Vec<f64> = self.points.iter().map(|p| p.high - p.low).collect();
+        widths.sort_by(f64::total_cmp);
+        widths.get(widths.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// Instructions at one cache size.
+#[derive(Clone, Copy, Debug)]
+pub struct Instructions {
+    pub cache_bytes: u64,
+    /// Of so many instructions with most true misses ...
+    pub top: usize,
+    /// ... so many are among ours.
+    pub found: usize,
+    /// Mean absolute error of the miss ratio, weighted by true misses, over instructions with
+    /// [`ENOUGH_SAMPLES`]; NaN where there is none.
+    pub weighted_error: f64,
+    /// Share of the true misses listed by the tracer that those instructions make.
+    pub judged_share: f64,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct Score {
+    pub accesses_exact: f64,
+    pub accesses_observed: f64,
+    pub accesses_estimated: f64,
+    pub random: Curve,
+    pub lru: Curve,
+    pub instructions: Vec<Instructions>,
+}
+
+/// Compares an export with a result of the tracer.
+pub fn score(export: &Value, exact: &Value) -> Result<Score> {
+    let total = |key: &str| {
+        export["totals"][key]
+            .as_f64()
+            .ok_or(format!("no totals.{key}"))
+    };
+    Ok(Score {
+        accesses_exact: exact["accesses"].as_f64().ok_or("no accesses")?,
+        accesses_observed: total("accesses_observed")?,
+        accesses_estimated: total("accesses_estimated")?,
+        random: curve(export, exact, "random")?,
+        lru: curve(export, exact, "lru")?,
+        instructions: instructions(export, exact)?,
+    })
+}
+
+fn curve(export: &Value, exact: &Value, policy: &str) -> Result<Curve> {
+    let ours = array(&export["curves"])?
+        .iter()
+        .find(|c| c["line_size"] == 64 && c["policy"] == policy && c["stream"] == "own")
+        .ok_or("no curve at 64 bytes")?;
+    let ours: HashMap<u64, &Value> = array(&ours["points"])?
+        .iter()
+        .filter_map(|p| Some((p["cache_bytes"].as_u64()?, p)))
+        .collect();
+    let ratios = array(&exact["line"]["64"][format!("{policy}_miss_ratio")])?;
+    let points: Vec<Point> = array(&exact["sizes_bytes"])?
+        .iter()
+        .zip(ratios)
+        .filter_map(|(size, ratio)| {
+            let point = ours.get(&size.as_u64()?)?;
+            Some(Point {
+                cache_bytes: size.as_u64()?,
+                exact: ratio.as_f64()?,
+                got: point["miss_ratio"].as_f64()?,
+                low: point["low"].as_f64()?,
+                high: point["high"].as_f64()?,
+            })
+        })
+        .collect();
+    if points.is_empty() {
+        return Err(format!("no size of the {policy} curve in common").into());
+    }
+    Ok(Curve { points })
+}
+
+/// An instruction as both sides can name it: file name of its object, offset from the first mapping.
+type Place = (String, u64);
+
+fn instructions(export: &Value, exact: &Value) -> Result<Vec<Instructions>> {
+    let mut bases = HashMap::new();
+    let mut ours: HashMap<Place, &Value> = HashMap::new();
+    for instruction in array(&export["instructions"])? {
+        let (Some(object), Some(offset)) = (
+            instruction["object"].as_str(),
+            instruction["offset"].as_u64(),
+        ) else {
+            continue;
+        };
+        let base = *bases
+            .entry(object.to_owned())
+            .or_insert_with(|| link_base(object));
+        ours.insert((file_name(object), offset.wrapping_sub(base)), instruction);
+    }
+    let caches: Vec<u64> = array(&exact["pc_caps"])?
+        .iter()
+        .filter_map(Value::as_u64)
+        .collect();
+    let mut scores = Vec::new();
+    for cache_bytes in INSTRUCTION_CACHES {
+        let Some(column) = caches.iter().position(|&c| c == cache_bytes) else {
+            continue;
+        };
+        scores.push(at_cache(
+            cache_bytes,
+            column,
+            &ours,
+            array(&exact["top_pcs"])?,
+        ));
+    }
+    Ok(scores)
+}
+
+fn at_cache(
+    cache_bytes: u64,
+    column: usize,
+    ours: &HashMap<Place, &Value>,
+    traced: &[Value],
+) -> Instructions {
+    let mut theirs: Vec<(Place, f64, f64)> = traced
+        .iter()
+        .filter_map(|pc| {
+            let offset = pc["off"].as_str()?.trim_start_matches("0x");
+            let place = (
+                file_name(pc["mod"].as_str()?),
+                u64::from_str_radix(offset, 16).ok()?,
+            );
+            let misses = pc["miss"][column].as_f64()?;
+            Some((place, misses, misses / pc["refs"].as_f64()?))
+        })
+        .collect();
+    theirs.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let ratio = |instruction: &Value, key: &str| {
+        let misses = instruction["miss"].as_array()?;
+        misses.iter().find(|m| m["cache_bytes"] == cache_bytes)?[key].as_f64()
+    };
+    let mut ranked: Vec<(&Place, f64)> = ours
+        .iter()
+        .filter_map(|(place, i)| Some((place, ratio(i, "miss_share")?)))
+        .collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    let best: Vec<&Place> = ranked.iter().take(TOP).map(|(place, _)| *place).collect();
+    // An instruction without misses is nothing to find.
+    let wanted = theirs.iter().take(TOP).filter(|t| t.1 > 0.0);
+    let (top, found) = wanted.fold((0, 0), |(n, found), t| {
+        (n + 1, found + usize::from(best.contains(&&t.0)))
+    });
+    let all: f64 = theirs.iter().map(|t| t.1).sum();
+    let (mut errors, mut judged) = (0.0, 0.0);
+    for (place, misses, exact) in &theirs {
+        let Some(instruction) = ours.get(place) else {
+            continue;
+        };
+        if instruction["samples"].as_u64() < Some(ENOUGH_SAMPLES) {
+            continue;
+        }
+        let Some(got) = ratio(instruction, "miss_ratio") else {
+            continue;
+        };
+        errors += misses * (got - exact).abs();
+        judged += misses;
+    }
+    Instructions {
+        cache_bytes,
+        top,
+        found,
+        weighted_error: errors / judged,
+        judged_share: judged / all,
+    }
+}
+
+/// Address in the file that its first mapping holds: not 0 where a program is linked to run at a
+/// fixed place.
+fn link_base(path: &str) -> u64 {
+    let Ok(bytes) = fs::read(path) else { return 0 };
+    let Ok(file) = object::File::parse(bytes.as_slice()) else {
+        return 0;
+    };
+    file.segments().map(|s| s.address()).min().unwrap_or(0) & !0xfff
+}
+
+fn file_name(path: &str) -> String {
+    let name = Path::new(path).file_name();
+    name.map_or_else(|| path.to_owned(), |n| n.to_string_lossy().into_owned())
+}
+
+fn array(value: &Value) -> Result<&Vec<Value>> {
+    Ok(value
+        .as_array()
+        .ok_or("a key of the JSON is missing or no array")?)
+}

@@ -1,0 +1,71 @@
+//! `statcache check` on the host the tests run on.
+
+use std::process::Command;
+
+#[test]
+fn it_tells_what_it_looked_at_and_exits_accordingly() {
+    let out = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .arg("check")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("  ")).collect();
+    let looked_at = [
+        "tracing",
+        "code cache",
+        "native rate",
+        "hardware counters",
+        "seccomp",
+        "processor",
+        "cache sizes",
+    ];
+    assert_eq!(lines.len(), looked_at.len(), "{text}");
+    for (line, what) in lines.iter().zip(looked_at) {
+        let mut words = line.split_whitespace();
+        let verdict = words.next().unwrap_or_default();
+        assert!(["ok", "less", "FAIL"].contains(&verdict), "{line}");
+        assert!(line[8..].starts_with(what), "{line}");
+        assert_eq!(
+            verdict != "ok",
+            line.contains(" -> "),
+            "a remedy where one is due: {line}"
+        );
+    }
+    let fails = lines.iter().any(|l| l.trim_start().starts_with("FAIL"));
+    assert_eq!(
+        out.status.code(),
+        Some(if fails { 125 } else { 0 }),
+        "{text}"
+    );
+    if fails {
+        println!("SKIP the_code_cache_saw_the_child: this host does not allow it:\n{text}");
+        return;
+    }
+    let code_cache = lines[1];
+    let seen: u64 = code_cache
+        .split_whitespace()
+        .find_map(|word| word.parse().ok())
+        .expect("a number of accesses");
+    // The child makes 200,000 known ones beside its start-up.
+    assert!((200_000..5_000_000).contains(&seen), "{code_cache}");
+    assert!(
+        out.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
+
+#[test]
+fn it_leaves_nothing_behind() {
+    let temporary = tempfile::tempdir().unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .arg("check")
+        .env("TMPDIR", temporary.path())
+        .current_dir(temporary.path())
+        .output()
+        .unwrap()
+        .status;
+    assert!(status.code().is_some(), "ended by a signal");
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
