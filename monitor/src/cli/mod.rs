@@ -34,6 +34,8 @@ enum Verb {
     Run(run::RunArgs),
     /// Show a profile: its miss-ratio curve, and the lines, functions and data that miss.
     Report(report::ReportArgs),
+    /// Measure this host's memory hierarchy by timing alone.
+    Machine(statcache_hierarchy::cli::MachineArgs),
     /// Write a profile in a format other tools read.
     Export(export::ExportArgs),
     /// Tell what this host allows, and what to do about what it does not.
@@ -44,12 +46,19 @@ enum Verb {
 #[must_use]
 pub fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::from_env("STATCACHE_LOG");
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .init();
     // Wrong usage ends in here, with code 2.
     let cli = Cli::parse();
     let result = match cli.verb {
         Verb::Run(args) => Ok(run::execute(args)),
         Verb::Report(args) => report::execute(&args),
+        Verb::Machine(args) => {
+            let code = statcache_hierarchy::cli::run(&args);
+            return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Failure.code()));
+        }
         Verb::Export(args) => export::execute(&args),
         Verb::Check(args) => check::execute(&args),
     };
@@ -72,6 +81,10 @@ fn load(path: &Path) -> Result<Profile, ProfileError> {
     if named < profile.instrs.len() {
         let more = symbols::resolve(&profile.modules, &profile.instrs[named..]);
         profile.symbols.extend(more);
+    }
+    if profile.footer.is_none() && profile.data_symbols.is_empty() {
+        let names = symbols::resolve_data(&profile.modules, profile.static_data());
+        profile.name_data(names);
     }
     Ok(profile)
 }

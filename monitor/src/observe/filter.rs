@@ -18,7 +18,9 @@ impl LineFilter {
     /// An empty filter; `seed` places the lines.
     pub fn new(seed: u64) -> LineFilter {
         let counts = vec![0u8; 1 << BITS].into_boxed_slice();
-        let counts = counts.try_into().unwrap_or_else(|_| unreachable!("length is as declared"));
+        let counts = counts
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("length is as declared"));
         // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4) with a seeded multiplier.
         let multiplier = (0x9e37_79b9_7f4a_7c15 ^ (seed << 1)) | 1;
         LineFilter { counts, multiplier }

@@ -175,7 +175,8 @@ impl Observer {
             line += self.until_sample - 1;
             let byte = access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]);
             let fine = self.random.random_ratio(1, FINE_ONE_IN);
-            self.watches.arm(access, byte, &self.refs, self.window, fine);
+            self.watches
+                .arm(access, byte, &self.refs, self.window, fine);
             self.samples += 1;
             self.draw();
             line += 1;
@@ -211,5 +212,7 @@ impl Observer {
 }
 
 fn last_byte(access: &Access) -> u64 {
-    access.address.saturating_add(u64::from(access.size.max(1)) - 1)
+    access
+        .address
+        .saturating_add(u64::from(access.size.max(1)) - 1)
 }

@@ -100,7 +100,14 @@ impl WatchTable {
         &self.filter
     }
 
-    pub(super) fn arm(&mut self, access: &Access, byte: u64, refs: &[u64; 5], window: u32, fine: bool) {
+    pub(super) fn arm(
+        &mut self,
+        access: &Access,
+        byte: u64,
+        refs: &[u64; 5],
+        window: u32,
+        fine: bool,
+    ) {
         let mut index = *refs;
         for (index, shift) in index.iter_mut().zip(LINE_SHIFTS) {
             *index += (byte >> shift) - (access.address >> shift);
@@ -113,7 +120,13 @@ impl WatchTable {
         };
         let open = if fine { COARSE | 0b11 } else { COARSE };
         let group = byte >> 8 << 2;
-        let watch = Watch { sample, byte, index, open, lines: (group, group + 3) };
+        let watch = Watch {
+            sample,
+            byte,
+            index,
+            open,
+            lines: (group, group + 3),
+        };
         let id = match self.free.pop() {
             Some(id) => {
                 self.watches[id as usize] = watch;
@@ -147,7 +160,9 @@ impl WatchTable {
     /// Records an access to 64-byte lines `first..=last`; `refs` counts the references before it.
     pub(super) fn touch(&mut self, access: &Access, first: u64, last: u64, refs: &[u64; 5]) {
         for line in first..=last {
-            let Some(ids) = self.by_line.get(&line) else { continue };
+            let Some(ids) = self.by_line.get(&line) else {
+                continue;
+            };
             self.hits += 1;
             for id in ids.clone() {
                 self.touch_watch(id, access, refs);
@@ -165,8 +180,11 @@ impl WatchTable {
                 continue;
             }
             let distance = refs[k] + (line - first_line) - watch.index[k] - 1;
-            watch.sample.outcomes[k] =
-                Outcome::Reused { distance, trigger: access.ip, store: access.store };
+            watch.sample.outcomes[k] = Outcome::Reused {
+                distance,
+                trigger: access.ip,
+                store: access.store,
+            };
             watch.open &= !(1 << k);
         }
         self.narrow(id);

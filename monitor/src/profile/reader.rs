@@ -136,6 +136,36 @@ impl Profile {
         self.symbols.get(id as usize).map_or(&[], Vec::as_slice)
     }
 
+    /// Every address of static data that a sample touched, with its module, each once, in order.
+    #[must_use]
+    pub fn static_data(&self) -> Vec<(ModuleId, u64)> {
+        let samples = self.windows.iter().flat_map(|w| &w.samples);
+        let mut touched: Vec<(ModuleId, u64)> = samples
+            .filter_map(|taken| match taken.sample.memory {
+                Memory::Static { module, offset } => Some((module, offset)),
+                _ => None,
+            })
+            .collect();
+        touched.sort_unstable();
+        touched.dedup();
+        touched
+    }
+
+    /// Adds names of static objects: module, start, size, name.
+    pub fn name_data(&mut self, names: impl IntoIterator<Item = (ModuleId, u64, u64, String)>) {
+        self.data_symbols.extend(
+            names
+                .into_iter()
+                .map(|(module, start, size, name)| DataSymbol {
+                    module,
+                    start,
+                    size: size.max(1),
+                    name,
+                }),
+        );
+        in_order(&mut self.data_symbols);
+    }
+
     /// The static object at an address of an object file.
     #[must_use]
     pub fn data_symbol(&self, module: ModuleId, offset: u64) -> Option<&DataSymbol> {
@@ -145,6 +175,11 @@ impl Profile {
         let symbol = self.data_symbols[..after].last()?;
         (symbol.module == module && offset - symbol.start < symbol.size).then_some(symbol)
     }
+}
+
+/// The order in which [`Profile::data_symbol`] searches.
+fn in_order(symbols: &mut [DataSymbol]) {
+    symbols.sort_by_key(|a| (a.module, a.start, a.size));
 }
 
 /// A profile under construction.
@@ -248,8 +283,7 @@ impl Fold {
 
     fn finish(mut self) -> Result<Profile, &'static str> {
         let header = self.header.ok_or("no header")?;
-        self.data_symbols
-            .sort_by_key(|a| (a.module, a.start, a.size));
+        in_order(&mut self.data_symbols);
         let mut read_warnings = Vec::new();
         if let Some((at, length)) = self.torn {
             read_warnings.push(Warning {
@@ -263,8 +297,8 @@ impl Fold {
         } else if self.footer.is_none() {
             read_warnings.push(Warning {
                 what: format!(
-                    "the profile has no end: the profiler still runs or was killed; \
-                     the {} windows written so far are used",
+                    "the profile has no end: the profiler still runs, was killed or could \
+                     not write on; the {} windows written so far are used",
                     self.windows.len()
                 ),
                 remedy: "wait for the run to end, or profile again".to_owned(),
@@ -369,6 +403,18 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.contains("statcache run PROGRAM"), "{text}");
+    }
+
+    #[test]
+    fn data_named_later_is_found_too() {
+        let mut p = Profile::from_records(base()).unwrap();
+        p.name_data([
+            (0, 0x300, 4, "late".to_owned()),
+            (0, 0x100, 4, "early".to_owned()),
+        ]);
+        let name = |offset| p.data_symbol(0, offset).map(|s| s.name.as_str());
+        assert_eq!((name(0x100), name(0x303)), (Some("early"), Some("late")));
+        assert!(p.static_data().is_empty());
     }
 
     #[test]

@@ -3,8 +3,25 @@
 use crate::profile::types::HostCache;
 use std::fs;
 
-/// Data and unified caches of the first processor, nearest first; empty where sysfs is silent.
+/// Data and unified caches of this host, nearest first: as `statcache machine` measured them, else
+/// as sysfs declares them; empty where both are silent.
 pub fn caches() -> Vec<HostCache> {
+    match statcache_hierarchy::cached() {
+        Some(report) => report.levels().iter().map(measured).collect(),
+        None => declared(),
+    }
+}
+
+fn measured(level: &statcache_hierarchy::LevelSummary) -> HostCache {
+    HostCache {
+        level: level.level as u8,
+        bytes: level.bytes,
+        line_bytes: level.line as u32,
+        ways: level.ways.unwrap_or(0),
+    }
+}
+
+fn declared() -> Vec<HostCache> {
     let base = "/sys/devices/system/cpu/cpu0/cache";
     let mut caches: Vec<HostCache> = (0..10)
         .filter_map(|i| {
@@ -18,8 +35,12 @@ pub fn caches() -> Vec<HostCache> {
             Some(HostCache {
                 level: read("level")?.parse().ok()?,
                 bytes: parse_size(&read("size")?)?,
-                line_bytes: read("coherency_line_size").and_then(|s| s.parse().ok()).unwrap_or(64),
-                ways: read("ways_of_associativity").and_then(|s| s.parse().ok()).unwrap_or(0),
+                line_bytes: read("coherency_line_size")
+                    .and_then(|s| s.parse().ok())
+                    .unwrap_or(64),
+                ways: read("ways_of_associativity")
+                    .and_then(|s| s.parse().ok())
+                    .unwrap_or(0),
             })
         })
         .collect();
@@ -41,7 +62,9 @@ fn parse_size(text: &str) -> Option<u64> {
 /// The processor's name.
 pub fn cpu_name() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let name = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
     name.unwrap_or("unknown processor").to_owned()
 }
 

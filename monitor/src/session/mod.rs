@@ -11,6 +11,7 @@ pub mod schedule;
 pub mod signals;
 pub mod weights;
 
+mod engine;
 mod pace;
 mod run;
 

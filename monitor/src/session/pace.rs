@@ -59,7 +59,8 @@ impl Windows {
     pub fn open(&mut self, observer: &mut Observer, period: u64, contiguous: bool) {
         observer.set_window(self.first_refs.len() as u32, period);
         self.refs = observer.refs();
-        self.first_refs.push(self.refs[crate::observe::DEFAULT_LINE]);
+        self.first_refs
+            .push(self.refs[crate::observe::DEFAULT_LINE]);
         self.accesses = observer.accesses();
         self.opened = Instant::now();
         self.cpu_s = procinfo::thread_cpu_s(self.pid, self.pid).unwrap_or(0.0);
@@ -102,7 +103,11 @@ impl Windows {
             tid: self.pid.as_raw(),
             accesses,
             refs,
-            stands_for: Estimate { value: exact, low: exact, high: exact },
+            stands_for: Estimate {
+                value: exact,
+                low: exact,
+                high: exact,
+            },
             samples: recorder.samples(samples, self.pid.as_raw(), &first_ref, maps),
             declined: self.declined,
         }

@@ -18,7 +18,10 @@ pub struct Refused {
 }
 
 fn cannot(message: String) -> Refused {
-    Refused { message, exit: Exit::CannotExecute }
+    Refused {
+        message,
+        exit: Exit::CannotExecute,
+    }
 }
 
 /// The file that executing `program` would run, looked up in `PATH` as execvp(3) does.
@@ -34,7 +37,11 @@ pub fn find(program: &OsStr) -> Result<PathBuf, Refused> {
         let candidates = std::env::split_paths(&dirs).map(|dir| dir.join(program));
         let mut existing = candidates.filter(|p| p.is_file());
         let first = existing.next();
-        let executable = first.iter().cloned().chain(existing).find(|p| may_execute(p));
+        let executable = first
+            .iter()
+            .cloned()
+            .chain(existing)
+            .find(|p| may_execute(p));
         executable.or(first).ok_or_else(|| Refused {
             message: format!("{shown}: no such program in PATH"),
             exit: Exit::NotFound,
@@ -51,13 +58,19 @@ fn may_execute(path: &Path) -> bool {
 fn check(path: &Path, shown: &str) -> Result<(), Refused> {
     let metadata = std::fs::metadata(path).map_err(|e| Refused {
         message: format!("{shown}: {e}"),
-        exit: if e.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::CannotExecute },
+        exit: if e.kind() == std::io::ErrorKind::NotFound {
+            Exit::NotFound
+        } else {
+            Exit::CannotExecute
+        },
     })?;
     if metadata.is_dir() {
         return Err(cannot(format!("{shown}: is a directory")));
     }
     if !may_execute(path) {
-        return Err(cannot(format!("{shown}: not executable (chmod +x it, or name its interpreter)")));
+        return Err(cannot(format!(
+            "{shown}: not executable (chmod +x it, or name its interpreter)"
+        )));
     }
     const SET_ID: u32 = 0o6000;
     if metadata.mode() & SET_ID != 0 && !nix::unistd::geteuid().is_root() {
@@ -78,12 +91,17 @@ fn check(path: &Path, shown: &str) -> Result<(), Refused> {
 fn check_format(head: &[u8], shown: &str) -> Result<(), Refused> {
     if head.starts_with(b"#!") {
         let line = head[2..].split(|&b| b == b'\n').next().unwrap_or_default();
-        let interpreter = line.split(|b| b.is_ascii_whitespace()).find(|w| !w.is_empty());
+        let interpreter = line
+            .split(|b| b.is_ascii_whitespace())
+            .find(|w| !w.is_empty());
         let interpreter = Path::new(OsStr::from_bytes(interpreter.unwrap_or_default()));
         return if interpreter.is_file() {
             Ok(())
         } else {
-            Err(cannot(format!("{shown}: its interpreter {} does not exist", interpreter.display())))
+            Err(cannot(format!(
+                "{shown}: its interpreter {} does not exist",
+                interpreter.display()
+            )))
         };
     }
     if !head.starts_with(b"\x7fELF") {
@@ -96,8 +114,12 @@ fn check_format(head: &[u8], shown: &str) -> Result<(), Refused> {
     const MACHINE_X86_64: [u8; 2] = [62, 0];
     match (head.get(4), head.get(18..20)) {
         (Some(&CLASS_64), Some(machine)) if machine == MACHINE_X86_64 => Ok(()),
-        (Some(1), _) => Err(cannot(format!("{shown}: a 32-bit program; statcache profiles 64-bit x86-64 programs only"))),
-        _ => Err(cannot(format!("{shown}: built for another architecture than x86-64"))),
+        (Some(1), _) => Err(cannot(format!(
+            "{shown}: a 32-bit program; statcache profiles 64-bit x86-64 programs only"
+        ))),
+        _ => Err(cannot(format!(
+            "{shown}: built for another architecture than x86-64"
+        ))),
     }
 }
 
@@ -135,8 +157,17 @@ mod tests {
 
     #[test]
     fn missing_programs_are_127() {
-        assert_eq!(find(OsStr::new("no-such-program-here")).unwrap_err().exit, Exit::NotFound);
-        assert_eq!(find(OsStr::new("/no/such")).unwrap_err().exit, Exit::NotFound);
-        assert_eq!(find(OsStr::new("/etc/passwd")).unwrap_err().exit, Exit::CannotExecute);
+        assert_eq!(
+            find(OsStr::new("no-such-program-here")).unwrap_err().exit,
+            Exit::NotFound
+        );
+        assert_eq!(
+            find(OsStr::new("/no/such")).unwrap_err().exit,
+            Exit::NotFound
+        );
+        assert_eq!(
+            find(OsStr::new("/etc/passwd")).unwrap_err().exit,
+            Exit::CannotExecute
+        );
     }
 }

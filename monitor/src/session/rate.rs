@@ -53,7 +53,9 @@ impl RateProbe {
         }
         let elapsed = start.elapsed().as_secs_f64();
         let counted = counter.read().ok()?;
-        (counted > 0).then(|| RateProbe { hit_cost_s: elapsed / f64::from(HITS) })
+        (counted > 0).then(|| RateProbe {
+            hit_cost_s: elapsed / f64::from(HITS),
+        })
     }
 
     /// Begins to count `units` of a window with `accesses` accesses, in thread `tid`.
@@ -74,7 +76,11 @@ impl RateProbe {
             return None;
         }
         let per_access = executions as f64 / accesses as f64;
-        Some(Counting { counters, per_access, hit_cost_s: self.hit_cost_s })
+        Some(Counting {
+            counters,
+            per_access,
+            hit_cost_s: self.hit_cost_s,
+        })
     }
 }
 

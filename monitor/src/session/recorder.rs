@@ -50,14 +50,26 @@ impl Recorder {
     }
 
     /// Turns samples into records, as the address space is now.
-    pub fn samples(&mut self, samples: Vec<Sample>, tid: i32, first_ref: &dyn Fn(u32) -> u64, maps: &Maps) -> Vec<TakenSample> {
+    pub fn samples(
+        &mut self,
+        samples: Vec<Sample>,
+        tid: i32,
+        first_ref: &dyn Fn(u32) -> u64,
+        maps: &Maps,
+    ) -> Vec<TakenSample> {
         samples
             .into_iter()
             .map(|sample| {
                 let own = sample.outcomes.map(|outcome| match outcome {
-                    Ended::Reused { distance, trigger, store } => {
-                        Outcome::Reused { distance, trigger: self.instr(trigger, maps), store }
-                    }
+                    Ended::Reused {
+                        distance,
+                        trigger,
+                        store,
+                    } => Outcome::Reused {
+                        distance,
+                        trigger: self.instr(trigger, maps),
+                        store,
+                    },
                     Ended::Censored(at) => Outcome::Censored { at },
                     Ended::NeverReused(at) => Outcome::NeverReused { at },
                     Ended::NotFollowed => Outcome::NotFollowed,
@@ -75,7 +87,10 @@ impl Recorder {
                     memory: self.memory(access.address, maps),
                     own,
                 };
-                TakenSample { taken_in: sample.window, sample: record }
+                TakenSample {
+                    taken_in: sample.window,
+                    sample: record,
+                }
             })
             .collect()
     }
@@ -86,10 +101,14 @@ impl Recorder {
         }
         let module = maps.find(ip).and_then(|m| self.module(m, maps));
         let instr = match module {
-            Some(module) => {
-                Instr { module: Some(module), offset: ip.wrapping_sub(self.modules[module as usize].bias) }
-            }
-            None => Instr { module: None, offset: ip },
+            Some(module) => Instr {
+                module: Some(module),
+                offset: ip.wrapping_sub(self.modules[module as usize].bias),
+            },
+            None => Instr {
+                module: None,
+                offset: ip,
+            },
         };
         let next = self.instrs.len() as InstrId;
         let id = *self.instr_ids.entry(instr).or_insert(next);
@@ -111,13 +130,19 @@ impl Recorder {
         }
         let id = self.modules.len() as ModuleId;
         let (bias, build_id) = describe(&path, start).unwrap_or((start, String::new()));
-        self.modules.push(Module { path: path.clone(), bias, build_id });
+        self.modules.push(Module {
+            path: path.clone(),
+            bias,
+            build_id,
+        });
         self.module_ids.insert((path, start), id);
         Some(id)
     }
 
     fn memory(&mut self, address: u64, maps: &Maps) -> Memory {
-        let Some(mapping) = maps.find(address) else { return Memory::Mapping };
+        let Some(mapping) = maps.find(address) else {
+            return Memory::Mapping;
+        };
         let module = match mapping.path {
             Backing::Stack => return Memory::Stack,
             Backing::Heap => return Memory::Heap,
@@ -144,10 +169,12 @@ impl Recorder {
     /// When the profile cannot be written.
     pub fn window(&mut self, window: WindowRecord) -> Result<(), ProfileError> {
         if self.written.0 < self.modules.len() {
-            self.writer.append(&Record::Modules(self.modules[self.written.0..].to_vec()))?;
+            self.writer
+                .append(&Record::Modules(self.modules[self.written.0..].to_vec()))?;
         }
         if self.written.1 < self.instrs.len() {
-            self.writer.append(&Record::Instrs(self.instrs[self.written.1..].to_vec()))?;
+            self.writer
+                .append(&Record::Instrs(self.instrs[self.written.1..].to_vec()))?;
         }
         self.written = (self.modules.len(), self.instrs.len());
         self.writer.append(&Record::Window(window))
@@ -186,9 +213,13 @@ fn describe(path: &str, start: u64) -> Option<(u64, String)> {
     let endian = elf.endian();
     const PT_LOAD: u32 = 1;
     const PAGE: u64 = 4096;
-    let first = elf.elf_program_headers().iter().find(|p| p.p_type(endian) == PT_LOAD)?;
+    let first = elf
+        .elf_program_headers()
+        .iter()
+        .find(|p| p.p_type(endian) == PT_LOAD)?;
     // Address the object file gives to its own first byte.
-    let base = (first.p_vaddr(endian) & !(PAGE - 1)).wrapping_sub(first.p_offset(endian) & !(PAGE - 1));
+    let base =
+        (first.p_vaddr(endian) & !(PAGE - 1)).wrapping_sub(first.p_offset(endian) & !(PAGE - 1));
     let build_id = elf.build_id().ok().flatten().unwrap_or_default();
     let hex = build_id.iter().map(|b| format!("{b:02x}")).collect();
     Some((start.wrapping_sub(base), hex))

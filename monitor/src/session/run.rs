@@ -1,5 +1,6 @@
 //! `statcache run`: the life of one profiled program.
 
+use super::engine::Engine;
 use super::pace::{self, FULL_PERIOD, Pace, Windows};
 use super::program::{self, Refused};
 use super::rate::{self, RateProbe, Unit};
@@ -7,13 +8,16 @@ use super::recorder::Recorder;
 use super::schedule::Schedule;
 use super::signals::{Signals, Wait};
 use super::{host, weights};
+use crate::cli::run::EngineChoice;
 use crate::cli::run::RunConfig;
 use crate::engine::translate::window::{Translate, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::types::{Estimate, Footer, Header, Record, SCHEMA_VERSION, Warning};
 use crate::profile::{ProfileError, Writer};
 use crate::tracee::launch::{self, LaunchError};
-use crate::tracee::{self, Event, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo};
+use crate::tracee::{
+    self, Event, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo,
+};
 use nix::unistd::Pid;
 use std::ffi::CString;
 use std::time::{Duration, Instant, SystemTime};
@@ -68,8 +72,10 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
     let path = program::find(&config.program)?;
     let c_path = program::c_string(path.as_os_str())?;
     let words = std::iter::once(&config.program).chain(&config.args);
-    let argv: Vec<CString> =
-        words.clone().map(|w| program::c_string(w)).collect::<std::result::Result<_, _>>()?;
+    let argv: Vec<CString> = words
+        .clone()
+        .map(|w| program::c_string(w))
+        .collect::<std::result::Result<_, _>>()?;
     let mut writer = Writer::create(&config.output)?;
     let start = Instant::now();
     let (pid, running, exec_result) = launch::launch(&c_path, &argv)?;
@@ -78,14 +84,21 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
         schema_version: SCHEMA_VERSION,
         statcache_version: env!("CARGO_PKG_VERSION").to_owned(),
         command: words.map(|w| w.to_string_lossy().into_owned()).collect(),
-        cwd: std::env::current_dir().map(|d| d.display().to_string()).unwrap_or_default(),
+        cwd: std::env::current_dir()
+            .map(|d| d.display().to_string())
+            .unwrap_or_default(),
         pid: pid.as_raw(),
         ppid: std::process::id() as i32,
-        engine: "translate".to_owned(),
+        engine: match config.engine {
+            EngineChoice::Step => "step".to_owned(),
+            EngineChoice::Auto | EngineChoice::Translate => "translate".to_owned(),
+        },
         seed: config.seed,
         overhead_percent: config.overhead_percent,
         full: config.full,
-        start_unix_s: SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |d| d.as_secs_f64()),
+        start_unix_s: SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0.0, |d| d.as_secs_f64()),
         host_cpu: host::cpu_name(),
         host_caches: host::caches(),
     };
@@ -107,7 +120,10 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
         engine: None,
         // Sampled from the first window on only: `Windows::open` sets the period.
         observer: Observer::new(FULL_PERIOD, config.seed),
-        schedule: Schedule::new(config.overhead_percent / 100.0, config.seed),
+        schedule: match config.engine {
+            EngineChoice::Step => Schedule::stepping(config.overhead_percent / 100.0, config.seed),
+            _ => Schedule::new(config.overhead_percent / 100.0, config.seed),
+        },
         probe: if config.full { None } else { RateProbe::new() },
         windows: Windows::new(pid, start),
         weights: weights::Weights::default(),
@@ -126,15 +142,20 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
 }
 
 fn exec_error(path: &std::path::Path, result: launch::ExecResult) -> LaunchError {
-    let source = result.error().unwrap_or_else(|| std::io::Error::other("it ended before its first instruction"));
-    LaunchError::Exec { program: path.display().to_string(), source }
+    let source = result
+        .error()
+        .unwrap_or_else(|| std::io::Error::other("it ended before its first instruction"));
+    LaunchError::Exec {
+        program: path.display().to_string(),
+        source,
+    }
 }
 
 struct Session<'a> {
     config: &'a RunConfig,
     signals: Signals,
     recorder: Recorder,
-    engine: Option<Translate>,
+    engine: Option<Engine>,
     observer: Observer,
     schedule: Schedule,
     probe: Option<RateProbe>,
@@ -226,9 +247,13 @@ impl Session<'_> {
             Event::Stopped(stopped) => return self.any_stop(stopped),
             event => return Ok(Next::Ended(ended(&event))),
         };
+        if self.config.engine == EngineChoice::Step {
+            self.engine = Some(Engine::step(self.pid));
+            return Ok(Next::Stopped(stopped));
+        }
         let (stopped, engine) = Translate::new(stopped, self.pid)?;
         match engine {
-            Ok(engine) => self.engine = Some(engine),
+            Ok(engine) => self.engine = Some(Engine::Translate(Box::new(engine))),
             Err(error) => {
                 self.over = true;
                 self.warnings.push(Warning {
@@ -276,7 +301,9 @@ impl Session<'_> {
     /// Handles a stop that no window waits for: signals are passed on as they come.
     fn any_stop(&mut self, stopped: Stopped) -> Result<Next> {
         Ok(Next::Running(match stopped.reason {
-            StopReason::Signal(libc::SIGTRAP) if rate::is_breakpoint(&stopped.siginfo()?, self.breakpoint) => {
+            StopReason::Signal(libc::SIGTRAP)
+                if rate::is_breakpoint(&stopped.siginfo()?, self.breakpoint) =>
+            {
                 stopped.resume(Resume::Continue, 0)?
             }
             StopReason::Signal(signal) => stopped.resume(Resume::Continue, signal)?,
@@ -315,11 +342,13 @@ impl Session<'_> {
 
     /// One window of the engine; books its time.
     fn window(&mut self, stopped: Stopped, accesses: Option<u64>) -> Result<WindowEnd> {
-        let Some(engine) = &mut self.engine else { return Ok(WindowEnd::Closed(stopped)) };
+        let Some(engine) = &mut self.engine else {
+            return Ok(WindowEnd::Closed(stopped));
+        };
         let begun = Instant::now();
         let cpu = procinfo::thread_cpu_s(self.pid, self.pid).unwrap_or(0.0);
         let own = monitor_cpu_s();
-        let stops = engine.stats.stops;
+        let stops = engine.stats().stops;
         let mut pace = Pace {
             signals: &mut self.signals,
             windows: &mut self.windows,
@@ -338,7 +367,7 @@ impl Session<'_> {
         self.cost = Cost {
             thread_s: cpu_now - cpu,
             monitor_s: monitor_cpu_s() - own,
-            stops: engine.stats.stops - stops,
+            stops: engine.stats().stops - stops,
         };
         end
     }
@@ -367,7 +396,9 @@ impl Session<'_> {
     /// From an interrupt to a stop in which a window can begin; a thread that sleeps in a system
     /// call is let be.
     fn clean_stop(&mut self, next: Next) -> Result<Next> {
-        let Next::Stopped(stopped) = next else { return Ok(next) };
+        let Next::Stopped(stopped) = next else {
+            return Ok(next);
+        };
         if stopped.reason != StopReason::Interrupt {
             return Ok(Next::Stopped(stopped));
         }
@@ -449,7 +480,8 @@ impl Session<'_> {
             let cpu_s = procinfo::thread_cpu_s(self.pid, self.pid)
                 .unwrap_or_else(|| self.windows.cpu_start_s());
             let inside = self.cost.rate_in_cache(record.accesses);
-            self.weights.close(record, self.windows.cpu_start_s(), cpu_s, inside);
+            self.weights
+                .close(record, self.windows.cpu_start_s(), cpu_s, inside);
         }
     }
 
@@ -500,7 +532,11 @@ impl Session<'_> {
         let accesses = self.observer.accesses();
         let accesses_estimated = if self.config.full && !self.over {
             let exact = accesses as f64;
-            Estimate { value: exact, low: exact, high: exact }
+            Estimate {
+                value: exact,
+                low: exact,
+                high: exact,
+            }
         } else {
             self.weights.total()
         };
@@ -513,7 +549,7 @@ impl Session<'_> {
             warnings: self.warnings.clone(),
         };
         if let Some(engine) = &self.engine {
-            tracing::debug!(stats = ?engine.stats, expanded = engine.expanded(), cache = ?(engine.cache().translated, engine.cache().flushes), "engine");
+            tracing::debug!(stats = ?engine.stats(), "engine");
         }
         let error = match self.error {
             Some(error) => Some(error),
@@ -533,7 +569,10 @@ impl Session<'_> {
     /// Collects what makes the result less sure.
     fn warn(&mut self) {
         let mut warn = |what: String, remedy: &str| {
-            self.warnings.push(Warning { what, remedy: remedy.to_owned() });
+            self.warnings.push(Warning {
+                what,
+                remedy: remedy.to_owned(),
+            });
         };
         if self.windows.first_refs.is_empty() && self.engine.is_some() {
             warn(
@@ -542,7 +581,10 @@ impl Session<'_> {
             );
         }
         if self.signals.end_wanted {
-            warn("the profile was ended before the program".into(), "let it run to its end");
+            warn(
+                "the profile was ended before the program".into(),
+                "let it run to its end",
+            );
         }
         let (own, all) = self.program_cpu_s;
         // CPU times come in clock ticks: two of them are no evidence.
@@ -557,10 +599,16 @@ impl Session<'_> {
         }
         let declined: u64 = self.declined.values().sum();
         if declined > 0 {
-            let reasons: Vec<String> =
-                self.declined.iter().map(|(reason, n)| format!("{reason} ({n})")).collect();
+            let reasons: Vec<String> = self
+                .declined
+                .iter()
+                .map(|(reason, n)| format!("{reason} ({n})"))
+                .collect();
             warn(
-                format!("windows ended {declined} times at code that must run natively: {}", reasons.join(", ")),
+                format!(
+                    "windows ended {declined} times at code that must run natively: {}",
+                    reasons.join(", ")
+                ),
                 "none: the code around it is less well covered",
             );
         }

@@ -20,8 +20,10 @@ const SHORTS_PER_LONG: u32 = 6;
 const LEAST_GAP_S: f64 = 0.004;
 /// Windows are at least this fraction of the run apart, so that a long run does not collect ever more.
 const GAP_FRACTION: f64 = 1.0 / 400.0;
-/// Fewest and most accesses of a window.
+/// Fewest accesses of a window: in the code cache, and when stepping.
 const LEAST_ACCESSES: f64 = 300e3;
+const LEAST_STEPPED: f64 = 1000.0;
+/// Most accesses of a window.
 const MOST_ACCESSES: f64 = 2e9;
 /// Samples aimed at in a short and in a long window.
 const SHORT_SAMPLES: f64 = 700.0;
@@ -45,6 +47,7 @@ pub struct Schedule {
     spent_s: f64,
     /// Added seconds per access inside windows, as last seen.
     cost_per_access: f64,
+    least_accesses: f64,
     shorts: u32,
     long_next: bool,
 }
@@ -58,8 +61,18 @@ impl Schedule {
             spent_s: 0.0,
             // Guessed for the first window, which pays for translating its code.
             cost_per_access: 4e-9,
+            least_accesses: LEAST_ACCESSES,
             shorts: 0,
             long_next: false,
+        }
+    }
+
+    /// The same for windows of single steps.
+    pub fn stepping(overhead: f64, seed: u64) -> Schedule {
+        Schedule {
+            cost_per_access: 30e-6,
+            least_accesses: LEAST_STEPPED,
+            ..Self::new(overhead, seed)
         }
     }
 
@@ -82,21 +95,27 @@ impl Schedule {
         let credit = self.allowance(elapsed_s) - self.spent_s;
         let (seconds, samples) = if self.long_next {
             self.shorts = 0;
-            ((0.2 * self.allowance(elapsed_s)).clamp(2.0 * SHORT_S, credit.max(2.0 * SHORT_S)), LONG_SAMPLES)
+            (
+                (0.2 * self.allowance(elapsed_s)).clamp(2.0 * SHORT_S, credit.max(2.0 * SHORT_S)),
+                LONG_SAMPLES,
+            )
         } else {
             self.shorts += 1;
             (SHORT_S, SHORT_SAMPLES)
         };
-        let accesses = (seconds / self.cost_per_access).clamp(LEAST_ACCESSES, MOST_ACCESSES);
-        Plan { accesses: accesses as u64, period: (accesses / samples).max(1.0) as u64 }
+        let accesses = (seconds / self.cost_per_access).clamp(self.least_accesses, MOST_ACCESSES);
+        Plan {
+            accesses: accesses as u64,
+            period: (accesses / samples).max(1.0) as u64,
+        }
     }
 
     /// Books a window: its wall seconds, accesses, and the native seconds those would have taken.
     pub fn window_done(&mut self, wall_s: f64, accesses: u64, native_s: f64) {
         let added = (wall_s - native_s).max(0.1 * wall_s);
         self.spent_s += added;
-        if accesses > 10_000 {
-            let cost = (added / accesses as f64).clamp(2e-11, 1e-6);
+        if accesses > 500 {
+            let cost = (added / accesses as f64).clamp(2e-11, 1e-4);
             self.cost_per_access = 0.5 * self.cost_per_access + 0.5 * cost;
         }
     }
@@ -153,7 +172,10 @@ mod tests {
     #[test]
     fn short_runs_get_a_minimum_and_long_runs_long_windows() {
         let (added, windows, _) = simulate(0.3, 2e-10, 1.2e-9, 0.1);
-        assert!(windows >= 5 && added <= 2.0 * FLOOR_S, "{windows} windows added {added}");
+        assert!(
+            windows >= 5 && added <= 2.0 * FLOOR_S,
+            "{windows} windows added {added}"
+        );
         let (_, _, largest) = simulate(10.0, 2e-10, 1.2e-9, 0.1);
         assert!(largest >= 50_000_000, "largest window {largest}");
     }

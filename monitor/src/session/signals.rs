@@ -42,7 +42,12 @@ impl Signals {
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
             // A file size limit must give an error, not end us.
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            Signals { set, before, end_wanted: false, interrupts: 0 }
+            Signals {
+                set,
+                before,
+                end_wanted: false,
+                interrupts: 0,
+            }
         }
     }
 
@@ -55,7 +60,11 @@ impl Signals {
         };
         // SAFETY: the set and the timeout live here; no information is asked for.
         let signal = unsafe {
-            libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const timeout)
+            libc::sigtimedwait(
+                &raw const self.set,
+                std::ptr::null_mut(),
+                &raw const timeout,
+            )
         };
         match signal {
             libc::SIGINT => {
@@ -109,7 +118,11 @@ impl Drop for Signals {
     fn drop(&mut self) {
         // SAFETY: restores the mask saved by `block`.
         unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            )
         };
     }
 }

@@ -59,8 +59,17 @@ impl Weights {
         self.first_done = true;
         self.last_end_s = cpu_end_s;
         let (low, value, high) = self.typical().unwrap_or(NATIVE_OVER_CACHE);
-        let rate = Rate { value: inside * value, low: inside * low, high: inside * high };
-        self.pending = Some(Pending { record, rate, inside, before_s });
+        let rate = Rate {
+            value: inside * value,
+            low: inside * low,
+            high: inside * high,
+        };
+        self.pending = Some(Pending {
+            record,
+            rate,
+            inside,
+            before_s,
+        });
     }
 
     /// The native rate beside the window that closed last was measured as `rate` accesses per
@@ -70,14 +79,19 @@ impl Weights {
         if let Some(pending) = &mut self.pending {
             self.speedups.push(rate / pending.inside.max(1.0));
             let spread = 2.0 * error + RATE_SPREAD;
-            pending.rate =
-                Rate { value: rate, low: rate / (1.0 + spread), high: rate * (1.0 + spread) };
+            pending.rate = Rate {
+                value: rate,
+                low: rate / (1.0 + spread),
+                high: rate * (1.0 + spread),
+            };
         }
     }
 
     /// Best guess of the native rate of code that makes `inside` accesses per second in the cache.
     pub fn native_rate(&self, inside: f64) -> f64 {
-        self.typical().map_or(NATIVE_OVER_CACHE.1, |(_, value, _)| value) * inside
+        self.typical()
+            .map_or(NATIVE_OVER_CACHE.1, |(_, value, _)| value)
+            * inside
     }
 
     /// Low, median and high of the measured speed-ups, once there are some.
@@ -99,7 +113,12 @@ impl Weights {
     }
 
     fn complete(&mut self, after_s: f64) -> Option<WindowRecord> {
-        let Pending { mut record, rate, before_s, .. } = self.pending.take()?;
+        let Pending {
+            mut record,
+            rate,
+            before_s,
+            ..
+        } = self.pending.take()?;
         let (own, native_s) = (record.accesses as f64, before_s + after_s);
         record.stands_for = Estimate {
             value: own + rate.value * native_s,
@@ -149,7 +168,10 @@ mod tests {
         assert!((first.stands_for.value - (1000.0 + 2e6)).abs() < 1.0);
         weights.close(window(500), 3.5, 3.6, 1e6 / 1.3);
         let last = weights.finish(4.6).unwrap();
-        assert!((last.stands_for.value - (500.0 + 2e6)).abs() < 1.0, "{last:?}");
+        assert!(
+            (last.stands_for.value - (500.0 + 2e6)).abs() < 1.0,
+            "{last:?}"
+        );
         assert!(last.stands_for.low <= last.stands_for.value);
         assert!((weights.total().value - (1500.0 + 4e6)).abs() < 1.0);
         assert_eq!(weights.finish(9.0), None);

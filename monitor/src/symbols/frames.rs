@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(tidy("../x.c"), "../x.c");
         assert_eq!(tidy("./x.c"), "./x.c");
         assert_eq!(short_module_name("/usr/lib/libc.so.6"), "libc.so.6");
-        assert_eq!(short_module_name("/tmp/app (deleted)"), "app");
+        assert_eq!(short_module_name("/opt/app (deleted)"), "app");
         assert_eq!(short_module_name("[vdso]"), "[vdso]");
     }
 }

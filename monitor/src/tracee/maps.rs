@@ -84,7 +84,11 @@ impl Maps {
     pub fn hole(&self, wish: u64, length: u64, align: u64, low: u64, high: u64) -> Option<u64> {
         let mut best: Option<u64> = None;
         let mut free_from = low;
-        let starts = self.0.iter().map(|m| (m.start, m.end)).chain([(high, high)]);
+        let starts = self
+            .0
+            .iter()
+            .map(|m| (m.start, m.end))
+            .chain([(high, high)]);
         for (start, end) in starts {
             let first = free_from.next_multiple_of(align);
             let limit = start.min(high);
@@ -163,7 +167,14 @@ mod tests {
         let here = own_maps_hold_this_function as *const () as u64;
         let hole = maps.hole(here, 1 << 26, 1 << 16, 1 << 16, 1 << 47).unwrap();
         assert_eq!(hole % (1 << 16), 0);
-        assert!(maps.0.iter().all(|m| m.end <= hole || m.start >= hole + (1 << 26)));
-        assert!(hole.abs_diff(here) < 1 << 30, "no hole within a GiB of a PIE is unheard of");
+        assert!(
+            maps.0
+                .iter()
+                .all(|m| m.end <= hole || m.start >= hole + (1 << 26))
+        );
+        assert!(
+            hole.abs_diff(here) < 1 << 30,
+            "no hole within a GiB of a PIE is unheard of"
+        );
     }
 }

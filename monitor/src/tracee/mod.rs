@@ -60,7 +60,11 @@ pub type Result<T> = std::result::Result<T, TraceError>;
 pub(crate) fn os<T>(operation: &'static str, tid: Pid, result: nix::Result<T>) -> Result<T> {
     result.map_err(|errno| match errno {
         nix::Error::ESRCH => TraceError::Gone(tid),
-        errno => TraceError::Os { operation, tid, source: errno.into() },
+        errno => TraceError::Os {
+            operation,
+            tid,
+            source: errno.into(),
+        },
     })
 }
 
@@ -128,7 +132,10 @@ pub struct Stopped {
 
 impl Running {
     pub(crate) fn new(tid: Pid) -> Self {
-        Running { tid, not_send: PhantomData }
+        Running {
+            tid,
+            not_send: PhantomData,
+        }
     }
 
     /// The thread's id.
@@ -172,7 +179,11 @@ impl Running {
         // The raw status is read because nix knows only the signals of its enum, not real-time ones.
         // SAFETY: `status` is a live i32; waitpid(2) writes nothing else.
         let got = unsafe {
-            libc::waitpid(self.tid.as_raw(), &raw mut status, flags.bits() | libc::__WALL)
+            libc::waitpid(
+                self.tid.as_raw(),
+                &raw mut status,
+                flags.bits() | libc::__WALL,
+            )
         };
         match got {
             0 => return Ok(None),
@@ -212,7 +223,11 @@ fn decode_status(tid: Pid, status: i32) -> Event {
         (libc::PTRACE_EVENT_EXIT, _) => StopReason::Exiting,
         (other, _) => StopReason::Other(other),
     };
-    Event::Stopped(Stopped { tid, reason, not_send: PhantomData })
+    Event::Stopped(Stopped {
+        tid,
+        reason,
+        not_send: PhantomData,
+    })
 }
 
 impl Stopped {
@@ -250,7 +265,11 @@ impl Stopped {
     /// # Errors
     /// As [`Stopped::siginfo`].
     pub fn set_siginfo(&self, info: &libc::siginfo_t) -> Result<()> {
-        os("PTRACE_SETSIGINFO", self.tid, ptrace::setsiginfo(self.tid, info))
+        os(
+            "PTRACE_SETSIGINFO",
+            self.tid,
+            ptrace::setsiginfo(self.tid, info),
+        )
     }
 
     /// Lets the thread run, delivering `signal` (0: none).
@@ -268,7 +287,12 @@ impl Stopped {
         // Raw because nix's wrappers cannot carry real-time signals.
         // SAFETY: these requests take no pointers; the data word is the signal number.
         let rc = unsafe {
-            libc::ptrace(request, self.tid.as_raw(), std::ptr::null_mut::<libc::c_void>(), libc::c_long::from(signal))
+            libc::ptrace(
+                request,
+                self.tid.as_raw(),
+                std::ptr::null_mut::<libc::c_void>(),
+                libc::c_long::from(signal),
+            )
         };
         os(name, self.tid, nix::errno::Errno::result(rc))?;
         Ok(Running::new(self.tid))
@@ -297,8 +321,13 @@ impl Stopped {
     /// The operating system's, when any part is unmapped.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<()> {
         use std::os::unix::fs::FileExt;
-        let result = procinfo::memory(self.tid, false).and_then(|f| f.read_exact_at(buffer, address));
-        result.map_err(|source| TraceError::Os { operation: "read memory", tid: self.tid, source })
+        let result =
+            procinfo::memory(self.tid, false).and_then(|f| f.read_exact_at(buffer, address));
+        result.map_err(|source| TraceError::Os {
+            operation: "read memory",
+            tid: self.tid,
+            source,
+        })
     }
 
     /// Writes to the process's memory, read-only private pages included (they are copied).
@@ -308,7 +337,11 @@ impl Stopped {
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         use std::os::unix::fs::FileExt;
         let result = procinfo::memory(self.tid, true).and_then(|f| f.write_all_at(bytes, address));
-        result.map_err(|source| TraceError::Os { operation: "write memory", tid: self.tid, source })
+        result.map_err(|source| TraceError::Os {
+            operation: "write memory",
+            tid: self.tid,
+            source,
+        })
     }
 }
 
@@ -330,9 +363,15 @@ pub fn wait_untraced(pid: Pid) -> Result<i32> {
 
 /// Whether a signal is one a hardware fault raises at an instruction.
 pub fn is_fault(signal: i32) -> bool {
-    [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGTRAP]
-        .iter()
-        .any(|&s| s as i32 == signal)
+    [
+        Signal::SIGSEGV,
+        Signal::SIGBUS,
+        Signal::SIGFPE,
+        Signal::SIGILL,
+        Signal::SIGTRAP,
+    ]
+    .iter()
+    .any(|&s| s as i32 == signal)
 }
 
 /// Linux x86: `PTRACE_SYSEMU` (asm/ptrace-abi.h).

@@ -5,7 +5,10 @@ use std::fs::{File, OpenOptions};
 
 /// The memory file of a process (proc(5), `/proc/pid/mem`).
 pub(crate) fn memory(tid: Pid, write: bool) -> std::io::Result<File> {
-    OpenOptions::new().read(true).write(write).open(format!("/proc/{tid}/mem"))
+    OpenOptions::new()
+        .read(true)
+        .write(write)
+        .open(format!("/proc/{tid}/mem"))
 }
 
 /// CPU seconds the thread has run, by `schedstat` (nanoseconds), else by `stat` (clock ticks).
@@ -64,7 +67,11 @@ pub fn signal_sets(tid: Pid) -> Option<SignalSets> {
         let line = status.lines().find_map(|l| l.strip_prefix(name))?;
         u64::from_str_radix(line.trim_start_matches(':').trim(), 16).ok()
     };
-    Some(SignalSets { blocked: field("SigBlk")?, ignored: field("SigIgn")?, caught: field("SigCgt")? })
+    Some(SignalSets {
+        blocked: field("SigBlk")?,
+        ignored: field("SigIgn")?,
+        caught: field("SigCgt")?,
+    })
 }
 
 /// Moves the calling thread to `cpu`, if it may run there: a wake-up across processors costs tens
@@ -90,5 +97,8 @@ fn parse(fields: &[String], number: usize) -> Option<u64> {
 }
 
 fn clock_ticks() -> f64 {
-    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100) as f64
+    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
+        .ok()
+        .flatten()
+        .unwrap_or(100) as f64
 }

@@ -65,12 +65,16 @@ pub fn stub(regs: &Regs) -> [u8; STUB_BYTES] {
 /// An executable place of at least [`STUB_BYTES`] that the program does not use: zeros at the very
 /// end of an executable page that belongs to a file or the vDSO.
 pub fn find_slack(stopped: &Stopped, maps: &Maps) -> Option<u64> {
-    maps.0.iter().rev().filter(|m| m.is_stable_code()).find_map(|m| {
-        let address = m.end - STUB_BYTES as u64 - 16;
-        let mut tail = [0u8; STUB_BYTES + 16];
-        let readable = stopped.read(address, &mut tail).is_ok();
-        (readable && tail.iter().all(|&b| b == 0)).then_some(address + 16)
-    })
+    maps.0
+        .iter()
+        .rev()
+        .filter(|m| m.is_stable_code())
+        .find_map(|m| {
+            let address = m.end - STUB_BYTES as u64 - 16;
+            let mut tail = [0u8; STUB_BYTES + 16];
+            let readable = stopped.read(address, &mut tail).is_ok();
+            (readable && tail.iter().all(|&b| b == 0)).then_some(address + 16)
+        })
 }
 
 /// A place in the tracee where remote calls are made. The bytes there before are put back by
@@ -92,7 +96,11 @@ impl CallSite {
         let mut before = [0; STUB_BYTES];
         stopped.read(address, &mut before)?;
         stopped.write(address, &stub(&home))?;
-        Ok(CallSite { address, before, home })
+        Ok(CallSite {
+            address,
+            before,
+            home,
+        })
     }
 
     /// Address of the NUL-terminated string `statcache`.
@@ -102,7 +110,10 @@ impl CallSite {
 
     /// Lets `stopped`, which is stopped in user mode, make calls here.
     pub fn caller(&self, stopped: Stopped) -> Caller<'_> {
-        Caller { site: self, stopped: Some(stopped) }
+        Caller {
+            site: self,
+            stopped: Some(stopped),
+        }
     }
 
     /// Puts the thread's registers and the place's bytes back.
@@ -127,7 +138,9 @@ pub struct Caller<'a> {
 
 impl Caller<'_> {
     fn stopped(&self) -> &Stopped {
-        self.stopped.as_ref().expect("a caller holds its thread between calls")
+        self.stopped
+            .as_ref()
+            .expect("a caller holds its thread between calls")
     }
 
     /// The thread.
@@ -156,7 +169,10 @@ impl Caller<'_> {
         self.stopped().set_regs(&regs)?;
         let mut syscall_stops = 0;
         while syscall_stops < 2 {
-            let stopped = self.stopped.take().expect("a caller holds its thread between calls");
+            let stopped = self
+                .stopped
+                .take()
+                .expect("a caller holds its thread between calls");
             match stopped.resume(Resume::Syscall, 0)?.wait()? {
                 Event::Stopped(stopped) => {
                     match stopped.reason {
@@ -200,7 +216,10 @@ mod tests {
         let list: Vec<Instruction> = decoder.iter().collect();
         assert_eq!(list[0].mnemonic(), Mnemonic::Syscall);
         use Register::{R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI};
-        for (i, reg) in [RAX, RCX, R11, RDI, RSI, RDX, R10, R8, R9].iter().enumerate() {
+        for (i, reg) in [RAX, RCX, R11, RDI, RSI, RDX, R10, R8, R9]
+            .iter()
+            .enumerate()
+        {
             assert_eq!(list[1 + i].op0_register(), *reg);
             assert_eq!(list[1 + i].memory_displacement64(), (WORDS + 8 * i) as u64);
         }

@@ -19,7 +19,10 @@ pub struct Asm {
 impl Asm {
     /// Nothing yet, to run at `base`.
     pub fn new(base: u64) -> Asm {
-        Asm { base, bytes: Vec::with_capacity(1024) }
+        Asm {
+            base,
+            bytes: Vec::with_capacity(1024),
+        }
     }
 
     /// Address of the next byte.
@@ -43,7 +46,9 @@ impl Asm {
     /// [`OutOfReach`] when an address in it cannot be reached from here.
     pub fn put(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
         let mut encoder = Encoder::new(64);
-        let length = encoder.encode(instruction, self.here()).map_err(|_| OutOfReach)?;
+        let length = encoder
+            .encode(instruction, self.here())
+            .map_err(|_| OutOfReach)?;
         let bytes = encoder.take_buffer();
         debug_assert_eq!(bytes.len(), length);
         self.bytes.extend_from_slice(&bytes);
@@ -53,7 +58,8 @@ impl Asm {
     /// As [`Asm::put`] for instructions of ours without far addresses.
     fn own(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
         let instruction = instruction.expect("operands of our own instructions fit their code");
-        self.put(&instruction).expect("our own operands are in reach");
+        self.put(&instruction)
+            .expect("our own operands are in reach");
     }
 
     fn two(&mut self, code: Code, to: Register, from: MemoryOperand) {
@@ -62,7 +68,11 @@ impl Asm {
 
     /// `mov gs:[offset], register`
     pub fn save(&mut self, offset: i32, gpr: Gpr) {
-        self.own(Instruction::with2(Code::Mov_rm64_r64, gs(offset), gpr.register()));
+        self.own(Instruction::with2(
+            Code::Mov_rm64_r64,
+            gs(offset),
+            gpr.register(),
+        ));
     }
 
     /// `mov register, gs:[offset]`
@@ -88,7 +98,11 @@ impl Asm {
 
     /// `mov qword [log], id`
     pub fn log_header(&mut self, log: Gpr, id: u32) {
-        self.own(Instruction::with2(Code::Mov_rm64_imm32, at(log, 0), id as i32));
+        self.own(Instruction::with2(
+            Code::Mov_rm64_imm32,
+            at(log, 0),
+            id as i32,
+        ));
     }
 
     /// Stores vector register `number` of `bytes` bytes to `[log + 8*word]`.
@@ -107,7 +121,11 @@ impl Asm {
     /// Stores the low 16 bits of mask register `number` to `[log + 8*word]`.
     pub fn log_mask(&mut self, log: Gpr, word: usize, number: u8) {
         let k = Register::K0 + u32::from(number);
-        self.own(Instruction::with2(Code::VEX_Kmovw_m16_kr, at(log, 8 * word as i64), k));
+        self.own(Instruction::with2(
+            Code::VEX_Kmovw_m16_kr,
+            at(log, 8 * word as i64),
+            k,
+        ));
     }
 
     /// `lea register, [base + displacement]`
@@ -123,7 +141,11 @@ impl Asm {
 
     /// `mov register, imm64`
     pub fn constant(&mut self, gpr: Gpr, value: u64) {
-        self.own(Instruction::with2(Code::Mov_r64_imm64, gpr.register(), value));
+        self.own(Instruction::with2(
+            Code::Mov_r64_imm64,
+            gpr.register(),
+            value,
+        ));
     }
 
     /// `mov register32, imm32`
@@ -133,7 +155,11 @@ impl Asm {
 
     /// `test register32, register32`
     pub fn test32(&mut self, gpr: Gpr) {
-        self.own(Instruction::with2(Code::Test_rm32_r32, low32(gpr), low32(gpr)));
+        self.own(Instruction::with2(
+            Code::Test_rm32_r32,
+            low32(gpr),
+            low32(gpr),
+        ));
     }
 
     /// `movzx register32, byte gs:[offset]`
@@ -234,9 +260,25 @@ fn at(base: Gpr, displacement: i64) -> MemoryOperand {
         -128..=127 => 1,
         _ => 8,
     };
-    MemoryOperand::new(base.register(), Register::None, 1, displacement, size, false, Register::None)
+    MemoryOperand::new(
+        base.register(),
+        Register::None,
+        1,
+        displacement,
+        size,
+        false,
+        Register::None,
+    )
 }
 
 fn gs(offset: i32) -> MemoryOperand {
-    MemoryOperand::new(Register::None, Register::None, 1, i64::from(offset), 4, false, Register::GS)
+    MemoryOperand::new(
+        Register::None,
+        Register::None,
+        1,
+        i64::from(offset),
+        4,
+        false,
+        Register::GS,
+    )
 }

@@ -202,7 +202,11 @@ impl CodeCache {
         );
         let (fragment, bytes) = translated.unwrap_or_else(|_| {
             let end = End::Declined(ip, "an address out of the code cache's reach");
-            let nothing = Trace { ip, items: Vec::new(), end };
+            let nothing = Trace {
+                ip,
+                items: Vec::new(),
+                end,
+            };
             fragment::translate(
                 nothing,
                 id,
@@ -229,7 +233,10 @@ impl CodeCache {
     /// Links the exits of a new fragment, and those that waited for it.
     fn link_new(&mut self, id: FragmentId) {
         for exit in self.fragments[id as usize].exits.clone() {
-            let Some(Exit { kind: ExitKind::Direct { target, .. }, .. }) = self.tables.exit(exit)
+            let Some(Exit {
+                kind: ExitKind::Direct { target, .. },
+                ..
+            }) = self.tables.exit(exit)
             else {
                 continue;
             };
@@ -246,12 +253,22 @@ impl CodeCache {
 
     /// Points a direct exit at its target's fragment.
     fn link(&mut self, exit: u32, to: FragmentId) {
-        let Some(&Exit { fragment, kind: ExitKind::Direct { warm_field, cold_field, .. } }) =
-            self.tables.exit(exit)
+        let Some(&Exit {
+            fragment,
+            kind:
+                ExitKind::Direct {
+                    warm_field,
+                    cold_field,
+                    ..
+                },
+        }) = self.tables.exit(exit)
         else {
             return;
         };
-        let (from, to) = (&self.fragments[fragment as usize], &self.fragments[to as usize]);
+        let (from, to) = (
+            &self.fragments[fragment as usize],
+            &self.fragments[to as usize],
+        );
         let (field, target) = if from.log == to.log {
             (warm_field, to.warm_entry)
         } else {
@@ -272,11 +289,19 @@ impl CodeCache {
             return arena.runtime.states.at(address).map(Place::Runtime);
         }
         let hot = address < arena.memory.remote() + HOT_BYTES;
-        let index = if hot { &arena.hot_index } else { &arena.cold_index };
+        let index = if hot {
+            &arena.hot_index
+        } else {
+            &arena.cold_index
+        };
         let after = index.partition_point(|(start, _)| *start <= address);
         let id = index[..after].last()?.1;
         let fragment = &self.fragments[id as usize];
-        let states = if hot { &fragment.hot_states } else { &fragment.cold_states };
+        let states = if hot {
+            &fragment.hot_states
+        } else {
+            &fragment.cold_states
+        };
         Some(Place::Fragment(id, states.at(address)?))
     }
 
@@ -289,7 +314,9 @@ impl CodeCache {
 
     /// Whether `address` is where a thread that leaves the cache is seen by the monitor.
     pub fn is_exit_stop(&self, address: u64) -> bool {
-        self.arenas.iter().any(|a| a.runtime.after_syscall == address)
+        self.arenas
+            .iter()
+            .any(|a| a.runtime.after_syscall == address)
     }
 
     /// Whether `address` lies in the cache.
@@ -299,7 +326,9 @@ impl CodeCache {
 
     /// Enters `ip` into a thread's table of indirect targets, at `gs` in `data`.
     pub fn learn_indirect(&self, ip: u64, data: &mut Shared, gs: u64) {
-        let Some(&id) = self.by_ip.get(&ip) else { return };
+        let Some(&id) = self.by_ip.get(&ip) else {
+            return;
+        };
         let first = gs + TABLE as u64 + 16 * (ip & 0xffff);
         let free = (0..PROBES as u64).find(|probe| data.word(first + 16 * probe) == 0);
         let entry = first + 16 * free.unwrap_or(PROBES as u64 - 1);

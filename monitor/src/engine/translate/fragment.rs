@@ -10,7 +10,10 @@ use super::state::{Ip, Log, State, StateMap};
 use super::trace::{self, End, Item, Step, Trace};
 use super::values::{Term, Values};
 use crate::arch::{self, Gpr, GprSet, Kind, Mask, RepCondition, STATUS_FLAGS, Shape};
-use iced_x86::{Code, Instruction, InstructionInfoFactory, MemoryOperand, Mnemonic, OpKind, Register, RflagsBits};
+use iced_x86::{
+    Code, Instruction, InstructionInfoFactory, MemoryOperand, Mnemonic, OpKind, Register,
+    RflagsBits,
+};
 
 /// Index of a fragment.
 pub type FragmentId = u32;
@@ -246,7 +249,10 @@ pub fn translate(
         cold,
         warm_entry,
         log,
-        item_ips: trace.items[..items].iter().map(|i| i.instruction.ip()).collect(),
+        item_ips: trace.items[..items]
+            .iter()
+            .map(|i| i.instruction.ip())
+            .collect(),
         accesses: builder.accesses,
         first_access: builder.first_access,
         exits: builder.exits,
@@ -256,7 +262,10 @@ pub fn translate(
     fragment.accesses.shrink_to_fit();
     fragment.hot_states.shrink();
     fragment.cold_states.shrink();
-    let code = FragmentCode { hot: builder.hot.into_bytes(), cold: builder.cold.into_bytes() };
+    let code = FragmentCode {
+        hot: builder.hot.into_bytes(),
+        cold: builder.cold.into_bytes(),
+    };
     Ok((fragment, code))
 }
 
@@ -321,8 +330,12 @@ impl Builder<'_> {
     }
 
     fn entry(&mut self, ip: u64) -> u64 {
-        let canonical =
-            State { ip: Ip::At(ip), spilled: GprSet::EMPTY, log: Log::Slot, open: None };
+        let canonical = State {
+            ip: Ip::At(ip),
+            spilled: GprSet::EMPTY,
+            log: Log::Slot,
+            open: None,
+        };
         self.mark_hot(canonical);
         self.hot.spill(self.log);
         self.hot.load(self.log, state::LOG);
@@ -333,7 +346,10 @@ impl Builder<'_> {
     /// Emits the items; returns how many fitted, and the end they lead to.
     fn items(&mut self, trace: &Trace) -> Result<(usize, End), OutOfReach> {
         // A branch or indirect transfer that ends the trace is emitted with the end.
-        let last_is_end = matches!(trace.end, End::Branch(..) | End::Counted(..) | End::Indirect);
+        let last_is_end = matches!(
+            trace.end,
+            End::Branch(..) | End::Counted(..) | End::Indirect
+        );
         let straight = trace.items.len() - usize::from(last_is_end);
         let dead = flags_dead_at(&trace.items);
         let first_dead = dead.iter().position(|d| *d);
@@ -405,7 +421,10 @@ impl Builder<'_> {
     }
 
     fn full_pad(&mut self, ip: u64, done: usize, resume: u64) {
-        let kind = ExitKind::Full { item: done as u16, resume };
+        let kind = ExitKind::Full {
+            item: done as u16,
+            resume,
+        };
         self.pad(ip, Some(done as u16), kind);
     }
 
@@ -430,14 +449,18 @@ impl Builder<'_> {
         state.spilled.insert(Gpr::Rax);
         self.mark_cold(state);
         self.cold.save(state::TARGET, Gpr::Rax);
-        self.tables.exits.push(Exit { fragment: self.id, kind });
+        self.tables.exits.push(Exit {
+            fragment: self.id,
+            kind,
+        });
         let id = self.tables.exits.len() as u32;
         self.cold.constant32(Gpr::Rax, id);
         self.cold.save(state::EXIT, Gpr::Rax);
         self.cold.jump(self.runtime.exit);
         self.exits.push(id);
-        if let ExitKind::Direct { cold_field: field, .. } =
-            &mut self.tables.exits[id as usize - 1].kind
+        if let ExitKind::Direct {
+            cold_field: field, ..
+        } = &mut self.tables.exits[id as usize - 1].kind
         {
             *field = cold_field;
         }
@@ -446,7 +469,15 @@ impl Builder<'_> {
 
     /// A pad for a direct target, its warm field filled in once the jump to it is placed.
     fn direct_pad(&mut self, target: u64) -> (u64, u32) {
-        self.pad(target, None, ExitKind::Direct { target, warm_field: 0, cold_field: 0 })
+        self.pad(
+            target,
+            None,
+            ExitKind::Direct {
+                target,
+                warm_field: 0,
+                cold_field: 0,
+            },
+        )
     }
 
     fn set_warm_field(&mut self, exit: u32, at: u64) {
@@ -459,7 +490,11 @@ impl Builder<'_> {
     /// Header of the record that says: the first `items` items ran.
     fn record(&mut self, items: usize) -> u32 {
         let words = self.words as u16;
-        let shape = RecordShape { fragment: self.id, items: items as u16, words };
+        let shape = RecordShape {
+            fragment: self.id,
+            items: items as u16,
+            words,
+        };
         self.tables.records.push(shape);
         let number = self.tables.records.len() as u32 - 1;
         layout::header(number, words).expect("the cache is flushed long before numbers run out")
@@ -510,16 +545,35 @@ impl Builder<'_> {
     fn dynamic(&mut self, shape: &Shape, instruction: &Instruction) -> Dynamic {
         match *shape {
             Shape::Plain | Shape::MaskMov => Dynamic::No,
-            Shape::Rep { counter32, condition, step } => {
+            Shape::Rep {
+                counter32,
+                condition,
+                step,
+            } => {
                 let count = self.term(Gpr::Rcx);
                 // Where a condition may stop it, `copy` logs the counter behind it too.
                 let after = u8::from(condition != RepCondition::None);
-                Dynamic::Rep { count, after, counter32, step }
+                Dynamic::Rep {
+                    count,
+                    after,
+                    counter32,
+                    step,
+                }
             }
-            Shape::Gather { index, lanes, index_bytes, element_bytes, scale, mask, .. } => {
+            Shape::Gather {
+                index,
+                lanes,
+                index_bytes,
+                element_bytes,
+                scale,
+                mask,
+                ..
+            } => {
                 let evex = matches!(mask, Mask::K(_));
                 let bytes = |element: u8| {
-                    (usize::from(lanes) * usize::from(element)).next_power_of_two().max(16)
+                    (usize::from(lanes) * usize::from(element))
+                        .next_power_of_two()
+                        .max(16)
                 };
                 let index = self.vector(index, bytes(index_bytes), evex);
                 let (mask, vector_mask) = match mask {
@@ -541,10 +595,16 @@ impl Builder<'_> {
                     vector_mask,
                 }
             }
-            Shape::BitOffset { offset, operand_bytes } => {
-                Dynamic::Bit { offset: self.term(offset), operand_bytes }
-            }
-            Shape::Xlat => Dynamic::Xlat { rax: self.term(Gpr::Rax) },
+            Shape::BitOffset {
+                offset,
+                operand_bytes,
+            } => Dynamic::Bit {
+                offset: self.term(offset),
+                operand_bytes,
+            },
+            Shape::Xlat => Dynamic::Xlat {
+                rax: self.term(Gpr::Rax),
+            },
         }
     }
 
@@ -612,7 +672,12 @@ impl Builder<'_> {
         let id = self.record(done);
         self.hot.log_header(self.log, id);
         self.hot.lea(self.log, self.log, 8 * self.words as i64);
-        self.mark_hot(State { ip, spilled, log: Log::Register(self.log), open: None });
+        self.mark_hot(State {
+            ip,
+            spilled,
+            log: Log::Register(self.log),
+            open: None,
+        });
     }
 
     fn end(&mut self, items: &[Item], end: End) -> Result<(), OutOfReach> {
@@ -641,9 +706,15 @@ impl Builder<'_> {
                 let length = branch.len() as u64;
                 // Taken skips the 5-byte jump to the other direction.
                 let target = self.hot.here() + length + 5;
-                self.hot.put(&Instruction::with_branch(branch.code(), target).map_err(|_| OutOfReach)?)?;
-                let closed =
-                    |ip| State { ip: Ip::At(ip), spilled, log: Log::Register(self.log), open: None };
+                self.hot.put(
+                    &Instruction::with_branch(branch.code(), target).map_err(|_| OutOfReach)?,
+                )?;
+                let closed = |ip| State {
+                    ip: Ip::At(ip),
+                    spilled,
+                    log: Log::Register(self.log),
+                    open: None,
+                };
                 let (closed_next, closed_taken) = (closed(next), closed(taken));
                 self.mark_hot(closed_next);
                 self.jump_direct(next);
@@ -714,7 +785,12 @@ impl Builder<'_> {
         self.hot.save(state::LOG, self.log);
         self.hot.unspill(self.log);
         let only_rcx = [Gpr::Rcx].into_iter().collect();
-        self.mark_hot(State { ip: Ip::InRcx, spilled: only_rcx, log: Log::Slot, open: None });
+        self.mark_hot(State {
+            ip: Ip::InRcx,
+            spilled: only_rcx,
+            log: Log::Slot,
+            open: None,
+        });
         self.hot.jump(self.runtime.indirect);
         Ok(())
     }

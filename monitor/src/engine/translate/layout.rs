@@ -36,7 +36,10 @@ pub fn header(record: u32, words: u16) -> Option<u32> {
 #[inline(always)]
 pub fn split_header(word: u64) -> (usize, usize) {
     let header = word as u32;
-    ((header & ((1 << RECORD_BITS) - 1)) as usize, (header >> RECORD_BITS) as usize)
+    (
+        (header & ((1 << RECORD_BITS) - 1)) as usize,
+        (header >> RECORD_BITS) as usize,
+    )
 }
 
 /// Alignment of the end of the log.

@@ -111,7 +111,12 @@ impl LogReader {
     ) -> Vec<(u64, u64)> {
         let middle = ((*range.start() * *range.end()) as f64).sqrt();
         let records = &cache.tables().records;
-        let seen = || records.iter().zip(&self.seen).filter(|(_, seen)| **seen > 0);
+        let seen = || {
+            records
+                .iter()
+                .zip(&self.seen)
+                .filter(|(_, seen)| **seen > 0)
+        };
         let mut heads: Vec<(u64, u64)> = seen()
             .map(|(record, seen)| (u64::from(*seen), cache.fragment(record.fragment).ip))
             .filter(|(count, _)| range.contains(count))
@@ -124,12 +129,17 @@ impl LogReader {
         let mut total: FxHashMap<u64, u64> = FxHashMap::default();
         for (record, seen) in seen() {
             let ips = &cache.fragment(record.fragment).item_ips;
-            for ip in ips[..usize::from(record.items)].iter().filter(|ip| wanted.contains(ip)) {
+            for ip in ips[..usize::from(record.items)]
+                .iter()
+                .filter(|ip| wanted.contains(ip))
+            {
                 *total.entry(*ip).or_default() += u64::from(*seen);
             }
         }
-        let mut found: Vec<(u64, u64)> =
-            total.into_iter().filter(|(_, count)| range.contains(count)).collect();
+        let mut found: Vec<(u64, u64)> = total
+            .into_iter()
+            .filter(|(_, count)| range.contains(count))
+            .collect();
         found.sort_by_key(|&(ip, count)| (off(count), ip));
         found.truncate(most);
         found
@@ -163,7 +173,9 @@ impl LogReader {
             self.seen.resize(records.len(), 0);
         }
         while at < length {
-            let view: &[u64; VIEW] = log[at..at + VIEW].try_into().expect("a slice of that length");
+            let view: &[u64; VIEW] = log[at..at + VIEW]
+                .try_into()
+                .expect("a slice of that length");
             let (id, words) = split_header(view[0]);
             at += words;
             let mut shape = self.shapes[id];
@@ -228,7 +240,11 @@ impl LogReader {
         let shape = Shape {
             first_group: first_group as u32,
             groups: groups.unwrap_or(0),
-            kind: if grouped { Kinds::Grouped } else { Kinds::Dynamic },
+            kind: if grouped {
+                Kinds::Grouped
+            } else {
+                Kinds::Dynamic
+            },
             accesses: count as u16,
         };
         self.shapes[id] = shape;
@@ -275,8 +291,7 @@ impl LogReader {
     /// Sorts accesses into groups. Word 0 of a record is its header, which stands for "no register"
     /// once it is subtracted.
     fn group(&mut self, accesses: &[LoggedAccess], header: u64) {
-        let mut by_registers: FxHashMap<(u8, u8, u8, bool), Vec<(i64, u32)>> =
-            FxHashMap::default();
+        let mut by_registers: FxHashMap<(u8, u8, u8, bool), Vec<(i64, u32)>> = FxHashMap::default();
         let mut order = Vec::new();
         for access in accesses.iter().filter(|a| groupable(a)) {
             let scale = if access.index == 0 { 0 } else { access.scale };
@@ -299,7 +314,8 @@ impl LogReader {
                 let (these, others) = rest.split_at(count);
                 rest = others;
                 let start = self.members.len();
-                self.members.extend(these.iter().map(|&(d, size)| ((d - low) as u8, size as u8)));
+                self.members
+                    .extend(these.iter().map(|&(d, size)| ((d - low) as u8, size as u8)));
                 let list = &self.members[start..];
                 let extent = list.iter().map(|&(o, s)| o + s - 1).max().unwrap_or(0);
                 let no_span = (0..16u16).fold(0, |bits, a| {
@@ -307,12 +323,23 @@ impl LogReader {
                     bits | u16::from(list.iter().all(stays)) << a
                 });
                 let (base, index, scale, fs) = key;
-                let mut low = if base == 0 { (low as u64).wrapping_sub(header) } else { low as u64 };
+                let mut low = if base == 0 {
+                    (low as u64).wrapping_sub(header)
+                } else {
+                    low as u64
+                };
                 if fs {
                     low = low.wrapping_add(self.fs_base);
                 }
                 self.ranges.push((start as u32, self.members.len() as u32));
-                self.groups.push(Group { low, extent, base, index, scale, no_span });
+                self.groups.push(Group {
+                    low,
+                    extent,
+                    base,
+                    index,
+                    scale,
+                    no_span,
+                });
             }
         }
     }
@@ -352,7 +379,10 @@ pub fn expand(
         && let Some(&next) = fragment.first_access.get(usize::from(items) + 1)
     {
         let accesses = &fragment.accesses[done..usize::from(next)];
-        if accesses.iter().any(|a| matches!(a.dynamic, Dynamic::Rep { .. })) {
+        if accesses
+            .iter()
+            .any(|a| matches!(a.dynamic, Dynamic::Rep { .. }))
+        {
             let ip = fragment.item_ips[usize::from(items)];
             expand_item(accesses, ip, record, fs_base, Some(left), each);
         }
@@ -367,8 +397,16 @@ fn expand_item(
     left: Option<u64>,
     each: &mut impl FnMut(Access),
 ) {
-    if let Some(LoggedAccess { dynamic: Dynamic::Rep { count, after, counter32, step }, .. }) =
-        accesses.first()
+    if let Some(LoggedAccess {
+        dynamic:
+            Dynamic::Rep {
+                count,
+                after,
+                counter32,
+                step,
+            },
+        ..
+    }) = accesses.first()
     {
         let mask = if *counter32 { 0xffff_ffff } else { u64::MAX };
         let before = term(count.slot, count.add, record) & mask;
@@ -380,7 +418,12 @@ fn expand_item(
         for iteration in 0..before.wrapping_sub(after) {
             for access in accesses {
                 let moved = iteration.wrapping_mul(u64::from(*step));
-                each(at(access, ip, address(access, record, fs_base, moved), access.size));
+                each(at(
+                    access,
+                    ip,
+                    address(access, record, fs_base, moved),
+                    access.size,
+                ));
             }
         }
         return;
@@ -388,19 +431,37 @@ fn expand_item(
     for access in accesses {
         match access.dynamic {
             Dynamic::No | Dynamic::Rep { .. } => {
-                each(at(access, ip, address(access, record, fs_base, 0), access.size));
+                each(at(
+                    access,
+                    ip,
+                    address(access, record, fs_base, 0),
+                    access.size,
+                ));
             }
-            Dynamic::Bit { offset, operand_bytes } => {
+            Dynamic::Bit {
+                offset,
+                operand_bytes,
+            } => {
                 let bytes = i64::from(operand_bytes);
                 let value = term(offset.slot, offset.add, record) as i64;
                 // Intel SDM vol. 2, BT: the offset is signed and of the operand's size.
                 let signed = value << (64 - 8 * bytes) >> (64 - 8 * bytes);
                 let moved = signed.div_euclid(8 * bytes) * bytes;
-                each(at(access, ip, address(access, record, fs_base, moved as u64), access.size));
+                each(at(
+                    access,
+                    ip,
+                    address(access, record, fs_base, moved as u64),
+                    access.size,
+                ));
             }
             Dynamic::Xlat { rax } => {
                 let al = term(rax.slot, rax.add, record) & 0xff;
-                each(at(access, ip, address(access, record, fs_base, al), access.size));
+                each(at(
+                    access,
+                    ip,
+                    address(access, record, fs_base, al),
+                    access.size,
+                ));
             }
             Dynamic::Gather { .. } => expand_gather(access, ip, record, fs_base, each),
         }
@@ -415,8 +476,15 @@ fn expand_gather(
     fs_base: u64,
     each: &mut impl FnMut(Access),
 ) {
-    let Dynamic::Gather { index, lanes, index_bytes, element_bytes, scale, mask, vector_mask } =
-        access.dynamic
+    let Dynamic::Gather {
+        index,
+        lanes,
+        index_bytes,
+        element_bytes,
+        scale,
+        mask,
+        vector_mask,
+    } = access.dynamic
     else {
         return;
     };
@@ -471,7 +539,11 @@ fn address(access: &LoggedAccess, record: &[u64], fs_base: u64, extra: u64) -> u
     if access.addr32 {
         sum &= 0xffff_ffff;
     }
-    if access.fs { sum.wrapping_add(fs_base) } else { sum }
+    if access.fs {
+        sum.wrapping_add(fs_base)
+    } else {
+        sum
+    }
 }
 
 fn at(access: &LoggedAccess, ip: u64, address: u64, size: u32) -> Access {

@@ -30,9 +30,20 @@ impl Shared {
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let view = unsafe {
-            mmap(None, size, protection, MapFlags::MAP_SHARED, file, offset as libc::off_t)
+            mmap(
+                None,
+                size,
+                protection,
+                MapFlags::MAP_SHARED,
+                file,
+                offset as libc::off_t,
+            )
         }?;
-        Ok(Shared { view: view.cast(), length: size.get(), remote })
+        Ok(Shared {
+            view: view.cast(),
+            length: size.get(),
+            remote,
+        })
     }
 
     /// Where the target has it.
@@ -48,7 +59,9 @@ impl Shared {
     fn range(&self, remote: u64, length: usize) -> usize {
         let offset = remote.wrapping_sub(self.remote) as usize;
         assert!(
-            offset.checked_add(length).is_some_and(|end| end <= self.length),
+            offset
+                .checked_add(length)
+                .is_some_and(|end| end <= self.length),
             "address {remote:#x} (+{length}) is not in the shared memory at {:#x}",
             self.remote
         );
@@ -61,7 +74,11 @@ impl Shared {
         // SAFETY: `range` has checked that the destination lies in the mapping; `bytes` is memory
         // of ours and cannot overlap it.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.view.as_ptr().add(offset), bytes.len());
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.view.as_ptr().add(offset),
+                bytes.len(),
+            );
         }
     }
 
@@ -74,7 +91,13 @@ impl Shared {
     pub fn word(&self, remote: u64) -> u64 {
         let offset = self.range(remote, 8);
         // SAFETY: in the mapping, by `range`; any bits are a valid u64.
-        unsafe { self.view.as_ptr().add(offset).cast::<u64>().read_unaligned() }
+        unsafe {
+            self.view
+                .as_ptr()
+                .add(offset)
+                .cast::<u64>()
+                .read_unaligned()
+        }
     }
 
     /// `count` words from `remote` on, which must be aligned to 8.
@@ -121,6 +144,7 @@ pub struct Block<'a> {
 
 impl StateBlock for Block<'_> {
     fn word(&self, offset: i32) -> u64 {
-        self.data.word(self.gs.wrapping_add_signed(i64::from(offset)))
+        self.data
+            .word(self.gs.wrapping_add_signed(i64::from(offset)))
     }
 }

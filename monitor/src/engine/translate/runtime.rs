@@ -29,7 +29,12 @@ pub fn generate(base: u64) -> (Vec<u8>, Runtime) {
     let mut states = StateMap::default();
     let rax: GprSet = [Gpr::Rax].into_iter().collect();
     let syscall_clobbers: GprSet = [Gpr::Rax, Gpr::Rcx, Gpr::R11].into_iter().collect();
-    let leaving = |spilled| State { ip: Ip::InTarget, spilled, log: Log::Slot, open: None };
+    let leaving = |spilled| State {
+        ip: Ip::InTarget,
+        spilled,
+        log: Log::Slot,
+        open: None,
+    };
 
     let exit = asm.here();
     states.mark(exit, leaving(rax));
@@ -49,7 +54,12 @@ pub fn generate(base: u64) -> (Vec<u8>, Runtime) {
     // Open addressing over the low 16 bits of the target, without touching the flags: the table
     // holds negated targets, so that equality makes rcx zero.
     let indirect = asm.here();
-    let in_rcx = |spilled| State { ip: Ip::InRcx, spilled, log: Log::Slot, open: None };
+    let in_rcx = |spilled| State {
+        ip: Ip::InRcx,
+        spilled,
+        log: Log::Slot,
+        open: None,
+    };
     let of = |gprs: &[Gpr]| gprs.iter().copied().collect::<GprSet>();
     states.mark(indirect, in_rcx(of(&[Gpr::Rcx])));
     asm.spill(Gpr::Rax);
@@ -95,5 +105,14 @@ pub fn generate(base: u64) -> (Vec<u8>, Runtime) {
     asm.jump_through(state::JUMP);
     let end = asm.here();
     states.shrink();
-    (asm.into_bytes(), Runtime { exit, after_syscall, indirect, end, states })
+    (
+        asm.into_bytes(),
+        Runtime {
+            exit,
+            after_syscall,
+            indirect,
+            end,
+            states,
+        },
+    )
 }

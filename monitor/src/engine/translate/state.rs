@@ -77,7 +77,11 @@ impl State {
         }
         regs.gs_base = 0;
         regs.orig_rax = u64::MAX;
-        Context { regs, log, open: self.open }
+        Context {
+            regs,
+            log,
+            open: self.open,
+        }
     }
 }
 

@@ -42,8 +42,13 @@ pub fn map_runtime(
     near: &[u64],
 ) -> Result<(Stopped, Result<(Data, Vec<Shared>)>)> {
     let tid = stopped.tid();
-    let no_room = |what: &str| TraceError::Unsuitable { tid, reason: format!("no room for {what}") };
-    let Some(end) = data_end(maps) else { return Ok((stopped, Err(no_room("the access log")))) };
+    let no_room = |what: &str| TraceError::Unsuitable {
+        tid,
+        reason: format!("no room for {what}"),
+    };
+    let Some(end) = data_end(maps) else {
+        return Ok((stopped, Err(no_room("the access log"))));
+    };
     let data = Request {
         address: end - LOG_BYTES,
         bytes: DATA_BYTES,
@@ -79,15 +84,27 @@ pub fn map_runtime(
 /// As [`map_runtime`].
 pub fn map_arena(stopped: Stopped, maps: &Maps, ip: u64) -> Result<(Stopped, Result<Shared>)> {
     let tid = stopped.tid();
-    let no_room = || TraceError::Unsuitable { tid, reason: "no room for a code cache".into() };
-    let Some(place) = arena_place(maps, ip) else { return Ok((stopped, Err(no_room()))) };
+    let no_room = || TraceError::Unsuitable {
+        tid,
+        reason: "no room for a code cache".into(),
+    };
+    let Some(place) = arena_place(maps, ip) else {
+        return Ok((stopped, Err(no_room())));
+    };
     let (stopped, mapped) = map_shared(stopped, maps, &[arena_request(place)])?;
-    Ok((stopped, mapped.and_then(|mut mapped| mapped.pop().ok_or_else(no_room))))
+    Ok((
+        stopped,
+        mapped.and_then(|mut mapped| mapped.pop().ok_or_else(no_room)),
+    ))
 }
 
 fn arena_request(address: u64) -> Request {
     let protection = libc::PROT_READ | libc::PROT_EXEC;
-    Request { address, bytes: ARENA_BYTES, protection }
+    Request {
+        address,
+        bytes: ARENA_BYTES,
+        protection,
+    }
 }
 
 /// First multiple of 4 GiB, well away from where programs and libraries live, around which the
@@ -106,7 +123,11 @@ fn arena_place(maps: &Maps, ip: u64) -> Option<u64> {
     let low = ip.saturating_sub(reach).max(1 << 20);
     let high = ip.saturating_add(reach).min(1 << 47);
     // A program at a low fixed address has no room below; its heap grows from its end.
-    let wish = if ip < 1 << 31 { ip + (1 << 30) + (512 << 20) } else { ip - (1 << 30) };
+    let wish = if ip < 1 << 31 {
+        ip + (1 << 30) + (512 << 20)
+    } else {
+        ip - (1 << 30)
+    };
     maps.hole(wish, ARENA_BYTES, 1 << 21, low, high)
 }
 
@@ -160,9 +181,17 @@ fn call_all(
     (caller.done(), result)
 }
 
-fn map_requests(caller: &mut remote::Caller<'_>, fd: u64, requests: &[Request]) -> Result<Vec<Shared>> {
+fn map_requests(
+    caller: &mut remote::Caller<'_>,
+    fd: u64,
+    requests: &[Request],
+) -> Result<Vec<Shared>> {
     let tid = caller.tid();
-    let local = |operation, source| TraceError::Os { operation, tid, source };
+    let local = |operation, source| TraceError::Os {
+        operation,
+        tid,
+        source,
+    };
     let total: u64 = requests.iter().map(|r| r.bytes).sum();
     let path = format!("/proc/{tid}/fd/{fd}");
     let file = File::options()
@@ -171,13 +200,21 @@ fn map_requests(caller: &mut remote::Caller<'_>, fd: u64, requests: &[Request]) 
         .open(path)
         .map_err(|e| local("open shared memory", e))?;
     // By us, not by the target: a file size limit there would kill it (setrlimit(2), SIGXFSZ).
-    file.set_len(total).map_err(|e| local("size shared memory", e))?;
+    file.set_len(total)
+        .map_err(|e| local("size shared memory", e))?;
     let mut offset = 0;
     let mut shared = Vec::new();
     for request in requests {
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
         let protection = request.protection as u64;
-        let args = [request.address, request.bytes, protection, flags, fd, offset];
+        let args = [
+            request.address,
+            request.bytes,
+            protection,
+            flags,
+            fd,
+            offset,
+        ];
         let at = caller.call("mmap", libc::SYS_mmap, args)?;
         if at != request.address {
             caller.call("munmap", libc::SYS_munmap, [at, request.bytes, 0, 0, 0, 0])?;
@@ -212,8 +249,11 @@ impl TargetCode {
     /// # Errors
     /// When the process is gone or may not be read.
     pub fn open(pid: Pid) -> Result<TargetCode> {
-        let memory = procinfo::memory(pid, false)
-            .map_err(|source| TraceError::Os { operation: "open memory", tid: pid, source })?;
+        let memory = procinfo::memory(pid, false).map_err(|source| TraceError::Os {
+            operation: "open memory",
+            tid: pid,
+            source,
+        })?;
         let mut code = TargetCode {
             pid,
             memory,
@@ -240,7 +280,10 @@ impl TargetCode {
     /// Whether any byte of the range is executable code that may have been translated.
     pub fn holds_code(&self, start: u64, length: u64) -> bool {
         let end = start.saturating_add(length);
-        self.maps.0.iter().any(|m| m.exec && m.start < end && start < m.end)
+        self.maps
+            .0
+            .iter()
+            .any(|m| m.exec && m.start < end && start < m.end)
     }
 
     /// Reads the mappings again if they are stale. True when code that was there is gone or has
@@ -305,7 +348,8 @@ impl Code for TargetCode {
             self.straddling = both;
             return &self.straddling[..length];
         }
-        self.page(number).map_or(&[], |page| &page[offset..offset + 15])
+        self.page(number)
+            .map_or(&[], |page| &page[offset..offset + 15])
     }
 
     fn counted(&self, ip: u64) -> bool {

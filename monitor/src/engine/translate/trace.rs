@@ -89,10 +89,18 @@ fn decode(code: &mut impl Code, ip: u64) -> Option<Instruction> {
 
 /// Decodes the trace that begins at `ip`.
 pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory) -> Trace {
-    let mut former = Former { items: Vec::new(), head: ip, rounds: 0 };
+    let mut former = Former {
+        items: Vec::new(),
+        head: ip,
+        rounds: 0,
+    };
     let mut at = ip;
     let end = loop {
-        let limit = if former.rounds > 0 { MAX_UNROLLED } else { MAX_ITEMS };
+        let limit = if former.rounds > 0 {
+            MAX_UNROLLED
+        } else {
+            MAX_ITEMS
+        };
         if former.items.len() >= limit {
             break End::Fall(at);
         }
@@ -111,7 +119,11 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
             Err(end) => break end,
         }
     };
-    Trace { ip, items: former.items, end }
+    Trace {
+        ip,
+        items: former.items,
+        end,
+    }
 }
 
 struct Former {
@@ -136,7 +148,11 @@ impl Former {
             Flow::Syscall => return Err(End::Syscall(instruction.ip())),
             Flow::Decline(reason) => return Err(End::Declined(instruction.ip(), reason)),
         };
-        self.items.push(Item { instruction, accesses, step });
+        self.items.push(Item {
+            instruction,
+            accesses,
+            step,
+        });
         then
     }
 
@@ -144,16 +160,33 @@ impl Former {
     /// else onward unless the trace has been there.
     fn follow(&mut self, target: u64) -> Result<u64, End> {
         if target == self.head {
-            return if self.another_round() { Ok(target) } else { Err(End::Fall(target)) };
+            return if self.another_round() {
+                Ok(target)
+            } else {
+                Err(End::Fall(target))
+            };
         }
-        let seen = self.items.iter().any(|item| item.instruction.ip() == target);
-        if seen { Err(End::Fall(target)) } else { Ok(target) }
+        let seen = self
+            .items
+            .iter()
+            .any(|item| item.instruction.ip() == target);
+        if seen {
+            Err(End::Fall(target))
+        } else {
+            Ok(target)
+        }
     }
 
     fn branch(&mut self, target: u64, next: u64) -> (Step, Result<u64, End>) {
         if target == self.head {
             return if self.another_round() {
-                (Step::Side { exit: next, negate: true }, Ok(target))
+                (
+                    Step::Side {
+                        exit: next,
+                        negate: true,
+                    },
+                    Ok(target),
+                )
             } else {
                 (Step::Next, Err(End::Branch(target, next)))
             };
@@ -162,7 +195,13 @@ impl Former {
         if target < next {
             return (Step::Next, Err(End::Branch(target, next)));
         }
-        (Step::Side { exit: target, negate: false }, Ok(next))
+        (
+            Step::Side {
+                exit: target,
+                negate: false,
+            },
+            Ok(next),
+        )
     }
 
     /// Whether the loop whose body is in `items` may be run around once more.

@@ -43,25 +43,40 @@ impl Values {
         let mut n = 0;
         let registers = [(); 16].map(|()| {
             n += 1;
-            Value::Number { number: n - 1, offset: 0 }
+            Value::Number {
+                number: n - 1,
+                offset: 0,
+            }
         });
-        Values { registers, logged: vec![None; 16] }
+        Values {
+            registers,
+            logged: vec![None; 16],
+        }
     }
 
     fn fresh(&mut self) -> Value {
         self.logged.push(None);
-        Value::Number { number: self.logged.len() as u32 - 1, offset: 0 }
+        Value::Number {
+            number: self.logged.len() as u32 - 1,
+            offset: 0,
+        }
     }
 
     /// The term for `gpr`'s present value. Where it is not in the log yet, `log` is called and
     /// must store the register in the word it returns.
     pub fn term(&mut self, gpr: Gpr, log: impl FnOnce(Gpr) -> u8) -> Term {
         match self.registers[gpr.number()] {
-            Value::Constant(value) => Term { slot: 0, add: value },
+            Value::Constant(value) => Term {
+                slot: 0,
+                add: value,
+            },
             Value::Number { number, offset } => {
                 let entry = &mut self.logged[number as usize];
                 let (slot, delta) = *entry.get_or_insert_with(|| (log(gpr), -offset));
-                Term { slot, add: (delta + offset) as u64 }
+                Term {
+                    slot,
+                    add: (delta + offset) as u64,
+                }
             }
         }
     }
@@ -90,11 +105,13 @@ impl Values {
 
     /// Registers whose values differ from others by constants: true when fully handled.
     fn derive(&mut self, instruction: &Instruction) -> bool {
-        let Some(to) = register(instruction, 0).and_then(full) else { return false };
+        let Some(to) = register(instruction, 0).and_then(full) else {
+            return false;
+        };
         let value = match instruction.mnemonic() {
-            Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
-                register(instruction, 1).and_then(full).map(|from| self.registers[from.number()])
-            }
+            Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => register(instruction, 1)
+                .and_then(full)
+                .map(|from| self.registers[from.number()]),
             Mnemonic::Mov | Mnemonic::Add | Mnemonic::Sub if immediate(instruction).is_some() => {
                 let constant = immediate(instruction).unwrap_or_default();
                 match instruction.mnemonic() {
@@ -132,9 +149,10 @@ impl Values {
 fn moved(value: Value, by: i64) -> Value {
     match value {
         Value::Constant(c) => Value::Constant(c.wrapping_add(by as u64)),
-        Value::Number { number, offset } => {
-            Value::Number { number, offset: offset.wrapping_add(by) }
-        }
+        Value::Number { number, offset } => Value::Number {
+            number,
+            offset: offset.wrapping_add(by),
+        },
     }
 }
 
@@ -145,7 +163,9 @@ fn register(instruction: &Instruction, operand: u32) -> Option<Register> {
 
 /// The register as a 64-bit general register; `None` for its parts and for other kinds.
 fn full(register: Register) -> Option<Gpr> {
-    (register.is_gpr64()).then(|| Gpr::containing(register)).flatten()
+    (register.is_gpr64())
+        .then(|| Gpr::containing(register))
+        .flatten()
 }
 
 fn immediate(instruction: &Instruction) -> Option<i64> {
@@ -175,13 +195,34 @@ mod tests {
         let mut values = Values::new();
         let first = values.term(Gpr::Rsp, |_| 1);
         // push rbp; mov rbp,rsp; sub rsp,0x20; lea rax,[rbp-8]; inc rax
-        run(&mut values, &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20]);
+        run(
+            &mut values,
+            &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x20],
+        );
         run(&mut values, &[0x48, 0x8d, 0x45, 0xf8, 0x48, 0xff, 0xc0]);
         let no_log = |_: Gpr| -> u8 { panic!("logged twice") };
         assert_eq!(first, Term { slot: 1, add: 0 });
-        assert_eq!(values.term(Gpr::Rbp, no_log), Term { slot: 1, add: -8i64 as u64 });
-        assert_eq!(values.term(Gpr::Rsp, no_log), Term { slot: 1, add: -40i64 as u64 });
-        assert_eq!(values.term(Gpr::Rax, no_log), Term { slot: 1, add: -15i64 as u64 });
+        assert_eq!(
+            values.term(Gpr::Rbp, no_log),
+            Term {
+                slot: 1,
+                add: -8i64 as u64
+            }
+        );
+        assert_eq!(
+            values.term(Gpr::Rsp, no_log),
+            Term {
+                slot: 1,
+                add: -40i64 as u64
+            }
+        );
+        assert_eq!(
+            values.term(Gpr::Rax, no_log),
+            Term {
+                slot: 1,
+                add: -15i64 as u64
+            }
+        );
     }
 
     #[test]
@@ -195,7 +236,13 @@ mod tests {
         run(&mut values, &[0xb0, 0x01]); // mov al,1
         assert_eq!(values.term(Gpr::Rax, |_| 4).slot, 4);
         run(&mut values, &[0x48, 0x8d, 0x05, 0x10, 0, 0, 0]); // lea rax,[rip+0x10]
-        assert_eq!(values.term(Gpr::Rax, |_| 5), Term { slot: 0, add: 0x1017 });
+        assert_eq!(
+            values.term(Gpr::Rax, |_| 5),
+            Term {
+                slot: 0,
+                add: 0x1017
+            }
+        );
         run(&mut values, &[0xc9]); // leave
         assert_eq!(values.term(Gpr::Rsp, |_| 6).slot, 6);
         run(&mut values, &[0x5c]); // pop rsp

@@ -16,7 +16,9 @@ use super::target::{self, Data, TargetCode};
 use crate::arch::Gpr;
 use crate::observe::Observer;
 use crate::tracee::maps::Maps;
-use crate::tracee::{self, Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo};
+use crate::tracee::{
+    self, Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo,
+};
 use nix::unistd::Pid;
 
 /// Most bytes of log in use at a time: it should stay inside a second-level cache.
@@ -105,7 +107,11 @@ pub struct Translate {
 enum At {
     Cache(Running),
     /// At its own registers; the system call it is in, and whether it is on its way into a handler.
-    Native { running: Running, syscall: Option<(u64, Regs)>, handler: bool },
+    Native {
+        running: Running,
+        syscall: Option<(u64, Regs)>,
+        handler: bool,
+    },
 }
 
 enum Next {
@@ -124,8 +130,13 @@ impl Translate {
             Ok(code) => code,
             Err(e) => return Ok((stopped, Err(e))),
         };
-        let near: Vec<u64> =
-            code.maps().0.iter().filter(|m| m.is_stable_code()).map(|m| m.start).collect();
+        let near: Vec<u64> = code
+            .maps()
+            .0
+            .iter()
+            .filter(|m| m.is_stable_code())
+            .map(|m| m.start)
+            .collect();
         let (stopped, mapped) = target::map_runtime(stopped, code.maps(), &near)?;
         let translate = mapped.map(|(data, arenas)| {
             let mut cache = CodeCache::new();
@@ -191,7 +202,11 @@ impl Translate {
                     Event::Stopped(stopped) => self.stopped_in_cache(stopped, observer, control)?,
                     gone => Next::End(WindowEnd::Gone(gone)),
                 },
-                Next::Go(At::Native { running, syscall, handler }) => match control.wait(running)? {
+                Next::Go(At::Native {
+                    running,
+                    syscall,
+                    handler,
+                }) => match control.wait(running)? {
                     Waited::Event(Event::Stopped(stopped)) => {
                         self.stopped_natively(stopped, syscall, handler, observer)?
                     }
@@ -199,9 +214,7 @@ impl Translate {
                     Waited::User(running) => {
                         running.interrupt()?;
                         match running.wait()? {
-                            Event::Stopped(stopped) => {
-                                self.finish_native(stopped, observer)?
-                            }
+                            Event::Stopped(stopped) => self.finish_native(stopped, observer)?,
                             gone => Next::End(WindowEnd::Gone(gone)),
                         }
                     }
@@ -216,9 +229,7 @@ impl Translate {
         Ok(Next::End(match stopped.reason {
             StopReason::Exec => WindowEnd::Exec(stopped),
             StopReason::Exiting => WindowEnd::Exiting(stopped),
-            StopReason::Signal(signal) => {
-                stopped_by_signal(stopped, signal)
-            }
+            StopReason::Signal(signal) => stopped_by_signal(stopped, signal),
             _ => WindowEnd::Closed(stopped),
         }))
     }
@@ -228,11 +239,16 @@ impl Translate {
     }
 
     fn block(&self) -> Block<'_> {
-        Block { data: &self.data.memory, gs: self.data.gs }
+        Block {
+            data: &self.data.memory,
+            gs: self.data.gs,
+        }
     }
 
     fn set_word(&mut self, offset: i32, value: u64) {
-        self.data.memory.write_word(self.data.gs + offset as u64, value);
+        self.data
+            .memory
+            .write_word(self.data.gs + offset as u64, value);
     }
 
     /// Empties the log and makes it as long as the accesses still wanted need.
@@ -254,11 +270,14 @@ impl Translate {
         let before = observer.accesses();
         let count = ((pointer - self.log_start) / 8) as usize;
         let words = self.data.memory.words(self.log_start, count + VIEW);
-        self.reader.read(words, count, self.fs_base, &self.cache, observer);
+        self.reader
+            .read(words, count, self.fs_base, &self.cache, observer);
         if let Some((fragment, items, rep)) = open {
             let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
             let fragment = self.cache.fragment(fragment);
-            log::expand(fragment, items, record, self.fs_base, rep, &mut |a| observer.access(a));
+            log::expand(fragment, items, record, self.fs_base, rep, &mut |a| {
+                observer.access(a)
+            });
         }
         let seen = observer.accesses() - before;
         if seen > 1000 {
@@ -315,7 +334,12 @@ impl Translate {
         Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
     }
 
-    fn add_arena(&mut self, stopped: Stopped, regs: &Regs, ip: u64) -> Result<(Stopped, Result<()>)> {
+    fn add_arena(
+        &mut self,
+        stopped: Stopped,
+        regs: &Regs,
+        ip: u64,
+    ) -> Result<(Stopped, Result<()>)> {
         // A thread stopped at a refused call must leave the kernel first: its exit is a clean stop.
         let mut home = *regs;
         home.orig_rax = u64::MAX;
@@ -383,7 +407,11 @@ impl Translate {
             StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
             StopReason::Group => Ok(Next::Go(At::Cache(stopped.resume(Resume::Listen, 0)?))),
             _ => {
-                let how = if self.by_syscall { Resume::Syscall } else { Resume::SyscallEmulated };
+                let how = if self.by_syscall {
+                    Resume::Syscall
+                } else {
+                    Resume::SyscallEmulated
+                };
                 Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
             }
         }
@@ -412,7 +440,8 @@ impl Translate {
                 let target = regs.rip;
                 let next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
                 if number == EXIT_INDIRECT {
-                    self.cache.learn_indirect(target, &mut self.data.memory, self.data.gs);
+                    self.cache
+                        .learn_indirect(target, &mut self.data.memory, self.data.gs);
                 }
                 Ok(next)
             }
@@ -447,7 +476,9 @@ impl Translate {
         }
         // The open record moves to the front of the log, and the thread goes on in its middle.
         self.place_log(left);
-        self.data.memory.move_words(pointer, self.log_start, MAX_RECORD_QWORDS);
+        self.data
+            .memory
+            .move_words(pointer, self.log_start, MAX_RECORD_QWORDS);
         let log = self.cache.fragment(fragment).log;
         *get_mut(&mut regs, log) = self.log_start;
         regs.rip = resume;
@@ -455,7 +486,9 @@ impl Translate {
         regs.orig_rax = u64::MAX;
         stopped.set_regs(&regs)?;
         self.by_syscall = false;
-        Ok(Next::Go(At::Cache(stopped.resume(Resume::SyscallEmulated, 0)?)))
+        Ok(Next::Go(At::Cache(
+            stopped.resume(Resume::SyscallEmulated, 0)?,
+        )))
     }
 
     /// The thread is at a `syscall` instruction of its own, with `regs` of its own.
@@ -472,7 +505,11 @@ impl Translate {
             regs.orig_rax = u64::MAX;
             stopped.set_regs(&regs)?;
             let running = stopped.resume(Resume::Syscall, 0)?;
-            return Ok(Next::Go(At::Native { running, syscall: None, handler: false }));
+            return Ok(Next::Go(At::Native {
+                running,
+                syscall: None,
+                handler: false,
+            }));
         }
         // The refused call becomes the program's: registers as the processor and the kernel leave
         // them at the entry of a system call made at the original address.
@@ -502,7 +539,11 @@ impl Translate {
             self.drain(self.log_pointer(), None, observer);
         }
         let running = stopped.resume(Resume::Syscall, 0)?;
-        Ok(Next::Go(At::Native { running, syscall: Some((regs.orig_rax, regs)), handler: false }))
+        Ok(Next::Go(At::Native {
+            running,
+            syscall: Some((regs.orig_rax, regs)),
+            handler: false,
+        }))
     }
 
     /// What a finished system call means for translated code.
@@ -510,7 +551,10 @@ impl Translate {
         let (address, length) = (args.rdi, args.rsi);
         match number as i64 {
             libc::SYS_mmap if args.rdx & libc::PROT_EXEC as u64 != 0 => self.code.set_stale(),
-            libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_mremap
+            libc::SYS_mmap
+            | libc::SYS_munmap
+            | libc::SYS_mprotect
+            | libc::SYS_mremap
             | libc::SYS_pkey_mprotect
                 if self.code.holds_code(address, length) =>
             {
@@ -534,13 +578,21 @@ impl Translate {
         observer: &mut Observer,
     ) -> Result<Next> {
         self.follow_thread(stopped.tid());
-        let go = |running, syscall| Ok(Next::Go(At::Native { running, syscall, handler: false }));
+        let go = |running, syscall| {
+            Ok(Next::Go(At::Native {
+                running,
+                syscall,
+                handler: false,
+            }))
+        };
         match stopped.reason {
             StopReason::Syscall => {
                 let regs = stopped.regs()?;
                 match syscall {
                     // The exit of a skipped call.
-                    None if regs.orig_rax == u64::MAX => go(stopped.resume(Resume::Syscall, 0)?, None),
+                    None if regs.orig_rax == u64::MAX => {
+                        go(stopped.resume(Resume::Syscall, 0)?, None)
+                    }
                     None => self.syscall_entry(stopped, regs, observer),
                     Some((number, args)) => {
                         self.after_syscall(number, &args);
@@ -574,7 +626,11 @@ impl Translate {
         match disposition(stopped.tid(), signal) {
             Disposition::Caught => {
                 let running = stopped.resume(Resume::IntoHandler, signal)?;
-                Ok(Next::Go(At::Native { running, syscall: None, handler: true }))
+                Ok(Next::Go(At::Native {
+                    running,
+                    syscall: None,
+                    handler: true,
+                }))
             }
             Disposition::Fatal => {
                 self.drain(self.log_pointer(), None, observer);
@@ -582,7 +638,11 @@ impl Translate {
             }
             Disposition::Harmless => {
                 let running = stopped.resume(Resume::Syscall, signal)?;
-                Ok(Next::Go(At::Native { running, syscall: None, handler: false }))
+                Ok(Next::Go(At::Native {
+                    running,
+                    syscall: None,
+                    handler: false,
+                }))
             }
         }
     }
@@ -595,8 +655,13 @@ impl Translate {
         observer: &mut Observer,
     ) -> Result<Next> {
         self.stats.signals += 1;
-        if disposition(stopped.tid(), signal) == Disposition::Harmless && !tracee::is_fault(signal) {
-            let how = if self.by_syscall { Resume::Syscall } else { Resume::SyscallEmulated };
+        if disposition(stopped.tid(), signal) == Disposition::Harmless && !tracee::is_fault(signal)
+        {
+            let how = if self.by_syscall {
+                Resume::Syscall
+            } else {
+                Resume::SyscallEmulated
+            };
             return Ok(Next::Go(At::Cache(stopped.resume(how, signal)?)));
         }
         let cache_ip = regs.rip;
@@ -649,8 +714,15 @@ impl Translate {
 
     /// Whether cache address `ip` is the copy of item `items` itself.
     fn at_item(&mut self, id: FragmentId, items: u16, ip: u64) -> bool {
-        let original = self.cache.fragment(id).item_ips.get(usize::from(items)).copied();
-        let Some(original) = original else { return false };
+        let original = self
+            .cache
+            .fragment(id)
+            .item_ips
+            .get(usize::from(items))
+            .copied();
+        let Some(original) = original else {
+            return false;
+        };
         use super::trace::Code;
         let length = {
             let bytes = self.code.bytes(original);
@@ -663,7 +735,9 @@ impl Translate {
             instruction.len()
         };
         let want = self.code.bytes(original)[..length].to_vec();
-        self.cache.bytes_at(ip, length).is_some_and(|bytes| bytes == want)
+        self.cache
+            .bytes_at(ip, length)
+            .is_some_and(|bytes| bytes == want)
     }
 }
 
@@ -703,7 +777,11 @@ fn disposition(tid: Pid, signal: i32) -> Disposition {
         libc::SIGTTOU,
     ];
     let ignored = sets.ignored & bit != 0 && !tracee::is_fault(signal);
-    if ignored || harmless.contains(&signal) { Disposition::Harmless } else { Disposition::Fatal }
+    if ignored || harmless.contains(&signal) {
+        Disposition::Harmless
+    } else {
+        Disposition::Fatal
+    }
 }
 
 /// Replaces an instruction address in a fault's information by the original one.

@@ -1,0 +1,139 @@
+//! The engine of a session: whatever sees the accesses of its windows.
+
+use super::pace::Pace;
+use crate::engine::step::{After, End, Limits, Stepper};
+use crate::engine::translate::window::{Control, Stats, Translate, WindowEnd};
+use crate::observe::Observer;
+use crate::tracee::Stopped;
+use crate::tracee::maps::Maps;
+use crate::tracee::{Event, Result};
+use nix::unistd::Pid;
+
+/// Accesses stepped between two looks at how far the window has come.
+const STEP_CHUNK: u64 = 20_000;
+
+/// One of the engines, for one program image.
+pub enum Engine {
+    /// Windows in the code cache.
+    Translate(Box<Translate>),
+    /// Windows of single steps.
+    Step(Box<Step>),
+}
+
+/// The stepping engine with what it last knew of the address space.
+pub struct Step {
+    stepper: Stepper,
+    maps: Maps,
+    pid: Pid,
+    stats: Stats,
+}
+
+impl Engine {
+    /// The stepping engine for process `pid`.
+    pub fn step(pid: Pid) -> Engine {
+        let maps = Maps::read(pid).unwrap_or_default();
+        Engine::Step(Box::new(Step {
+            stepper: Stepper::new(),
+            maps,
+            pid,
+            stats: Stats::default(),
+        }))
+    }
+
+    /// The process's mappings as last read.
+    pub fn maps(&self) -> &Maps {
+        match self {
+            Engine::Translate(engine) => engine.maps(),
+            Engine::Step(engine) => &engine.maps,
+        }
+    }
+
+    /// What windows did so far.
+    pub fn stats(&self) -> Stats {
+        match self {
+            Engine::Translate(engine) => engine.stats,
+            Engine::Step(engine) => engine.stats,
+        }
+    }
+
+    /// Instructions of the last window with their executions, for the native rate; none where the
+    /// engine does not count them.
+    pub fn executed(&self, range: &std::ops::RangeInclusive<u64>, most: usize) -> Vec<(u64, u64)> {
+        match self {
+            Engine::Translate(engine) => engine.executed(range, most),
+            Engine::Step(_) => Vec::new(),
+        }
+    }
+
+    /// Runs one window.
+    ///
+    /// # Errors
+    /// As [`Translate::window`] and [`Stepper::window`].
+    pub fn window(
+        &mut self,
+        stopped: Stopped,
+        observer: &mut Observer,
+        pace: &mut Pace<'_>,
+    ) -> Result<WindowEnd> {
+        match self {
+            Engine::Translate(engine) => engine.window(stopped, observer, pace),
+            Engine::Step(engine) => engine.window(stopped, observer, pace),
+        }
+    }
+}
+
+impl Step {
+    fn window(
+        &mut self,
+        mut stopped: Stopped,
+        observer: &mut Observer,
+        pace: &mut Pace<'_>,
+    ) -> Result<WindowEnd> {
+        loop {
+            if let Ok(maps) = Maps::read(self.pid) {
+                self.maps = maps;
+            }
+            let left = pace.progress(observer, &self.maps);
+            if left == 0 {
+                return self.release(stopped);
+            }
+            let limits = Limits {
+                accesses: left.min(STEP_CHUNK),
+                ..Limits::NONE
+            };
+            let window = self
+                .stepper
+                .window(stopped, &limits, |access| observer.access(access))?;
+            self.stats.stops += window.steps;
+            stopped = match window.after {
+                After::Stopped(stopped, End::Limit) => stopped,
+                After::Stopped(stopped, End::Interrupted | End::Trap) => {
+                    return self.release(stopped);
+                }
+                After::Stopped(stopped, End::Exiting) => return Ok(WindowEnd::Exiting(stopped)),
+                After::Stopped(stopped, End::Syscall(number)) => {
+                    let number = number as i64;
+                    let exits = number == libc::SYS_exit || number == libc::SYS_exit_group;
+                    return Ok(if exits {
+                        WindowEnd::Exiting(stopped)
+                    } else {
+                        WindowEnd::Declined(stopped, "a system call that is not stepped over")
+                    });
+                }
+                After::Stopped(stopped, End::Declined(reason)) => {
+                    return Ok(WindowEnd::Declined(stopped, reason));
+                }
+                After::Exited(status) => return Ok(WindowEnd::Gone(Event::Exited(status))),
+                After::Killed(signal) => return Ok(WindowEnd::Gone(Event::Killed(signal))),
+            };
+        }
+    }
+
+    fn release(&mut self, stopped: Stopped) -> Result<WindowEnd> {
+        Ok(match self.stepper.release(stopped)? {
+            After::Stopped(stopped, _) => WindowEnd::Closed(stopped),
+            After::Exited(status) => WindowEnd::Gone(Event::Exited(status)),
+            After::Killed(signal) => WindowEnd::Gone(Event::Killed(signal)),
+        })
+    }
+}
