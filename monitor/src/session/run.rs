@@ -132,6 +132,7 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
         window_wall_s: 0.0,
         cost: Cost::default(),
         over: false,
+        footprint_bytes: 0,
         program_cpu_s: (0.0, 0.0),
         declined: std::collections::BTreeMap::new(),
         breakpoint: 0,
@@ -169,6 +170,8 @@ struct Session<'a> {
     cost: Cost,
     /// No more windows: the user ended the profile, or the program cannot be observed.
     over: bool,
+    /// Most memory the program had in use, in bytes.
+    footprint_bytes: u64,
     /// CPU seconds: the first thread's, and the process's with its children.
     program_cpu_s: (f64, f64),
     declined: std::collections::BTreeMap<&'static str, u64>,
@@ -321,6 +324,8 @@ impl Session<'_> {
         let own = procinfo::thread_cpu_s(self.pid, self.pid).unwrap_or(0.0);
         let (process, children) = procinfo::process_cpu_s(self.pid).unwrap_or((own, 0.0));
         self.program_cpu_s = (own, process.max(own) + children);
+        let footprint = procinfo::footprint_bytes(self.pid).unwrap_or(0);
+        self.footprint_bytes = self.footprint_bytes.max(footprint);
     }
 
     /// Observes from here until something ends it.
@@ -546,6 +551,7 @@ impl Session<'_> {
             cpu_s: self.program_cpu_s.1,
             window_wall_s: self.window_wall_s,
             accesses_estimated,
+            footprint_bytes: self.footprint_bytes,
             warnings: self.warnings.clone(),
         };
         if let Some(engine) = &self.engine {
