@@ -7,6 +7,7 @@ use super::rate::{self, RateProbe, Unit};
 use super::recorder::Recorder;
 use super::schedule::Schedule;
 use super::signals::{Signals, Wait};
+use super::weights::Inside;
 use super::{host, weights};
 use crate::cli::run::EngineChoice;
 use crate::cli::run::RunConfig;
@@ -454,7 +455,8 @@ impl Session<'_> {
         };
         let own = monitor_cpu_s();
         self.close_window(how);
-        let rate = self.weights.native_rate(self.cost.rate_in_cache(accesses));
+        let inside = self.inside(accesses);
+        let rate = self.weights.native_rate(inside);
         let native_s = accesses as f64 / rate.max(1.0);
         let counting = match &end {
             WindowEnd::Closed(_) => self.start_counting(accesses, native_s),
@@ -463,7 +465,7 @@ impl Session<'_> {
         let next = self.after_window(end)?;
         let cost_s = self.cost.thread_s + self.cost.monitor_s + monitor_cpu_s() - own;
         self.schedule.window_done(cost_s, accesses, native_s);
-        tracing::debug!(?plan, accesses, cost = ?self.cost, cost_s, rate, wall_s = begun.elapsed().as_secs_f64(), "window");
+        tracing::debug!(?plan, accesses, cost = ?self.cost, cost_s, rate, ?inside, wall_s = begun.elapsed().as_secs_f64(), "window");
         match (next, counting) {
             (Next::Running(running), Some(counting)) => self.measure_rate(running, counting),
             (next, _) => Ok(next),
@@ -484,9 +486,17 @@ impl Session<'_> {
         } else {
             let cpu_s = procinfo::thread_cpu_s(self.pid, self.pid)
                 .unwrap_or_else(|| self.windows.cpu_start_s());
-            let inside = self.cost.rate_in_cache(record.accesses);
+            let inside = self.inside(record.accesses);
             self.weights
                 .close(record, self.windows.cpu_start_s(), cpu_s, inside);
+        }
+    }
+
+    /// How the last window ran, with this many accesses.
+    fn inside(&self, accesses: u64) -> Inside {
+        Inside {
+            per_second: self.cost.rate_in_cache(accesses),
+            expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
         }
     }
 
