@@ -107,6 +107,11 @@ impl<'p> Analysis<'p> {
                 && profile.windows[1..]
                     .iter()
                     .all(|w| w.contiguous_with_previous),
+            footprint_bytes: profile
+                .footer
+                .as_ref()
+                .map(|footer| footer.footprint_bytes)
+                .filter(|&bytes| bytes > 0),
             ..model::Options::default()
         };
         let run = Run::new(windows, options)?;

@@ -2,9 +2,12 @@
 
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use super::Exit;
+use crate::analysis::Analysis;
+use crate::report;
 use crate::session::{self, Outcome, RunError};
 use crate::tracee::launch::LaunchError;
 
@@ -127,6 +130,14 @@ fn summarize(config: &RunConfig, outcome: &Outcome) {
     }
     if outcome.windows == 0 || outcome.error.is_some() {
         return;
+    }
+    // The curve takes a moment to compute: for somebody who looks, not for a script.
+    if std::io::stderr().is_terminal()
+        && let Ok(profile) = super::load(&config.output)
+        && let Ok(analysis) = Analysis::new(&profile)
+        && let Ok(summary) = report::summary(&analysis, &super::terminal::stderr())
+    {
+        eprint!("{summary}");
     }
     let share = 100.0 * outcome.accesses as f64 / outcome.accesses_estimated.max(1.0);
     let file = config.output.display();

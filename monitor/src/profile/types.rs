@@ -270,6 +270,9 @@ pub struct Footer {
     pub window_wall_s: f64,
     /// Accesses of the whole run, estimated (exact with `--full`).
     pub accesses_estimated: Estimate,
+    /// Most memory the program had in use at a time, in bytes (its peak resident set, without what
+    /// is ours): bounds the lines it can touch. 0 when unknown.
+    pub footprint_bytes: u64,
     /// Everything that makes the result less sure.
     pub warnings: Vec<Warning>,
 }

@@ -20,6 +20,9 @@ pub enum Engine {
     Step(Box<Step>),
 }
 
+/// Slowdown of single steps. (Measured: 20 to 60 us a step.)
+const STEP_SLOWDOWN: f64 = 1e5;
+
 /// The stepping engine with what it last knew of the address space.
 pub struct Step {
     stepper: Stepper,
@@ -62,6 +65,14 @@ impl Engine {
         match self {
             Engine::Translate(engine) => engine.executed(range, most),
             Engine::Step(_) => Vec::new(),
+        }
+    }
+
+    /// How much slower than native the last window's code may have run for its own sake.
+    pub fn expansion(&self) -> f64 {
+        match self {
+            Engine::Translate(engine) => engine.expansion(),
+            Engine::Step(_) => STEP_SLOWDOWN,
         }
     }
 

@@ -7,6 +7,7 @@ use super::rate::{self, RateProbe, Unit};
 use super::recorder::Recorder;
 use super::schedule::Schedule;
 use super::signals::{Signals, Wait};
+use super::weights::Inside;
 use super::{host, weights};
 use crate::cli::run::EngineChoice;
 use crate::cli::run::RunConfig;
@@ -132,6 +133,7 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
         window_wall_s: 0.0,
         cost: Cost::default(),
         over: false,
+        footprint_bytes: 0,
         program_cpu_s: (0.0, 0.0),
         declined: std::collections::BTreeMap::new(),
         breakpoint: 0,
@@ -169,6 +171,8 @@ struct Session<'a> {
     cost: Cost,
     /// No more windows: the user ended the profile, or the program cannot be observed.
     over: bool,
+    /// Most memory the program had in use, in bytes.
+    footprint_bytes: u64,
     /// CPU seconds: the first thread's, and the process's with its children.
     program_cpu_s: (f64, f64),
     declined: std::collections::BTreeMap<&'static str, u64>,
@@ -321,6 +325,8 @@ impl Session<'_> {
         let own = procinfo::thread_cpu_s(self.pid, self.pid).unwrap_or(0.0);
         let (process, children) = procinfo::process_cpu_s(self.pid).unwrap_or((own, 0.0));
         self.program_cpu_s = (own, process.max(own) + children);
+        let footprint = procinfo::footprint_bytes(self.pid).unwrap_or(0);
+        self.footprint_bytes = self.footprint_bytes.max(footprint);
     }
 
     /// Observes from here until something ends it.
@@ -449,7 +455,8 @@ impl Session<'_> {
         };
         let own = monitor_cpu_s();
         self.close_window(how);
-        let rate = self.weights.native_rate(self.cost.rate_in_cache(accesses));
+        let inside = self.inside(accesses);
+        let rate = self.weights.native_rate(inside);
         let native_s = accesses as f64 / rate.max(1.0);
         let counting = match &end {
             WindowEnd::Closed(_) => self.start_counting(accesses, native_s),
@@ -458,7 +465,7 @@ impl Session<'_> {
         let next = self.after_window(end)?;
         let cost_s = self.cost.thread_s + self.cost.monitor_s + monitor_cpu_s() - own;
         self.schedule.window_done(cost_s, accesses, native_s);
-        tracing::debug!(?plan, accesses, cost = ?self.cost, cost_s, rate, wall_s = begun.elapsed().as_secs_f64(), "window");
+        tracing::debug!(?plan, accesses, cost = ?self.cost, cost_s, rate, ?inside, wall_s = begun.elapsed().as_secs_f64(), "window");
         match (next, counting) {
             (Next::Running(running), Some(counting)) => self.measure_rate(running, counting),
             (next, _) => Ok(next),
@@ -479,9 +486,17 @@ impl Session<'_> {
         } else {
             let cpu_s = procinfo::thread_cpu_s(self.pid, self.pid)
                 .unwrap_or_else(|| self.windows.cpu_start_s());
-            let inside = self.cost.rate_in_cache(record.accesses);
+            let inside = self.inside(record.accesses);
             self.weights
                 .close(record, self.windows.cpu_start_s(), cpu_s, inside);
+        }
+    }
+
+    /// How the last window ran, with this many accesses.
+    fn inside(&self, accesses: u64) -> Inside {
+        Inside {
+            per_second: self.cost.rate_in_cache(accesses),
+            expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
         }
     }
 
@@ -546,6 +561,7 @@ impl Session<'_> {
             cpu_s: self.program_cpu_s.1,
             window_wall_s: self.window_wall_s,
             accesses_estimated,
+            footprint_bytes: self.footprint_bytes,
             warnings: self.warnings.clone(),
         };
         if let Some(engine) = &self.engine {

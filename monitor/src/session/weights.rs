@@ -9,10 +9,9 @@ use crate::profile::types::{Estimate, WindowRecord};
 /// Relative error of a rate that its statistics do not show: the stretch it was measured on is not
 /// all of the stretch it is applied to. (Guessed.)
 const RATE_SPREAD: f64 = 0.15;
-/// How much faster than in the code cache the program may be natively when no window of the run was
-/// measured: low, best and high. (Measured on translated loops, compressors and interpreters with a
-/// log of register values: 1.0 to 2.2; the time of stops is taken off before.)
-const NATIVE_OVER_CACHE: (f64, f64, f64) = (0.95, 1.3, 2.5);
+/// Part of the added instructions that shows in the time: the rest hides behind waits for memory.
+/// Low, best and high. (Guessed, and checked against programs whose rate is known: see `benches`.)
+const SHOWS: (f64, f64, f64) = (0.1, 0.6, 1.3);
 
 /// Accesses per native CPU second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,13 +21,29 @@ struct Rate {
     high: f64,
 }
 
+/// How the thread ran inside a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Inside {
+    /// Accesses per CPU second of the thread.
+    pub per_second: f64,
+    /// Instructions executed for each of the program's own.
+    pub expansion: f64,
+}
+
+impl Inside {
+    /// Native rate if this part of the added instructions shows in the time.
+    fn native(self, shows: f64) -> f64 {
+        self.per_second * (1.0 + shows * (self.expansion - 1.0))
+    }
+}
+
 /// Windows on their way into the profile.
 #[derive(Debug, Default)]
 pub struct Weights {
     pending: Option<Pending>,
     /// CPU seconds at the end of the last window.
     last_end_s: f64,
-    /// Measured native rates over the rate in the code cache of the same window.
+    /// Measured native rates over those guessed from the same window.
     speedups: Vec<f64>,
     total: Estimate,
     first_done: bool,
@@ -39,7 +54,7 @@ struct Pending {
     record: WindowRecord,
     rate: Rate,
     /// Accesses per second in the code cache.
-    inside: f64,
+    inside: Inside,
     /// Native CPU seconds before it that it stands for.
     before_s: f64,
 }
@@ -51,19 +66,20 @@ impl Weights {
         self.complete(0.5 * gap)
     }
 
-    /// The window that opened at `cpu_start_s` has closed at `cpu_end_s`; in the code cache the
-    /// thread made `inside` accesses per CPU second.
-    pub fn close(&mut self, record: WindowRecord, cpu_start_s: f64, cpu_end_s: f64, inside: f64) {
+    /// The window that opened at `cpu_start_s` has closed at `cpu_end_s`; in it the thread made
+    /// `inside.per_second` accesses per CPU second.
+    pub fn close(
+        &mut self,
+        record: WindowRecord,
+        cpu_start_s: f64,
+        cpu_end_s: f64,
+        inside: Inside,
+    ) {
         let gap = (cpu_start_s - self.last_end_s).max(0.0);
         let before_s = if self.first_done { 0.5 * gap } else { gap };
         self.first_done = true;
         self.last_end_s = cpu_end_s;
-        let (low, value, high) = self.typical().unwrap_or(NATIVE_OVER_CACHE);
-        let rate = Rate {
-            value: inside * value,
-            low: inside * low,
-            high: inside * high,
-        };
+        let rate = self.guess(inside);
         self.pending = Some(Pending {
             record,
             rate,
@@ -77,7 +93,8 @@ impl Weights {
     pub fn measured(&mut self, rate: f64, error: f64, cost_s: f64) {
         self.last_end_s += cost_s;
         if let Some(pending) = &mut self.pending {
-            self.speedups.push(rate / pending.inside.max(1.0));
+            self.speedups
+                .push(rate / pending.inside.native(SHOWS.1).max(1.0));
             let spread = 2.0 * error + RATE_SPREAD;
             pending.rate = Rate {
                 value: rate,
@@ -87,11 +104,27 @@ impl Weights {
         }
     }
 
-    /// Best guess of the native rate of code that makes `inside` accesses per second in the cache.
-    pub fn native_rate(&self, inside: f64) -> f64 {
-        self.typical()
-            .map_or(NATIVE_OVER_CACHE.1, |(_, value, _)| value)
-            * inside
+    /// Best guess of the native rate of code that runs as `inside` says in a window.
+    pub fn native_rate(&self, inside: Inside) -> f64 {
+        self.guess(inside).value
+    }
+
+    fn guess(&self, inside: Inside) -> Rate {
+        match self.typical() {
+            Some((low, value, high)) => {
+                let native = inside.native(SHOWS.1);
+                Rate {
+                    value: native * value,
+                    low: native * low,
+                    high: native * high,
+                }
+            }
+            None => Rate {
+                value: inside.native(SHOWS.1),
+                low: inside.native(SHOWS.0),
+                high: inside.native(SHOWS.2),
+            },
+        }
     }
 
     /// Low, median and high of the measured speed-ups, once there are some.
@@ -157,16 +190,23 @@ mod tests {
         }
     }
 
+    fn inside(per_second: f64) -> Inside {
+        Inside {
+            per_second,
+            expansion: 1.0,
+        }
+    }
+
     #[test]
     fn the_whole_run_is_stood_for_once() {
         let mut weights = Weights::default();
         assert_eq!(weights.open(1.0), None);
-        weights.close(window(1000), 1.0, 1.5, 5e5);
+        weights.close(window(1000), 1.0, 1.5, inside(5e5));
         weights.measured(1e6, 0.0, 0.0);
         let first = weights.open(3.5).unwrap();
         // One second before it, half of the two after it.
         assert!((first.stands_for.value - (1000.0 + 2e6)).abs() < 1.0);
-        weights.close(window(500), 3.5, 3.6, 1e6 / 1.3);
+        weights.close(window(500), 3.5, 3.6, inside(1e6));
         let last = weights.finish(4.6).unwrap();
         assert!(
             (last.stands_for.value - (500.0 + 2e6)).abs() < 1.0,

@@ -38,6 +38,20 @@ pub fn processor(pid: Pid, tid: Pid) -> Option<usize> {
     parse(&fields, 39).map(|cpu| cpu as usize)
 }
 
+/// Peak resident set of the process in bytes, less the shared memory it holds now (ours).
+pub fn footprint_bytes(pid: Pid) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kib = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+        line.trim_start_matches(':')
+            .trim()
+            .trim_end_matches(" kB")
+            .parse::<u64>()
+            .ok()
+    };
+    Some((kib("VmHWM")?.saturating_sub(kib("RssShmem").unwrap_or(0))) << 10)
+}
+
 /// Number of threads of the process.
 pub fn threads(pid: Pid) -> Option<u64> {
     parse(&stat_fields(&format!("/proc/{pid}/stat"))?, 20)

@@ -315,6 +315,7 @@ pub fn records(plan: Plan) -> Vec<Record> {
             low: plan.accesses as f64 * 0.97,
             high: plan.accesses as f64 * 1.03,
         },
+        footprint_bytes: 0,
         warnings: vec![Warning {
             what: "2 threads ran unobserved: only the first thread was sampled".to_owned(),
             remedy: "the curve describes the first thread; run single-threaded to see all"

@@ -188,6 +188,8 @@ pub struct Fragment {
     pub warm_entry: u64,
     /// Register of the log pointer.
     pub log: Gpr,
+    /// Whether it ends in an indirect transfer.
+    pub indirect: bool,
     /// Original address of each item.
     pub item_ips: Vec<u64>,
     /// Accesses in program order.
@@ -242,6 +244,7 @@ pub fn translate(
     };
     let warm_entry = builder.entry(trace.ip);
     let (items, end) = builder.items(&trace)?;
+    let indirect = matches!(end, End::Indirect);
     builder.end(&trace.items[..items], end)?;
     let mut fragment = Fragment {
         ip: trace.ip,
@@ -249,6 +252,7 @@ pub fn translate(
         cold,
         warm_entry,
         log,
+        indirect,
         item_ips: trace.items[..items]
             .iter()
             .map(|i| i.instruction.ip())

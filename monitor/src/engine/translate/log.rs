@@ -83,6 +83,11 @@ pub const VIEW: usize = 128;
 const _: () = assert!(VIEW >= MAX_RECORD_QWORDS && VIEW.is_power_of_two());
 const _: () = assert!(VIEW * 8 <= super::layout::SLACK as usize);
 
+/// Instructions a record takes besides one store for each of its words: pointer and check.
+const RECORD_INSTRUCTIONS: f64 = 3.0;
+/// Instructions an indirect transfer takes to find its fragment (counted in the generated stub).
+const LOOKUP_INSTRUCTIONS: f64 = 24.0;
+
 /// False hits of one log after which the filter is rehashed.
 const REHASH_AFTER: u64 = 2_000;
 
@@ -143,6 +148,27 @@ impl LogReader {
         found.sort_by_key(|&(ip, count)| (off(count), ip));
         found.truncate(most);
         found
+    }
+
+    /// Instructions executed in the code cache for each of the program's own since the last reset:
+    /// how much slower the cache can be where execution is what limits it.
+    pub fn expansion(&self, cache: &CodeCache) -> f64 {
+        let (mut own, mut ours) = (0.0, 0.0);
+        for (record, seen) in cache.tables().records.iter().zip(&self.seen) {
+            if *seen > 0 {
+                let fragment = cache.fragment(record.fragment);
+                let last = usize::from(record.items) == fragment.item_ips.len();
+                let lookup = if fragment.indirect && last {
+                    LOOKUP_INSTRUCTIONS
+                } else {
+                    0.0
+                };
+                let seen = f64::from(*seen);
+                own += seen * f64::from(record.items);
+                ours += seen * (f64::from(record.words) + RECORD_INSTRUCTIONS + lookup);
+            }
+        }
+        if own > 0.0 { 1.0 + ours / own } else { 1.0 }
     }
 
     /// Reads the complete records in the first `length` words of `log`, in order; at least

@@ -177,6 +177,11 @@ impl Translate {
         self.reader.executed(&self.cache, range, most)
     }
 
+    /// Instructions executed for each of the program's own in the last window.
+    pub fn expansion(&self) -> f64 {
+        self.reader.expansion(&self.cache)
+    }
+
     /// Records that were expanded since the start.
     pub fn expanded(&self) -> u64 {
         self.reader.expanded
