@@ -104,7 +104,10 @@ pub struct Translate {
 }
 
 /// Where the thread is and how it was resumed.
-#[expect(clippy::large_enum_variant, reason = "one value at a time, moved once a stop")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one value at a time, moved once a stop"
+)]
 enum At {
     Cache(Running),
     /// At its own registers; the system call it is in, and whether it is on its way into a handler.
@@ -115,7 +118,10 @@ enum At {
     },
 }
 
-#[expect(clippy::large_enum_variant, reason = "one value at a time, moved once a stop")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one value at a time, moved once a stop"
+)]
 enum Next {
     Go(At),
     End(WindowEnd),
