@@ -154,6 +154,19 @@ impl LogReader {
         }
     }
 
+    /// Hands every access of complete records to `each`, in order: the long way round, which the
+    /// short cuts of [`LogReader::read`] are tested against.
+    pub fn every(log: &[u64], fs_base: u64, cache: &CodeCache, each: &mut impl FnMut(Access)) {
+        let mut at = 0;
+        while at < log.len() {
+            let shape = cache.tables().records[log[at] as u32 as usize];
+            let end = at + usize::from(shape.words);
+            let fragment = cache.fragment(shape.fragment);
+            expand(fragment, shape.items, &log[at..end], fs_base, None, each);
+            at = end;
+        }
+    }
+
     fn learn(&mut self, id: usize, cache: &CodeCache) {
         if self.shapes.len() <= id {
             self.shapes.resize_with(cache.tables().records.len().max(id + 1), || None);
