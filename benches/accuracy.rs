@@ -25,7 +25,7 @@ fn main() -> Result<()> {
             continue;
         }
         println!(
-            "\n{}\n{:12} {:>9} {:>8}  {:6} {:>6} {:>6} {:>22} {:>7} {:>6}  {}",
+            "\n{}\n{:12} {:>9} {:>8}  {:6} {:>6} {:>6} {:>22} {:>7} {:>6}  instructions: of top 20, weighted error",
             if long {
                 "long inputs, default settings"
             } else {
@@ -40,7 +40,6 @@ fn main() -> Result<()> {
             "worst at",
             "inside",
             "width",
-            "instructions: of top 20, weighted error",
         );
         for workload in truth.workloads(&arguments.names)? {
             let name = &workload.name;

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
 use clap::Args;
@@ -83,7 +83,7 @@ struct Facts {
     paranoid: Option<i32>,
     /// Mode of the seccomp filter we run under: 0 none, 1 strict, 2 filter.
     seccomp: u32,
-    /// Caches as sysfs tells.
+    /// Caches as measured or as the kernel tells.
     caches: Vec<HostCache>,
 }
 
@@ -129,11 +129,26 @@ impl Facts {
 
 /// Runs this program again as the observed child, from its first instruction to its last.
 fn observe_child() -> Child {
-    let profile = env::temp_dir().join(format!("statcache-check-{}.prof", process::id()));
+    let places = [
+        env::temp_dir(),
+        PathBuf::from("."),
+        PathBuf::from("/dev/shm"),
+    ];
+    let mut child = Child::default();
+    for place in places {
+        child = observe_child_into(&place.join(format!("statcache-check-{}.prof", process::id())));
+        if !matches!(child, Child::NotStarted(_)) {
+            break;
+        }
+    }
+    child
+}
+
+fn observe_child_into(profile: &Path) -> Child {
     let config = RunConfig {
         program: OsString::from("/proc/self/exe"),
         args: ["check", "--be-observed"].map(OsString::from).to_vec(),
-        output: profile.clone(),
+        output: profile.to_owned(),
         engine: EngineChoice::Auto,
         overhead_percent: 10.0,
         full: true,
@@ -142,7 +157,7 @@ fn observe_child() -> Child {
     };
     let result = session::run(&config);
     // Not there when nothing was written: no news.
-    let _ = fs::remove_file(&profile);
+    let _ = fs::remove_file(profile);
     match result {
         Ok(outcome) if outcome.accesses > 0 => Child::Observed(outcome.accesses, outcome.status),
         Ok(outcome) => Child::NotObserved(why_nothing(&outcome)),
@@ -235,7 +250,7 @@ fn tracing(facts: &Facts) -> Finding {
     };
     let traced_tested = matches!(facts.child, Child::NotTraced(_));
     let remedy = match facts.yama_scope {
-        _ if !traced_tested => "see the error; the temporary directory must be writable (TMPDIR)",
+        _ if !traced_tested => "make a directory writable for it (TMPDIR names one)",
         // Documentation/admin-guide/LSM/Yama.rst: 2 asks for CAP_SYS_PTRACE, 3 forbids for good.
         Some(2) => "as root: sysctl kernel.yama.ptrace_scope=1",
         Some(3) => "kernel.yama.ptrace_scope=3 lasts until the next boot: set it to 1 there",
@@ -354,8 +369,10 @@ fn caches(facts: &Facts) -> Finding {
         return Finding {
             what: WHAT,
             verdict: Verdict::Less,
-            says: "sysfs tells none: curves are shown without this host's marks".to_owned(),
-            remedy: Some("name the sizes yourself: statcache report --cache 32K,1M,32M"),
+            says: "the kernel tells none: curves are shown without this host's marks".to_owned(),
+            remedy: Some(
+                "statcache machine measures them; or name sizes: statcache report --cache 32K,1M,32M",
+            ),
         };
     }
     let list: Vec<String> = facts
@@ -398,7 +415,7 @@ fn render(facts: &Facts, findings: &[Finding]) -> String {
             finding.what, finding.says
         );
         if let Some(remedy) = finding.remedy {
-            let _ = write!(text, " -> {remedy}");
+            let _ = write!(text, "\n  {:<4}  {:<width$}  -> {remedy}", "", "");
         }
         text.push('\n');
     }

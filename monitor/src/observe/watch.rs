@@ -226,10 +226,10 @@ impl WatchTable {
                 continue;
             }
             let mut sample = watch.sample;
-            for k in 0..5 {
+            for (k, outcome) in sample.outcomes.iter_mut().enumerate() {
                 if watch.open & 1 << k != 0 {
                     let at = refs[k].saturating_sub(watch.index[k] + 1);
-                    sample.outcomes[k] = match how {
+                    *outcome = match how {
                         Ended::Cut => Outcome::Censored(at),
                         Ended::Exit => Outcome::NeverReused(at),
                     };

@@ -30,11 +30,6 @@ impl Asm {
         self.base + self.bytes.len() as u64
     }
 
-    /// Bytes written so far.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// The code.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
@@ -230,7 +225,7 @@ impl Asm {
 
     /// Pads to a multiple of `align` (a power of two) with one-byte `nop`s, never run.
     pub fn align(&mut self, align: u64) {
-        while self.here() % align != 0 {
+        while !self.here().is_multiple_of(align) {
             self.bytes.push(0x90);
         }
     }

@@ -60,11 +60,11 @@ impl Arena {
 
     fn full(&self) -> bool {
         self.hot_next + FRAGMENT_ROOM > self.memory.remote() + HOT_BYTES
-            || self.cold_next + FRAGMENT_ROOM > self.memory.remote() + self.memory.len()
+            || self.cold_next + FRAGMENT_ROOM > self.memory.remote() + self.memory.bytes()
     }
 
     fn contains(&self, address: u64) -> bool {
-        address.wrapping_sub(self.memory.remote()) < self.memory.len()
+        address.wrapping_sub(self.memory.remote()) < self.memory.bytes()
     }
 
     fn reaches(&self, ip: u64) -> bool {

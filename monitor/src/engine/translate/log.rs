@@ -330,7 +330,9 @@ impl LogReader {
     /// Sorts accesses into groups. Word 0 of a record is its header, which stands for "no register"
     /// once it is subtracted.
     fn group(&mut self, accesses: &[LoggedAccess], header: u64) {
-        let mut by_registers: FxHashMap<(u8, u8, u8, bool), Vec<(i64, u32)>> = FxHashMap::default();
+        /// Word of the base, word and factor of the index, fs.
+        type Registers = (u8, u8, u8, bool);
+        let mut by_registers: FxHashMap<Registers, Vec<(i64, u32)>> = FxHashMap::default();
         let mut order = Vec::new();
         for access in accesses.iter().filter(|a| groupable(a)) {
             let scale = if access.index == 0 { 0 } else { access.scale };

@@ -51,8 +51,8 @@ impl Shared {
         self.remote
     }
 
-    /// Bytes.
-    pub fn len(&self) -> u64 {
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
         self.length as u64
     }
 

@@ -31,6 +31,9 @@ pub struct Data {
     pub gs: u64,
 }
 
+/// What is mapped into a target: its data region and the arenas.
+pub type Runtime = (Data, Vec<Shared>);
+
 /// Maps the data region and an arena near each of `near` into the target, which is stopped in user
 /// mode at its own registers and is so again afterwards.
 ///
@@ -40,7 +43,7 @@ pub fn map_runtime(
     stopped: Stopped,
     maps: &Maps,
     near: &[u64],
-) -> Result<(Stopped, Result<(Data, Vec<Shared>)>)> {
+) -> Result<(Stopped, Result<Runtime>)> {
     let tid = stopped.tid();
     let no_room = |what: &str| TraceError::Unsuitable {
         tid,
@@ -299,7 +302,9 @@ impl TargetCode {
             tid: self.pid,
             reason: format!("its memory map cannot be read: {e}"),
         })?;
-        let code = |maps: &Maps| -> Vec<(u64, u64, u64, (i32, i32, u64))> {
+        /// Start, end, offset in the file, the file.
+        type Placed = (u64, u64, u64, (i32, i32, u64));
+        let code = |maps: &Maps| -> Vec<Placed> {
             let stable = maps.0.iter().filter(|m| m.is_stable_code());
             stable.map(|m| (m.start, m.end, m.offset, m.file)).collect()
         };

@@ -108,6 +108,7 @@ pub struct Translate {
 }
 
 /// Where the thread is and how it was resumed.
+#[expect(clippy::large_enum_variant, reason = "one value at a time, moved once a stop")]
 enum At {
     Cache(Running),
     /// At its own registers; the system call it is in, and whether it is on its way into a handler.
@@ -118,6 +119,7 @@ enum At {
     },
 }
 
+#[expect(clippy::large_enum_variant, reason = "one value at a time, moved once a stop")]
 enum Next {
     Go(At),
     End(WindowEnd),
