@@ -228,7 +228,11 @@ pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
 
 /// Line size of the instruction cache.
 pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
-    plurality(&votes.iter().filter(|v| !v.curve.is_empty()).map(Vote::line).collect::<Vec<_>>())
+    let found = plurality(&votes.iter().filter(|v| !v.curve.is_empty()).map(Vote::line).collect::<Vec<_>>());
+    if found.value.is_some() && found.agree < 2 {
+        return Finding::refused("only one vote came to a result");
+    }
+    found
 }
 
 /// First-level instruction translation buffer: bounds on the entries.

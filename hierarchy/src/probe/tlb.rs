@@ -51,6 +51,12 @@ fn sparse(pages: u64, stride: u64, start: u64, rng: &mut Rng) -> Vec<u64> {
     ring
 }
 
+/// The same in four different orders one after the other, each with its own slot of the line: repeated in
+/// one order, a stranger's translation can survive for ever under a pseudo LRU.
+fn stirred(pages: u64, start: u64, rng: &mut Rng) -> Vec<u64> {
+    (0..4).flat_map(|slot| sparse(pages, PAGE, start, rng).into_iter().map(move |a| a + 8 * slot)).collect()
+}
+
 fn dense(lines: u64, rng: &mut Rng) -> Vec<u64> {
     let mut ring: Vec<u64> = (0..lines).map(|i| i * 64).collect();
     rng.shuffle(&mut ring);
@@ -70,8 +76,9 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, known: u64, rng: &m
     }
     let hit = vote.hit;
     let mut extra = |m: &mut dyn Measure, n: u64| -> Result<f64, MeasureError> {
-        let start = rng.below(64);
-        Ok((circle(m, &sparse(n, PAGE, start, rng), 6)? - hit) * n as f64)
+        // Aligned, so that a buffer indexed by a hash of the page number is filled evenly too.
+        let start = 128 * rng.below(8);
+        Ok((circle(m, &stirred(n, start, rng), 6)? - hit) * n as f64)
     };
     let mut costs = Vec::new();
     for _ in 0..3 {
