@@ -48,14 +48,17 @@ pub fn run(args: &MachineArgs) -> i32 {
 fn work(args: &MachineArgs) -> Result<(), Box<dyn std::error::Error>> {
     // The target is opened first: a minute of measuring must not end in a wrong path.
     let svg = match &args.svg {
-        Some(path) => Some(File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?),
+        Some(path) => {
+            Some(File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?)
+        }
         None => None,
     };
     let report = match &args.from {
         Some(path) => {
-            let text = std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-            let old: crate::MachineReport =
-                serde_json::from_slice(&text).map_err(|e| format!("{} holds no report: {e}", path.display()))?;
+            let text =
+                std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+            let old: crate::MachineReport = serde_json::from_slice(&text)
+                .map_err(|e| format!("{} holds no report: {e}", path.display()))?;
             crate::MachineReport::new(old.host, old.measured_at, &old.mode, old.declared, old.raw)
         }
         None => {

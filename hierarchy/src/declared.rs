@@ -44,7 +44,11 @@ impl Declared {
 
     fn add(&mut self, what: &str, source: &str, value: u64) {
         if value > 0 {
-            self.claims.push(Claim { what: what.into(), source: source.into(), value });
+            self.claims.push(Claim {
+                what: what.into(),
+                source: source.into(),
+                value,
+            });
         }
     }
 }
@@ -53,7 +57,12 @@ impl Declared {
 pub fn read(root: &Path, cpu: usize) -> Declared {
     let mut d = Declared::default();
     let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
-    let field = |name: &str| info.lines().find(|l| l.starts_with(name)).and_then(|l| l.split(':').nth(1)).map(|v| v.trim().to_string());
+    let field = |name: &str| {
+        info.lines()
+            .find(|l| l.starts_with(name))
+            .and_then(|l| l.split(':').nth(1))
+            .map(|v| v.trim().to_string())
+    };
     d.cpu = field("model name").unwrap_or_else(|| "unknown CPU".into());
     sysfs(root, cpu, &mut d);
     cpuid::read(&mut d);
@@ -65,8 +74,14 @@ fn sysfs(root: &Path, cpu: usize, d: &mut Declared) {
     let mut seen = false;
     for index in 0..8 {
         let at = dir.join(format!("index{index}"));
-        let text = |file: &str| fs::read_to_string(at.join(file)).ok().map(|t| t.trim().to_string());
-        let (Some(level), Some(kind)) = (text("level"), text("type")) else { continue };
+        let text = |file: &str| {
+            fs::read_to_string(at.join(file))
+                .ok()
+                .map(|t| t.trim().to_string())
+        };
+        let (Some(level), Some(kind)) = (text("level"), text("type")) else {
+            continue;
+        };
         seen = true;
         let name = match (level.as_str(), kind.as_str()) {
             ("1", "Data") => "L1d".to_string(),
@@ -76,8 +91,16 @@ fn sysfs(root: &Path, cpu: usize, d: &mut Declared) {
         };
         let number = |file: &str| text(file).and_then(|t| size(&t)).unwrap_or(0);
         d.add(&format!("{name}.capacity"), "sysfs", number("size"));
-        d.add(&format!("{name}.ways"), "sysfs", number("ways_of_associativity"));
-        d.add(&format!("{name}.line"), "sysfs", number("coherency_line_size"));
+        d.add(
+            &format!("{name}.ways"),
+            "sysfs",
+            number("ways_of_associativity"),
+        );
+        d.add(
+            &format!("{name}.line"),
+            "sysfs",
+            number("coherency_line_size"),
+        );
         if kind != "Instruction"
             && let (Ok(l), Some(list)) = (level.parse(), text("shared_cpu_list"))
         {
@@ -85,7 +108,10 @@ fn sysfs(root: &Path, cpu: usize, d: &mut Declared) {
         }
     }
     if !seen {
-        d.silent.push(format!("sysfs: no cache directory for CPU {cpu} ({})", dir.display()));
+        d.silent.push(format!(
+            "sysfs: no cache directory for CPU {cpu} ({})",
+            dir.display()
+        ));
     }
 }
 
@@ -119,13 +145,17 @@ mod cpuid {
 
     pub fn read(d: &mut Declared) {
         if faults() {
-            d.silent.push("cpuid: faulting is on for this process (arch_prctl ARCH_SET_CPUID), not executed".into());
+            d.silent.push(
+                "cpuid: faulting is on for this process (arch_prctl ARCH_SET_CPUID), not executed"
+                    .into(),
+            );
             return;
         }
         let basic = __cpuid_count(0, 0).eax;
         let extended = __cpuid_count(0x8000_0000, 0).eax;
         if !(1..0x1000).contains(&basic) {
-            d.silent.push(format!("cpuid: highest leaf {basic:#x} is not believable"));
+            d.silent
+                .push(format!("cpuid: highest leaf {basic:#x} is not believable"));
             return;
         }
         d.virtual_machine = Some(__cpuid_count(1, 0).ecx >> 31 & 1 == 1);
@@ -162,8 +192,16 @@ mod cpuid {
             let partitions = u64::from(r.ebx >> 12 & 0x3ff) + 1;
             let line = u64::from(r.ebx & 0xfff) + 1;
             let sets = u64::from(r.ecx) + 1;
-            d.add(&format!("{name}.capacity"), source, ways * partitions * line * sets);
-            d.add(&format!("{name}.ways"), source, if r.eax >> 9 & 1 == 1 { sets } else { ways });
+            d.add(
+                &format!("{name}.capacity"),
+                source,
+                ways * partitions * line * sets,
+            );
+            d.add(
+                &format!("{name}.ways"),
+                source,
+                if r.eax >> 9 & 1 == 1 { sets } else { ways },
+            );
             d.add(&format!("{name}.line"), source, line);
         }
     }
@@ -192,14 +230,42 @@ mod cpuid {
     /// Leaves 8000_0005h and 8000_0006h of AMD processors: 4 KiB translations and caches.
     fn legacy(d: &mut Declared) {
         let five = __cpuid_count(0x8000_0005, 0);
-        d.add("DTLB1.entries", "cpuid 0x80000005", u64::from(five.ebx >> 16 & 0xff));
-        d.add("ITLB1.entries", "cpuid 0x80000005", u64::from(five.ebx & 0xff));
-        d.add("L1d.capacity", "cpuid 0x80000005", u64::from(five.ecx >> 24) << 10);
-        d.add("L1i.capacity", "cpuid 0x80000005", u64::from(five.edx >> 24) << 10);
+        d.add(
+            "DTLB1.entries",
+            "cpuid 0x80000005",
+            u64::from(five.ebx >> 16 & 0xff),
+        );
+        d.add(
+            "ITLB1.entries",
+            "cpuid 0x80000005",
+            u64::from(five.ebx & 0xff),
+        );
+        d.add(
+            "L1d.capacity",
+            "cpuid 0x80000005",
+            u64::from(five.ecx >> 24) << 10,
+        );
+        d.add(
+            "L1i.capacity",
+            "cpuid 0x80000005",
+            u64::from(five.edx >> 24) << 10,
+        );
         let six = __cpuid_count(0x8000_0006, 0);
-        d.add("DTLB2.entries", "cpuid 0x80000006", u64::from(six.ebx >> 16 & 0xfff));
-        d.add("L2.capacity", "cpuid 0x80000006", u64::from(six.ecx >> 16) << 10);
-        d.add("L3.capacity", "cpuid 0x80000006", u64::from(six.edx >> 18) << 19);
+        d.add(
+            "DTLB2.entries",
+            "cpuid 0x80000006",
+            u64::from(six.ebx >> 16 & 0xfff),
+        );
+        d.add(
+            "L2.capacity",
+            "cpuid 0x80000006",
+            u64::from(six.ecx >> 16) << 10,
+        );
+        d.add(
+            "L3.capacity",
+            "cpuid 0x80000006",
+            u64::from(six.edx >> 18) << 19,
+        );
     }
 }
 
@@ -218,7 +284,10 @@ mod tests {
 
     #[test]
     fn sizes_as_sysfs_prints_them() {
-        assert_eq!((size("48K"), size("2M"), size("64"), size("x"), size("3G")), (Some(49152), Some(2 << 20), Some(64), None, None));
+        assert_eq!(
+            (size("48K"), size("2M"), size("64"), size("x"), size("3G")),
+            (Some(49152), Some(2 << 20), Some(64), None, None)
+        );
     }
 
     #[test]
@@ -226,7 +295,12 @@ mod tests {
         let d = read(Path::new("/nonexistent"), 0);
         assert!(d.silent.iter().any(|s| s.starts_with("sysfs")));
         assert_eq!(d.cpu, "unknown CPU");
-        assert_eq!(d.about("L1d.capacity").filter(|c| c.source == "sysfs").count(), 0);
+        assert_eq!(
+            d.about("L1d.capacity")
+                .filter(|c| c.source == "sysfs")
+                .count(),
+            0
+        );
     }
 
     #[test]
@@ -234,12 +308,22 @@ mod tests {
         let root = tempfile::tempdir()?;
         let at = root.path().join("sys/devices/system/cpu/cpu3/cache/index0");
         fs::create_dir_all(&at)?;
-        for (file, text) in [("level", "1"), ("type", "Data"), ("size", "48K"), ("ways_of_associativity", "12"), ("coherency_line_size", "64"), ("shared_cpu_list", "3")] {
+        for (file, text) in [
+            ("level", "1"),
+            ("type", "Data"),
+            ("size", "48K"),
+            ("ways_of_associativity", "12"),
+            ("coherency_line_size", "64"),
+            ("shared_cpu_list", "3"),
+        ] {
             fs::write(at.join(file), text)?;
         }
         let d = read(root.path(), 3);
         let of = |what: &str| d.about(what).find(|c| c.source == "sysfs").map(|c| c.value);
-        assert_eq!((of("L1d.capacity"), of("L1d.ways"), of("L1d.line")), (Some(49152), Some(12), Some(64)));
+        assert_eq!(
+            (of("L1d.capacity"), of("L1d.ways"), of("L1d.line")),
+            (Some(49152), Some(12), Some(64))
+        );
         assert_eq!(d.shared, [(1, "3".to_string())]);
         Ok(())
     }

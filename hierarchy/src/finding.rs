@@ -48,12 +48,26 @@ pub struct Finding<T> {
 impl<T> Finding<T> {
     /// No value.
     pub fn refused(reason: impl Into<String>) -> Self {
-        Finding { value: None, confidence: Confidence::Refused, votes: 0, agree: 0, runner_up: None, reason: reason.into() }
+        Finding {
+            value: None,
+            confidence: Confidence::Refused,
+            votes: 0,
+            agree: 0,
+            runner_up: None,
+            reason: reason.into(),
+        }
     }
 
     /// A value from a single line of evidence.
     pub fn new(value: T, confidence: Confidence, reason: impl Into<String>) -> Self {
-        Finding { value: Some(value), confidence, votes: 1, agree: 1, runner_up: None, reason: reason.into() }
+        Finding {
+            value: Some(value),
+            confidence,
+            votes: 1,
+            agree: 1,
+            runner_up: None,
+            reason: reason.into(),
+        }
     }
 
     /// Lowers the confidence to at most `limit`, saying why.
@@ -97,7 +111,11 @@ pub fn plurality<T: PartialEq + Clone>(votes: &[Option<T>]) -> Finding<T> {
     counts.sort_by_key(|c| std::cmp::Reverse(c.1));
     let total = votes.len() as u32;
     let Some((value, agree)) = counts.first().cloned() else {
-        let mut f = Finding::refused(if total == 0 { "not measured" } else { "no vote came to a result" });
+        let mut f = Finding::refused(if total == 0 {
+            "not measured"
+        } else {
+            "no vote came to a result"
+        });
         f.votes = total;
         return f;
     };
@@ -114,12 +132,21 @@ pub fn plurality<T: PartialEq + Clone>(votes: &[Option<T>]) -> Finding<T> {
         Confidence::Refused
     };
     let reason = match confidence {
-        Confidence::Refused => format!("votes disagree: {agree} of {total} for the most frequent value"),
+        Confidence::Refused => {
+            format!("votes disagree: {agree} of {total} for the most frequent value")
+        }
         Confidence::High => String::new(),
         _ => format!("{agree} of {total} votes"),
     };
     let value = (confidence != Confidence::Refused).then_some(value);
-    Finding { value, confidence, votes: total, agree, runner_up, reason }
+    Finding {
+        value,
+        confidence,
+        votes: total,
+        agree,
+        runner_up,
+        reason,
+    }
 }
 
 /// The `q` quantile of some numbers (nearest rank); `None` when there are none.
@@ -137,7 +164,10 @@ mod tests {
     #[test]
     fn votes_become_a_value_only_when_they_agree() {
         let f = plurality(&[Some(8), Some(8), Some(8), Some(8), Some(9)]);
-        assert_eq!((f.value, f.confidence, f.runner_up), (Some(8), Confidence::High, Some(9)));
+        assert_eq!(
+            (f.value, f.confidence, f.runner_up),
+            (Some(8), Confidence::High, Some(9))
+        );
         let f = plurality(&[Some(8), Some(9), Some(10), None]);
         assert_eq!((f.value, f.confidence), (None, Confidence::Refused));
         assert_eq!(plurality::<u32>(&[None]).value, None);

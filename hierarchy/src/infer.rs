@@ -100,7 +100,10 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
     let geometry = reasoned(l1::infer(&raw.l1), raw, "first level");
     let found_line = reasoned(line::infer(&raw.line), raw, "line");
     let named = match geometry.value {
-        Some(g) if g.ways == 1 => policy::infer(&policy::Samples { ways: 1, ..policy::Samples::default() }),
+        Some(g) if g.ways == 1 => policy::infer(&policy::Samples {
+            ways: 1,
+            ..policy::Samples::default()
+        }),
         Some(_) => policy::infer(&raw.policy),
         None => Finding::refused("the first level's geometry is not known"),
     };
@@ -120,7 +123,13 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         shared_with: shared(1),
         inclusion: Finding::refused("no level above it"),
     }];
-    let l2_latency = latency::infer_l2(s, ns, l1_latency.value.map(|l| l.cycles), known, geometry.value.map_or(1, |g| g.ways));
+    let l2_latency = latency::infer_l2(
+        s,
+        ns,
+        l1_latency.value.map(|l| l.cycles),
+        known,
+        geometry.value.map_or(1, |g| g.ways),
+    );
     if let Some(level) = second(raw, geometry.value, found_line.clone(), l2_latency, known) {
         levels.push(level);
     }
@@ -151,7 +160,9 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
             second: tlb::infer_second(&raw.tlb),
             huge_effective: reasoned(tlb::infer_granule(&raw.tlb, page.value), raw, "huge pages"),
             page,
-            ways: Finding::refused("strided pages cannot tell a hashed from a fully associative buffer"),
+            ways: Finding::refused(
+                "strided pages cannot tell a hashed from a fully associative buffer",
+            ),
         },
         code: Code {
             capacity: instructions.clone().map(|(a, w)| u64::from(a) * w),
@@ -165,8 +176,16 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         registers: if raw.registers.is_empty() {
             Finding::refused("not measured")
         } else {
-            let list = raw.registers.iter().map(|r| (r.name.clone(), r.count)).collect();
-            Finding::new(list, Confidence::High, "encodings executed, write-all read-all")
+            let list = raw
+                .registers
+                .iter()
+                .map(|r| (r.name.clone(), r.count))
+                .collect();
+            Finding::new(
+                list,
+                Confidence::High,
+                "encodings executed, write-all read-all",
+            )
         },
     }
 }
@@ -186,7 +205,11 @@ fn reasoned<T>(mut f: Finding<T>, raw: &RawSamples, probe: &str) -> Finding<T> {
 fn sharing(raw: &RawSamples, level: u32) -> Finding<Vec<usize>> {
     let of: Vec<_> = raw.corun.iter().filter(|c| c.level == level).collect();
     if of.is_empty() {
-        let why = raw.failures.iter().find(|f| f.0 == "sharing").map_or("not measured", |f| f.1.as_str());
+        let why = raw
+            .failures
+            .iter()
+            .find(|f| f.0 == "sharing")
+            .map_or("not measured", |f| f.1.as_str());
         return Finding::refused(why);
     }
     let mut with = Vec::new();
@@ -199,8 +222,16 @@ fn sharing(raw: &RawSamples, level: u32) -> Finding<Vec<usize>> {
             clear = false;
         }
     }
-    let f = Finding::new(with, Confidence::Medium, "slowed by a walk on the other CPU");
-    if clear { f } else { f.at_most(Confidence::Low, "some pairs were undecided") }
+    let f = Finding::new(
+        with,
+        Confidence::Medium,
+        "slowed by a walk on the other CPU",
+    );
+    if clear {
+        f
+    } else {
+        f.at_most(Confidence::Low, "some pairs were undecided")
+    }
 }
 
 fn second(
@@ -214,16 +245,31 @@ fn second(
     let ways = reasoned(evict::infer(&raw.evict), raw, "second-level sets");
     let tlb = tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
     let hit = latency.value.map(|l| l.cycles);
-    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick).value.map(|l| l.cycles).or_else(|| {
-        // Without it the plateau after the first steep rise stands in.
-        raw.evict.iter().filter(|v| v.levels.1 > 0.0).map(|v| v.levels.1).reduce(f64::min)
-    });
+    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick)
+        .value
+        .map(|l| l.cycles)
+        .or_else(|| {
+            // Without it the plateau after the first steep rise stands in.
+            raw.evict
+                .iter()
+                .filter(|v| v.levels.1 > 0.0)
+                .map(|v| v.levels.1)
+                .reduce(f64::min)
+        });
     let linear = evict::linear(&raw.evict);
     let by_curve = match (hit, next) {
-        (Some(h), Some(n)) => footprint::infer_capacity(&raw.footprint, l1.bytes(), h, n, tlb, ways.value),
+        (Some(h), Some(n)) => {
+            footprint::infer_capacity(&raw.footprint, l1.bytes(), h, n, tlb, ways.value)
+        }
         _ => Finding::refused("the latencies on both sides of the level are not known"),
     };
-    let (capacity, range) = capacity(&ways, found_line.value, linear, evict::colours(&raw.evict), &by_curve);
+    let (capacity, range) = capacity(
+        &ways,
+        found_line.value,
+        linear,
+        evict::colours(&raw.evict),
+        &by_curve,
+    );
     Some(Level {
         level: 2,
         capacity,
@@ -233,7 +279,11 @@ fn second(
         latency,
         policy: Finding::refused("only the first level's sets can be driven in lockstep"),
         linear_index: match linear {
-            Some(l) => Finding::new(l, Confidence::Medium, "lines at other page offsets evict or do not"),
+            Some(l) => Finding::new(
+                l,
+                Confidence::Medium,
+                "lines at other page offsets evict or do not",
+            ),
             None => Finding::refused("not decided"),
         },
         shared_with: sharing(raw, 2),
@@ -257,7 +307,11 @@ fn capacity(
     let range = by_curve.value.map(|c| (c.1, c.2));
     let refuse = |why: &str| {
         let text = match range {
-            Some((a, b)) => format!("{why}; by the footprint curve {} to {}", crate::report::bytes(a), crate::report::bytes(b)),
+            Some((a, b)) => format!(
+                "{why}; by the footprint curve {} to {}",
+                crate::report::bytes(a),
+                crate::report::bytes(b)
+            ),
             None => format!("{why}; {}", by_curve.reason),
         };
         (Finding::refused(text), range)
@@ -276,7 +330,10 @@ fn capacity(
         .map(|w| {
             let curve = curve_way.map_or(0.0, |c| (c / w as f64).ln().abs());
             let cost = match counted {
-                Some((g, error)) => ((g * PAGE as f64 / w as f64).ln() / (error + 0.03)).powi(2) + (curve / 0.45).powi(2).min(2.0),
+                Some((g, error)) => {
+                    ((g * PAGE as f64 / w as f64).ln() / (error + 0.03)).powi(2)
+                        + (curve / 0.45).powi(2).min(2.0)
+                }
                 None => (curve / 0.2).powi(2),
             };
             // Three times a power of two exists, but is rare.
@@ -288,8 +345,16 @@ fn capacity(
     if best.0 > 8.0 || second.0 - best.0 < 4.0 {
         return refuse("more than one number of sets fits");
     }
-    let limit = if counted.is_some() && second.0 - best.0 >= 6.0 { Confidence::High } else { Confidence::Medium };
-    let mut f = Finding::new(best.1 * u64::from(a), ways.confidence.min(limit), "ways x line x sets");
+    let limit = if counted.is_some() && second.0 - best.0 >= 6.0 {
+        Confidence::High
+    } else {
+        Confidence::Medium
+    };
+    let mut f = Finding::new(
+        best.1 * u64::from(a),
+        ways.confidence.min(limit),
+        "ways x line x sets",
+    );
     (f.votes, f.agree) = (ways.votes, ways.agree);
     (f, range)
 }
@@ -298,11 +363,15 @@ fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Le
     let memory = memory?;
     let below = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick);
     let l2 = above.get(1)?;
-    if below.value.is_some_and(|l| l.cycles > 0.8 * memory.cycles_p10) {
+    if below
+        .value
+        .is_some_and(|l| l.cycles > 0.8 * memory.cycles_p10)
+    {
         // The second level's misses go to memory: there is no third.
         return None;
     }
-    let tlb = tlb::infer_second(&raw.tlb).value.map_or(0.0, |t| t.2) + tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
+    let tlb = tlb::infer_second(&raw.tlb).value.map_or(0.0, |t| t.2)
+        + tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
     let mut points = raw.shared.clone();
     if points.is_empty() {
         points.clone_from(&raw.footprint);

@@ -1,9 +1,9 @@
 //! A session on the real host, from options to report.
 
+use crate::measure::MeasureError;
 use crate::raw::RawSamples;
 use crate::report::{HostKey, MachineReport};
 use crate::session::{Plan, Progress};
-use crate::measure::MeasureError;
 use crate::{declared, store as files};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -54,7 +54,9 @@ pub struct Options<'a> {
 #[derive(Debug, Error)]
 pub enum HierarchyError {
     /// The build has no backend for this machine.
-    #[error("cannot measure on this architecture: built for {0}, the timing backend needs Linux on x86-64")]
+    #[error(
+        "cannot measure on this architecture: built for {0}, the timing backend needs Linux on x86-64"
+    )]
     Architecture(&'static str),
     /// The backend could not start.
     #[error("cannot start measuring: {0}")]
@@ -75,13 +77,24 @@ pub fn measure(options: Options<'_>) -> Result<MachineReport, HierarchyError> {
     Ok(report(key, options.mode, declared, raw))
 }
 
-fn report(key: HostKey, mode: Mode, declared: declared::Declared, raw: RawSamples) -> MachineReport {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+fn report(
+    key: HostKey,
+    mode: Mode,
+    declared: declared::Declared,
+    raw: RawSamples,
+) -> MachineReport {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
     MachineReport::new(key, now, mode.name(), declared, raw)
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn session(plan: Plan, seed: u64, progress: Progress<'_>) -> Result<(RawSamples, usize), HierarchyError> {
+fn session(
+    plan: Plan,
+    seed: u64,
+    progress: Progress<'_>,
+) -> Result<(RawSamples, usize), HierarchyError> {
     use crate::hw::{Host, isa, share};
     use crate::session;
 
@@ -94,12 +107,17 @@ fn session(plan: Plan, seed: u64, progress: Progress<'_>) -> Result<(RawSamples,
         let found = crate::infer(&raw);
         let others = share::others(&host);
         if others.is_empty() {
-            raw.failures.push(("sharing".into(), "only one CPU is allowed: allow more (taskset, cpuset) to see who shares".into()));
+            raw.failures.push((
+                "sharing".into(),
+                "only one CPU is allowed: allow more (taskset, cpuset) to see who shares".into(),
+            ));
         }
         // The four nearest numbers say enough on a large host, in the time there is.
         for cpu in others.into_iter().rev().take(4) {
             for level in found.levels.iter().filter(|l| l.level <= 2) {
-                let Some(bytes) = level.capacity.value else { continue };
+                let Some(bytes) = level.capacity.value else {
+                    continue;
+                };
                 match share::corun(&mut host, cpu, level.level, bytes, 6) {
                     Ok(c) => raw.corun.push(c),
                     Err(e) => raw.failures.push(("sharing".into(), e.to_string())),

@@ -152,15 +152,24 @@ pub trait Measure {
     /// # Errors
     /// [`MeasureError::Unsupported`] where code cannot be generated.
     fn code(&mut self, _chase: &CodeChase<'_>) -> Result<Vec<Window>, MeasureError> {
-        Err(MeasureError::Unsupported("this backend runs no generated code".into()))
+        Err(MeasureError::Unsupported(
+            "this backend runs no generated code".into(),
+        ))
     }
 
     /// Times `chains` independent chases of the same flushed lines at once; events are loads of all chains.
     ///
     /// # Errors
     /// [`MeasureError::Unsupported`] where the backend has no parallel chase.
-    fn parallel(&mut self, _lines: &[u64], _chains: usize, _windows: u32) -> Result<Vec<Window>, MeasureError> {
-        Err(MeasureError::Unsupported("this backend has no parallel chase".into()))
+    fn parallel(
+        &mut self,
+        _lines: &[u64],
+        _chains: usize,
+        _windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        Err(MeasureError::Unsupported(
+            "this backend has no parallel chase".into(),
+        ))
     }
 }
 
@@ -177,7 +186,12 @@ impl<M: Measure + ?Sized> Measure for &mut M {
     fn code(&mut self, chase: &CodeChase<'_>) -> Result<Vec<Window>, MeasureError> {
         (**self).code(chase)
     }
-    fn parallel(&mut self, lines: &[u64], chains: usize, windows: u32) -> Result<Vec<Window>, MeasureError> {
+    fn parallel(
+        &mut self,
+        lines: &[u64],
+        chains: usize,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
         (**self).parallel(lines, chains, windows)
     }
 }

@@ -79,7 +79,14 @@ impl Policy {
             Policy::BitPlru => "bit-PLRU".into(),
             Policy::Nru => "NRU".into(),
             Policy::Lip => "LIP".into(),
-            Policy::Qlru { hit3, hit2, insert, from_right, ageing, on_miss_only } => {
+            Policy::Qlru {
+                hit3,
+                hit2,
+                insert,
+                from_right,
+                ageing,
+                on_miss_only,
+            } => {
                 let r = if *from_right { 2 } else { 0 };
                 let u = match ageing {
                     Ageing::AllToThree => 0,
@@ -105,18 +112,30 @@ impl Policy {
         for groups in 2..ways {
             let inner = ways / groups;
             if ways.is_multiple_of(groups) && inner.is_power_of_two() && inner > 1 {
-                all.push(Policy::LruOfPlru { groups: groups as u8 });
+                all.push(Policy::LruOfPlru {
+                    groups: groups as u8,
+                });
             }
         }
         all.extend([Policy::BitPlru, Policy::Nru, Policy::Lip]);
         for (hit3, hit2) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
             for insert in 0..4 {
                 for from_right in [false, true] {
-                    for ageing in
-                        [Ageing::AllToThree, Ageing::OthersToThree, Ageing::AllByOne, Ageing::OthersByOne]
-                    {
+                    for ageing in [
+                        Ageing::AllToThree,
+                        Ageing::OthersToThree,
+                        Ageing::AllByOne,
+                        Ageing::OthersByOne,
+                    ] {
                         for on_miss_only in [false, true] {
-                            all.push(Policy::Qlru { hit3, hit2, insert, from_right, ageing, on_miss_only });
+                            all.push(Policy::Qlru {
+                                hit3,
+                                hit2,
+                                insert,
+                                from_right,
+                                ageing,
+                                on_miss_only,
+                            });
                         }
                     }
                 }
@@ -150,7 +169,13 @@ impl Policy {
                 }
             }
             Policy::Nru => *word |= 1 << way,
-            Policy::Qlru { hit3, hit2, ageing, on_miss_only, .. } => {
+            Policy::Qlru {
+                hit3,
+                hit2,
+                ageing,
+                on_miss_only,
+                ..
+            } => {
                 meta[way] = match meta[way] {
                     3 => hit3,
                     2 => hit2,
@@ -189,7 +214,9 @@ impl Policy {
                 }
                 (!*word).trailing_zeros() as usize % ways
             }
-            Policy::Qlru { from_right, ageing, .. } => loop {
+            Policy::Qlru {
+                from_right, ageing, ..
+            } => loop {
                 let found = if from_right {
                     meta.iter().rposition(|&a| a == 3)
                 } else {
@@ -211,7 +238,12 @@ impl Policy {
     pub fn filled(&self, meta: &mut [u8], word: &mut u64, way: usize) {
         match *self {
             Policy::Lip | Policy::Fifo | Policy::Random => {}
-            Policy::Qlru { insert, ageing, on_miss_only, .. } => {
+            Policy::Qlru {
+                insert,
+                ageing,
+                on_miss_only,
+                ..
+            } => {
                 meta[way] = insert;
                 if !on_miss_only {
                     age(meta, ageing, Some(way));
@@ -307,7 +339,13 @@ impl OneSet {
     /// An empty set of at most [`MAX_WAYS`] ways.
     pub fn new(policy: Policy, ways: u32) -> Self {
         let ways = (ways as usize).min(MAX_WAYS);
-        let mut set = OneSet { policy, ways, tags: [NO_BLOCK; MAX_WAYS], meta: [0; MAX_WAYS], word: 0 };
+        let mut set = OneSet {
+            policy,
+            ways,
+            tags: [NO_BLOCK; MAX_WAYS],
+            meta: [0; MAX_WAYS],
+            word: 0,
+        };
         policy.reset(&mut set.meta[..ways], &mut set.word);
         set
     }
@@ -336,7 +374,11 @@ mod tests {
 
     fn misses(policy: Policy, ways: u32, blocks: &[u32]) -> Vec<u32> {
         let (mut set, mut rng) = (OneSet::new(policy, ways), Rng::new(1));
-        blocks.iter().copied().filter(|&b| !set.touch(b, &mut rng)).collect()
+        blocks
+            .iter()
+            .copied()
+            .filter(|&b| !set.touch(b, &mut rng))
+            .collect()
     }
 
     #[test]
@@ -363,7 +405,11 @@ mod tests {
         for ways in [1, 2, 3, 4, 6, 8, 12, 16, 20] {
             for policy in Policy::library(ways) {
                 let blocks: Vec<u32> = (0..ways).chain(0..ways).chain(0..ways).collect();
-                assert_eq!(misses(policy, ways, &blocks).len(), ways as usize, "{policy:?} {ways}");
+                assert_eq!(
+                    misses(policy, ways, &blocks).len(),
+                    ways as usize,
+                    "{policy:?} {ways}"
+                );
             }
         }
     }

@@ -111,7 +111,13 @@ pub struct MachineReport {
 
 impl MachineReport {
     /// Infers and tabulates.
-    pub fn new(host: HostKey, measured_at: u64, mode: &str, declared: Declared, raw: RawSamples) -> Self {
+    pub fn new(
+        host: HostKey,
+        measured_at: u64,
+        mode: &str,
+        declared: Declared,
+        raw: RawSamples,
+    ) -> Self {
         let hierarchy = infer(&raw);
         let rows = rows(&hierarchy, &declared);
         let warnings = warnings(&hierarchy, &declared, &raw);
@@ -131,14 +137,22 @@ impl MachineReport {
     /// The levels whose capacity is known, for labelling a curve. A line size that could not be told is
     /// taken from the first level.
     pub fn levels(&self) -> Vec<LevelSummary> {
-        let first = self.hierarchy.levels.first().and_then(|l| l.line.value).unwrap_or(64);
+        let first = self
+            .hierarchy
+            .levels
+            .first()
+            .and_then(|l| l.line.value)
+            .unwrap_or(64);
         self.hierarchy
             .levels
             .iter()
             .filter_map(|l| {
                 Some(LevelSummary {
                     level: l.level,
-                    bytes: l.capacity.value.or_else(|| l.range.map(|(a, b)| (a as f64 * b as f64).sqrt() as u64))?,
+                    bytes: l
+                        .capacity
+                        .value
+                        .or_else(|| l.range.map(|(a, b)| (a as f64 * b as f64).sqrt() as u64))?,
                     line: l.line.value.unwrap_or(first),
                     ways: l.ways.value,
                     latency_ns: l.latency.value.map(|x| x.ns),
@@ -162,7 +176,11 @@ pub fn bytes(n: u64) -> String {
         _ => ("B", 1),
     };
     let x = n as f64 / scale as f64;
-    if (x - x.round()).abs() < 0.005 { format!("{x:.0} {unit}") } else { format!("{x:.1} {unit}") }
+    if (x - x.round()).abs() < 0.005 {
+        format!("{x:.0} {unit}")
+    } else {
+        format!("{x:.1} {unit}")
+    }
 }
 
 struct Table<'a> {
@@ -190,14 +208,19 @@ impl Table<'_> {
             (Some(_), true) => Verdict::NotDeclared,
             (Some(v), false) => match span(v) {
                 None => Verdict::NotDeclared,
-                Some((low, high)) if claims.iter().all(|c| (low..=high).contains(&c.value)) => Verdict::Agrees,
+                Some((low, high)) if claims.iter().all(|c| (low..=high).contains(&c.value)) => {
+                    Verdict::Agrees
+                }
                 Some(_) if f.confidence >= Confidence::Medium => Verdict::DeclaredWrong,
                 Some(_) => Verdict::Differs,
             },
         };
         self.rows.push(Row {
             what: what.into(),
-            declared: claims.iter().map(|c| (c.source.clone(), unit(c.value))).collect(),
+            declared: claims
+                .iter()
+                .map(|c| (c.source.clone(), unit(c.value)))
+                .collect(),
             measured: f.value.as_ref().map(show).unwrap_or_default(),
             verdict,
             confidence: f.confidence,
@@ -208,24 +231,39 @@ impl Table<'_> {
 }
 
 fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
-    let mut t = Table { declared, rows: Vec::new() };
+    let mut t = Table {
+        declared,
+        rows: Vec::new(),
+    };
     let exact = |n: &u64| Some((*n, *n));
     let plain = |n: u64| n.to_string();
     t.row("core clock", &h.clock_ghz, |g| format!("{g:.2} GHz"));
-    t.row("timer step", &Finding::new(h.timer_step_ns, Confidence::High, ""), |n| format!("{n:.1} ns"));
+    t.row(
+        "timer step",
+        &Finding::new(h.timer_step_ns, Confidence::High, ""),
+        |n| format!("{n:.1} ns"),
+    );
     for l in &h.levels {
-        let name = if l.level == 1 { "L1d".to_string() } else { format!("L{}", l.level) };
+        let name = if l.level == 1 {
+            "L1d".to_string()
+        } else {
+            format!("L{}", l.level)
+        };
         let last = l.level > 2;
         let range = l.range;
         t.push(
             &format!("{name}.capacity"),
             &l.capacity,
             |b| match range {
-                Some((low, high)) if last => format!("{} (p10 {}, p90 {})", bytes(*b), bytes(low), bytes(high)),
+                Some((low, high)) if last => {
+                    format!("{} (p10 {}, p90 {})", bytes(*b), bytes(low), bytes(high))
+                }
                 _ => bytes(*b),
             },
             |b| match range {
-                Some((low, high)) if l.capacity.confidence < Confidence::High => Some((low * 85 / 100, high * 115 / 100)),
+                Some((low, high)) if l.capacity.confidence < Confidence::High => {
+                    Some((low * 85 / 100, high * 115 / 100))
+                }
                 _ => Some((*b, *b)),
             },
             bytes,
@@ -239,63 +277,159 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         {
             row.verdict = Verdict::SmallerShare;
         }
-        t.push(&format!("{name}.ways"), &l.ways, |w| w.to_string(), |w| Some((u64::from(*w), u64::from(*w))), plain);
-        t.push(&format!("{name}.line"), &l.line, |b| format!("{b} B"), exact, bytes);
-        t.row(&format!("{name}.latency"), &l.latency, |x| format!("{:.1} cycles, {:.2} ns", x.cycles, x.ns));
-        t.row(&format!("{name}.replacement"), &l.policy, |p| p.name.clone());
-        t.row(&format!("{name}.index"), &l.linear_index, |x| if *x { "page offset kept" } else { "hashed" }.to_string());
+        t.push(
+            &format!("{name}.ways"),
+            &l.ways,
+            |w| w.to_string(),
+            |w| Some((u64::from(*w), u64::from(*w))),
+            plain,
+        );
+        t.push(
+            &format!("{name}.line"),
+            &l.line,
+            |b| format!("{b} B"),
+            exact,
+            bytes,
+        );
+        t.row(&format!("{name}.latency"), &l.latency, |x| {
+            format!("{:.1} cycles, {:.2} ns", x.cycles, x.ns)
+        });
+        t.row(&format!("{name}.replacement"), &l.policy, |p| {
+            p.name.clone()
+        });
+        t.row(&format!("{name}.index"), &l.linear_index, |x| {
+            if *x { "page offset kept" } else { "hashed" }.to_string()
+        });
         t.row(&format!("{name}.inclusion"), &l.inclusion, Clone::clone);
         t.row(&format!("{name}.shared with"), &l.shared_with, |c| {
-            if c.is_empty() { "no allowed CPU".into() } else { format!("CPU {}", list(c)) }
+            if c.is_empty() {
+                "no allowed CPU".into()
+            } else {
+                format!("CPU {}", list(c))
+            }
         });
         if let Some(row) = t.rows.last_mut()
             && let Some((_, list)) = declared.shared.iter().find(|s| s.0 == l.level)
         {
             row.declared.push(("sysfs".into(), format!("CPU {list}")));
         }
-        t.row(&format!("{name}.unified"), &Finding::<String>::refused("evicting data by code needs congruent code pages: not measured"), Clone::clone);
+        t.row(
+            &format!("{name}.unified"),
+            &Finding::<String>::refused(
+                "evicting data by code needs congruent code pages: not measured",
+            ),
+            Clone::clone,
+        );
     }
-    let spread = |m: &crate::probe::latency::Spread| format!("{:.0} ns (p50 {:.0}, p90 {:.0}), {:.0} cycles", m.ns_p10, m.ns_p50, m.ns_p90, m.cycles_p10);
+    let spread = |m: &crate::probe::latency::Spread| {
+        format!(
+            "{:.0} ns (p50 {:.0}, p90 {:.0}), {:.0} cycles",
+            m.ns_p10, m.ns_p50, m.ns_p90, m.cycles_p10
+        )
+    };
     t.row("memory.latency", &h.memory, spread);
     t.row("memory.latency with walks", &h.memory_walk, spread);
-    t.row("write-allocate", &h.write_allocate, |w| if *w { "yes" } else { "no" }.to_string());
-    t.row("write-back", &Finding::<String>::refused("needs write traffic, which timing of loads does not show"), Clone::clone);
+    t.row("write-allocate", &h.write_allocate, |w| {
+        if *w { "yes" } else { "no" }.to_string()
+    });
+    t.row(
+        "write-back",
+        &Finding::<String>::refused("needs write traffic, which timing of loads does not show"),
+        Clone::clone,
+    );
     let x = &h.translation;
     t.push("DTLB1.entries", &x.entries, |n| n.to_string(), exact, plain);
     t.row("DTLB1.reach", &x.reach, |n| bytes(*n));
     t.row("DTLB1.ways", &x.ways, |n| n.to_string());
-    t.row("DTLB1.miss cost", &x.miss_cycles, |c| format!("{c:.1} cycles"));
-    t.push("DTLB2.entries", &x.second, |s| format!("{} to {}", s.0, s.1), |s| Some((s.0 * 85 / 100, s.1 * 115 / 100)), plain);
+    t.row("DTLB1.miss cost", &x.miss_cycles, |c| {
+        format!("{c:.1} cycles")
+    });
+    t.push(
+        "DTLB2.entries",
+        &x.second,
+        |s| format!("{} to {}", s.0, s.1),
+        |s| Some((s.0 * 85 / 100, s.1 * 115 / 100)),
+        plain,
+    );
     t.row("page walk", &x.second, |s| format!("{:.0} cycles", s.2));
     t.row("page size", &x.page, |b| bytes(*b));
     t.row("huge pages", &x.huge_effective, |e| {
-        if *e { "translated whole" } else { "split by the host: no gain" }.to_string()
+        if *e {
+            "translated whole"
+        } else {
+            "split by the host: no gain"
+        }
+        .to_string()
     });
     let c = &h.code;
     t.push("L1i.capacity", &c.capacity, |b| bytes(*b), exact, bytes);
-    t.push("L1i.ways", &c.ways, |w| w.to_string(), |w| Some((u64::from(*w), u64::from(*w))), plain);
+    t.push(
+        "L1i.ways",
+        &c.ways,
+        |w| w.to_string(),
+        |w| Some((u64::from(*w), u64::from(*w))),
+        plain,
+    );
     t.push("L1i.line", &c.line, |b| format!("{b} B"), exact, bytes);
     t.row("op cache", &c.op_cache_lines, |n| format!("{n} lines"));
-    t.push("ITLB1.entries", &c.translations, |r| format!("{} to {}", r.0, r.1), |r| Some((r.0 * 85 / 100, r.1 * 115 / 100)), plain);
+    t.push(
+        "ITLB1.entries",
+        &c.translations,
+        |r| format!("{} to {}", r.0, r.1),
+        |r| Some((r.0 * 85 / 100, r.1 * 115 / 100)),
+        plain,
+    );
     t.row("registers", &h.registers, |r| {
-        r.iter().filter(|c| c.1 > 0).map(|c| format!("{} {}", c.1, c.0)).collect::<Vec<_>>().join(", ")
+        r.iter()
+            .filter(|c| c.1 > 0)
+            .map(|c| format!("{} {}", c.1, c.0))
+            .collect::<Vec<_>>()
+            .join(", ")
     });
-    let usable = h.registers.clone().map(|r| r.iter().filter(|c| c.0.starts_with("general")).map(|c| c.1).sum::<u32>().saturating_sub(1));
-    t.row("registers for a compiler", &usable.at_most(Confidence::Medium, "general ones less the stack pointer"), |n| n.to_string());
+    let usable = h.registers.clone().map(|r| {
+        r.iter()
+            .filter(|c| c.0.starts_with("general"))
+            .map(|c| c.1)
+            .sum::<u32>()
+            .saturating_sub(1)
+    });
+    t.row(
+        "registers for a compiler",
+        &usable.at_most(Confidence::Medium, "general ones less the stack pointer"),
+        |n| n.to_string(),
+    );
     t.row("prefetched strides", &h.prefetch, |s| {
-        if s.is_empty() { "none".into() } else { s.iter().map(|x| format!("{} ({:.0} %)", x.0, 100.0 * x.1)).collect::<Vec<_>>().join(", ") }
+        if s.is_empty() {
+            "none".into()
+        } else {
+            s.iter()
+                .map(|x| format!("{} ({:.0} %)", x.0, 100.0 * x.1))
+                .collect::<Vec<_>>()
+                .join(", ")
+        }
     });
     t.row("memory parallelism", &h.parallelism, |p| format!("{p:.1}"));
     t.rows
 }
 
 fn list(cpus: &[usize]) -> String {
-    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    cpus.iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn warnings(h: &Hierarchy, d: &Declared, raw: &RawSamples) -> Vec<String> {
-    let mut w: Vec<String> = d.silent.iter().map(|s| format!("not declared: {s}")).collect();
-    w.extend(raw.failures.iter().map(|(what, why)| format!("{what}: {why}")));
+    let mut w: Vec<String> = d
+        .silent
+        .iter()
+        .map(|s| format!("not declared: {s}"))
+        .collect();
+    w.extend(
+        raw.failures
+            .iter()
+            .map(|(what, why)| format!("{what}: {why}")),
+    );
     if raw.facts.memory_bytes < 64 << 20 {
         w.push(format!(
             "only {} may be used for measuring: large footprints are left out; raise the memory limit to see the last level",

@@ -105,7 +105,17 @@ struct Session<'a> {
 pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_>) -> RawSamples {
     let start = m.now_ns();
     let raw = RawSamples::new(m.facts().clone(), seed);
-    let mut s = Session { m, plan, raw, rng: Rng::new(seed), start, off: BTreeSet::new(), race: None, class: Vec::new(), progress };
+    let mut s = Session {
+        m,
+        plan,
+        raw,
+        rng: Rng::new(seed),
+        start,
+        off: BTreeSet::new(),
+        race: None,
+        class: Vec::new(),
+        progress,
+    };
     s.run();
     s.raw.elapsed_ns = s.m.now_ns() - start;
     s.raw
@@ -125,12 +135,18 @@ impl Session<'_> {
         (self.progress)(what, spent);
         if let Err(error) = f(self) {
             self.off.insert(what);
-            self.raw.failures.push((what.to_string(), error.to_string()));
+            self.raw
+                .failures
+                .push((what.to_string(), error.to_string()));
         }
     }
 
     fn geometry(&self) -> Option<l1::Geometry> {
-        if self.raw.l1.len() < 3 { None } else { l1::infer(&self.raw.l1).value }
+        if self.raw.l1.len() < 3 {
+            None
+        } else {
+            l1::infer(&self.raw.l1).value
+        }
     }
 
     fn run(&mut self) {
@@ -146,7 +162,9 @@ impl Session<'_> {
                     Ok(())
                 });
             }
-            self.probe("memory", |s| latency::collect_memory(s.m, 32, &mut s.raw.latency, &mut s.rng));
+            self.probe("memory", |s| {
+                latency::collect_memory(s.m, 32, &mut s.raw.latency, &mut s.rng)
+            });
             if let Some(l1) = self.geometry() {
                 self.dependants(l1, round);
             }
@@ -164,7 +182,9 @@ impl Session<'_> {
             // Votes of a parameter must not all fall into one burst of disturbance.
             while self.m.now_ns() - began < self.plan.gap_ns && self.spent() < 1.0 {
                 let before = self.m.now_ns();
-                self.probe("memory", |s| latency::collect_memory(s.m, 32, &mut s.raw.latency, &mut s.rng));
+                self.probe("memory", |s| {
+                    latency::collect_memory(s.m, 32, &mut s.raw.latency, &mut s.rng)
+                });
                 if self.m.now_ns() - before < 1000 || self.off.contains("memory") {
                     break;
                 }
@@ -174,7 +194,8 @@ impl Session<'_> {
 
     fn wants_l1(&self) -> bool {
         let votes = &self.raw.l1;
-        votes.len() < 5 || votes.len() < self.plan.votes && l1::infer(votes).agree < (votes.len() as u32).min(8)
+        votes.len() < 5
+            || votes.len() < self.plan.votes && l1::infer(votes).agree < (votes.len() as u32).min(8)
     }
 
     fn dependants(&mut self, l1: l1::Geometry, round: u32) {
@@ -188,9 +209,14 @@ impl Session<'_> {
             self.raw.latency.l3.clear();
             self.class.clear();
         }
-        let race = self.race.get_or_insert_with(|| (l1, policy::Race::new(l1.ways)));
+        let race = self
+            .race
+            .get_or_insert_with(|| (l1, policy::Race::new(l1.ways)));
         let mut race = race.1.clone();
-        if self.raw.line.len() < 5 || self.raw.line.len() < self.plan.votes && line::infer(&self.raw.line).confidence < crate::finding::Confidence::High {
+        if self.raw.line.len() < 5
+            || self.raw.line.len() < self.plan.votes
+                && line::infer(&self.raw.line).confidence < crate::finding::Confidence::High
+        {
             self.probe("line", |s| {
                 let vote = line::collect(s.m, l1, &mut s.rng)?;
                 s.raw.line.push(vote);
@@ -199,7 +225,9 @@ impl Session<'_> {
         }
         let found_line = line::infer(&self.raw.line).value;
         let bytes = found_line.unwrap_or(64);
-        self.probe("second-level latency", |s| latency::collect_l2(s.m, l1, &mut s.raw.latency, &mut s.rng));
+        self.probe("second-level latency", |s| {
+            latency::collect_l2(s.m, l1, &mut s.raw.latency, &mut s.rng)
+        });
         if self.raw.tlb.votes.len() < self.plan.votes.max(9) && !self.tlb_decided() {
             self.probe("translation", |s| {
                 let known = tlb::proven(&s.raw.tlb);
@@ -216,7 +244,10 @@ impl Session<'_> {
             });
         }
         if let (Some(line), true) = (found_line, self.raw.line.len() >= 3)
-            && l1.ways > 1 && self.raw.policy.unsplit < 4 && self.raw.policy.samples.len() < 300 {
+            && l1.ways > 1
+            && self.raw.policy.unsplit < 4
+            && self.raw.policy.samples.len() < 300
+        {
             self.probe("replacement", |s| {
                 policy::collect(s.m, l1, line, &mut race, &mut s.raw.policy, 12, &mut s.rng)
             });
@@ -248,7 +279,9 @@ impl Session<'_> {
         if self.raw.tlb.huge.len() < 5
             && let Some(entries) = tlb::infer_entries(&self.raw.tlb).value
         {
-            self.probe("huge pages", |s| tlb::collect_huge(s.m, entries, &mut s.raw.tlb, &mut s.rng));
+            self.probe("huge pages", |s| {
+                tlb::collect_huge(s.m, entries, &mut s.raw.tlb, &mut s.rng)
+            });
         }
     }
 
@@ -263,9 +296,17 @@ impl Session<'_> {
 
     /// One pass over the curve; only the first goes beyond 4 MiB.
     fn sweep(&mut self, pass: u32) {
-        let to = if pass == 1 { self.plan.footprint } else { self.plan.footprint.min(4 << 20) };
+        let to = if pass == 1 {
+            self.plan.footprint
+        } else {
+            self.plan.footprint.min(4 << 20)
+        };
         let line = self.line();
-        for bytes in footprint::sizes(4096, to.min(self.m.facts().memory_bytes), self.plan.per_octave) {
+        for bytes in footprint::sizes(
+            4096,
+            to.min(self.m.facts().memory_bytes),
+            self.plan.per_octave,
+        ) {
             // Beyond 4 MiB half the resolution is enough for a picture.
             if bytes > 4 << 20 && self.spent() > 0.6 {
                 break;
@@ -282,25 +323,35 @@ impl Session<'_> {
     fn slow_parts(&mut self, round: u32) {
         let (walks, curve) = (self.raw.latency.memory_walk.len(), self.raw.tlb.curve.len());
         match round % 6 {
-            0 | 3 if self.plan.code && self.raw.code.len() < self.plan.votes.min(9) => self.probe("instructions", |s| {
-                let mut vote = code::Vote::default();
-                code::collect(s.m, &mut vote, &mut s.rng)?;
-                code::collect_footprints(s.m, &mut vote)?;
-                code::collect_pages(s.m, &mut vote, 512, &mut s.rng)?;
-                s.raw.code.push(vote);
-                Ok(())
-            }),
+            0 | 3 if self.plan.code && self.raw.code.len() < self.plan.votes.min(9) => {
+                self.probe("instructions", |s| {
+                    let mut vote = code::Vote::default();
+                    code::collect(s.m, &mut vote, &mut s.rng)?;
+                    code::collect_footprints(s.m, &mut vote)?;
+                    code::collect_pages(s.m, &mut vote, 512, &mut s.rng)?;
+                    s.raw.code.push(vote);
+                    Ok(())
+                })
+            }
             1 if self.plan.tlb_pages > 0 && curve < 6 * 40 => {
                 let pages = self.plan.tlb_pages;
-                self.probe("translation sweep", |s| tlb::collect_curve(s.m, pages, &mut s.raw.tlb, &mut s.rng));
+                self.probe("translation sweep", |s| {
+                    tlb::collect_curve(s.m, pages, &mut s.raw.tlb, &mut s.rng)
+                });
             }
             2 if self.plan.code && self.raw.prefetch.strides.len() < 16 * 3 => {
-                self.probe("prefetch", |s| prefetch::collect_strides(s.m, 4 << 20, &mut s.raw.prefetch, &mut s.rng));
-                self.probe("parallelism", |s| prefetch::collect_parallel(s.m, &mut s.raw.prefetch, &mut s.rng));
+                self.probe("prefetch", |s| {
+                    prefetch::collect_strides(s.m, 4 << 20, &mut s.raw.prefetch, &mut s.rng)
+                });
+                self.probe("parallelism", |s| {
+                    prefetch::collect_parallel(s.m, &mut s.raw.prefetch, &mut s.rng)
+                });
             }
             4 if self.plan.tlb_pages > 0 && walks < 60 => {
                 let pages = self.plan.tlb_pages;
-                self.probe("memory with walks", |s| latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng));
+                self.probe("memory with walks", |s| {
+                    latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng)
+                });
             }
             5 if self.plan.shared > 0 => {
                 let line = self.line();
@@ -323,7 +374,9 @@ impl Session<'_> {
             && pass >= p.passes
             && !self.wants_l1()
             && (self.raw.evict.len() >= p.evict_votes || self.geometry().is_none())
-            && (self.raw.policy.unsplit >= 4 || self.raw.policy.samples.len() >= 300 || self.geometry().is_none_or(|g| g.ways == 1))
+            && (self.raw.policy.unsplit >= 4
+                || self.raw.policy.samples.len() >= 300
+                || self.geometry().is_none_or(|g| g.ways == 1))
             && (p.shared == 0 || round >= 25)
             && self.raw.latency.memory.len() >= 40
             && round as u64 * PAGE > 0

@@ -9,7 +9,11 @@ use std::{env, fs, io};
 
 /// Where reports are kept: `$XDG_CACHE_HOME/statcache` or `~/.cache/statcache`; `None` without a home.
 pub fn directory() -> Option<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let absolute = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
     let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|h| h.join(".cache")))?;
     Some(base.join("statcache"))
 }
@@ -17,8 +21,16 @@ pub fn directory() -> Option<PathBuf> {
 /// The key of this host, now.
 pub fn host_key() -> HostKey {
     let read = |p: &str| fs::read_to_string(p).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo").lines().find(|l| l.starts_with("model name")).and_then(|l| l.split(':').nth(1)).map_or_else(|| "unknown CPU".into(), |v| v.trim().to_string());
-    HostKey { cpu, kernel: read("/proc/sys/kernel/osrelease").trim().to_string(), allowed: allowed() }
+    let cpu = read("/proc/cpuinfo")
+        .lines()
+        .find(|l| l.starts_with("model name"))
+        .and_then(|l| l.split(':').nth(1))
+        .map_or_else(|| "unknown CPU".into(), |v| v.trim().to_string());
+    HostKey {
+        cpu,
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
+        allowed: allowed(),
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -66,15 +78,41 @@ mod tests {
     #[test]
     fn a_stored_report_holds_for_its_host_only() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
-        let key = HostKey { cpu: "a".into(), kernel: "1".into(), allowed: vec![0, 1] };
-        let facts = Facts { ns_per_tick: 0.5, timer_step: 1.0, clock: 1.5, page_bytes: 4096, memory_bytes: 1 << 30, can_flush: true };
-        let report = MachineReport::new(key.clone(), 7, "quick", Declared::default(), RawSamples::new(facts, 3));
+        let key = HostKey {
+            cpu: "a".into(),
+            kernel: "1".into(),
+            allowed: vec![0, 1],
+        };
+        let facts = Facts {
+            ns_per_tick: 0.5,
+            timer_step: 1.0,
+            clock: 1.5,
+            page_bytes: 4096,
+            memory_bytes: 1 << 30,
+            can_flush: true,
+        };
+        let report = MachineReport::new(
+            key.clone(),
+            7,
+            "quick",
+            Declared::default(),
+            RawSamples::new(facts, 3),
+        );
         save(dir.path(), &report)?;
         assert_eq!(load(dir.path(), &key), Some(report));
         for other in [
-            HostKey { cpu: "b".into(), ..key.clone() },
-            HostKey { kernel: "2".into(), ..key.clone() },
-            HostKey { allowed: vec![0], ..key.clone() },
+            HostKey {
+                cpu: "b".into(),
+                ..key.clone()
+            },
+            HostKey {
+                kernel: "2".into(),
+                ..key.clone()
+            },
+            HostKey {
+                allowed: vec![0],
+                ..key.clone()
+            },
         ] {
             assert_eq!(load(dir.path(), &other), None);
         }

@@ -3,10 +3,10 @@
 //! `STATCACHE_GRID=N` asks for N machines (the full grid is 500; about 4 s of CPU each in a release build);
 //! `STATCACHE_GRID_FROM=K` starts at seed K. Without it a few machines run, fewer in a debug build.
 
+use statcache_hierarchy::infer;
 use statcache_hierarchy::session::{self, Plan};
 use statcache_hierarchy::sim::judge::{Outcome, judge};
 use statcache_hierarchy::sim::{Machine, random};
-use statcache_hierarchy::infer;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,7 +65,11 @@ fn random_machines_are_solved_blind() {
                         if column >= 2 {
                             println!("machine {seed}: {field} {outcome:?}");
                         }
-                        tally.lock().unwrap_or_else(|e| e.into_inner()).entry(field).or_default()[column] += 1;
+                        tally
+                            .lock()
+                            .unwrap_or_else(|e| e.into_inner())
+                            .entry(field)
+                            .or_default()[column] += 1;
                     }
                     println!("machine {seed} {line}");
                 }
@@ -73,16 +77,25 @@ fn random_machines_are_solved_blind() {
         }
     });
     let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
-    println!("{:<16} {:>6} {:>8} {:>6} {:>11}", "field", "right", "refused", "wrong", "wrong, high");
+    println!(
+        "{:<16} {:>6} {:>8} {:>6} {:>11}",
+        "field", "right", "refused", "wrong", "wrong, high"
+    );
     for (field, [right, refused, wrong, high]) in &tally {
         println!("{field:<16} {right:>6} {refused:>8} {wrong:>6} {high:>11}");
     }
     for (field, [right, refused, wrong, high]) in &tally {
         // One in a hundred of a full grid; of a few machines, none.
         let bound = count.div_ceil(100).saturating_sub(u64::from(count < 100)) as u32;
-        assert!(*high <= bound / 2, "{field}: {high} wrong with high confidence");
+        assert!(
+            *high <= bound / 2,
+            "{field}: {high} wrong with high confidence"
+        );
         let decided = right + wrong + high;
-        assert!(f64::from(wrong + high) <= 0.01 * f64::from(decided) + f64::from(bound), "{field}: {wrong} + {high} of {decided}");
+        assert!(
+            f64::from(wrong + high) <= 0.01 * f64::from(decided) + f64::from(bound),
+            "{field}: {wrong} + {high} of {decided}"
+        );
         let _ = refused;
     }
     for field in ["L1 capacity", "L1 ways", "L1 line", "L1 latency"] {

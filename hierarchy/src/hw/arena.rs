@@ -25,20 +25,37 @@ pub fn page_bytes() -> u64 {
 pub fn memory_limit() -> u64 {
     let mut limit = 4u64 << 30;
     if let Ok(text) = fs::read_to_string("/proc/meminfo") {
-        let kib = text.lines().find_map(|l| l.strip_prefix("MemAvailable:")?.split_whitespace().next()?.parse::<u64>().ok());
+        let kib = text.lines().find_map(|l| {
+            l.strip_prefix("MemAvailable:")?
+                .split_whitespace()
+                .next()?
+                .parse::<u64>()
+                .ok()
+        });
         limit = limit.min(kib.map_or(limit, |k| k * 1024));
     }
-    for file in ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"] {
-        if let Some(n) = fs::read_to_string(file).ok().and_then(|t| t.trim().parse::<u64>().ok()) {
+    for file in [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ] {
+        if let Some(n) = fs::read_to_string(file)
+            .ok()
+            .and_then(|t| t.trim().parse::<u64>().ok())
+        {
             limit = limit.min(n);
         }
     }
     if let Some(n) = own_cgroup_limit() {
         limit = limit.min(n);
     }
-    let mut rl = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut rl = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: rl is a valid rlimit to write to.
-    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut rl) } == 0 && rl.rlim_cur != libc::RLIM_INFINITY {
+    if unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut rl) } == 0
+        && rl.rlim_cur != libc::RLIM_INFINITY
+    {
         limit = limit.min(rl.rlim_cur);
     }
     (limit / 4).clamp(1 << 20, 1 << 30) & !0xf_ffff
@@ -48,7 +65,11 @@ pub fn memory_limit() -> u64 {
 fn own_cgroup_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|l| l.strip_prefix("0::"))?;
-    fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.max")).ok()?.trim().parse().ok()
+    fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.max"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 impl Arena {
@@ -61,9 +82,21 @@ impl Arena {
         let len = (bytes + ALIGN) as usize;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new private anonymous mapping overlaps nothing.
-        let raw = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let raw = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
         if raw == libc::MAP_FAILED {
-            return Err(MeasureError::System { operation: "mmap", cause: std::io::Error::last_os_error().to_string() });
+            return Err(MeasureError::System {
+                operation: "mmap",
+                cause: std::io::Error::last_os_error().to_string(),
+            });
         }
         let lead = (ALIGN - raw as u64 % ALIGN) % ALIGN;
         // SAFETY: lead < ALIGN, and the mapping is ALIGN longer than what is used from there on.
@@ -77,7 +110,11 @@ impl Arena {
             if tail > 0 {
                 libc::munmap(base.add(bytes as usize).cast(), tail);
             }
-            let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+            let advice = if huge {
+                libc::MADV_HUGEPAGE
+            } else {
+                libc::MADV_NOHUGEPAGE
+            };
             libc::madvise(base.cast(), bytes as usize, advice);
         }
         Ok(Arena { base, bytes })
@@ -93,7 +130,10 @@ impl Arena {
 
     fn at(&self, offset: u64) -> Result<*mut u8, MeasureError> {
         if offset + 8 > self.bytes {
-            return Err(MeasureError::Memory { needed: offset + 8, allowed: self.bytes });
+            return Err(MeasureError::Memory {
+                needed: offset + 8,
+                allowed: self.bytes,
+            });
         }
         // SAFETY: offset + 8 <= bytes, checked above.
         Ok(unsafe { self.base.add(offset as usize) })
@@ -134,9 +174,17 @@ impl Arena {
     ///
     /// # Errors
     /// [`MeasureError::Memory`] when an offset lies outside.
-    pub fn link_parallel(&mut self, lines: &[u64], chains: usize) -> Result<Vec<*mut u8>, MeasureError> {
+    pub fn link_parallel(
+        &mut self,
+        lines: &[u64],
+        chains: usize,
+    ) -> Result<Vec<*mut u8>, MeasureError> {
         let steps = lines.len() / chains;
-        lines.chunks_exact(steps).take(chains).map(|c| self.link_circle(c)).collect()
+        lines
+            .chunks_exact(steps)
+            .take(chains)
+            .map(|c| self.link_circle(c))
+            .collect()
     }
 
     /// Kilobytes of this buffer that the kernel holds in huge pages (`AnonHugePages` of smaps).
@@ -152,7 +200,11 @@ impl Arena {
             {
                 inside = a < end && b > start;
             } else if inside && let Some(rest) = line.strip_prefix("AnonHugePages:") {
-                total += rest.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+                total += rest
+                    .split_whitespace()
+                    .next()
+                    .and_then(|n| n.parse::<u64>().ok())
+                    .unwrap_or(0);
             }
         }
         Some(total)

@@ -39,13 +39,28 @@ impl CodeBuffer {
     pub fn map() -> Result<Self, MeasureError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new private anonymous mapping.
-        let base = unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
         if base == libc::MAP_FAILED {
-            return Err(MeasureError::System { operation: "mmap", cause: std::io::Error::last_os_error().to_string() });
+            return Err(MeasureError::System {
+                operation: "mmap",
+                cause: std::io::Error::last_os_error().to_string(),
+            });
         }
         // SAFETY: advice on our own mapping.
         unsafe { libc::madvise(base, BYTES, libc::MADV_NOHUGEPAGE) };
-        Ok(CodeBuffer { base: base.cast(), table: Vec::new() })
+        Ok(CodeBuffer {
+            base: base.cast(),
+            table: Vec::new(),
+        })
     }
 
     fn protect(&self, protection: libc::c_int) -> Result<(), MeasureError> {
@@ -54,7 +69,9 @@ impl CodeBuffer {
             return Ok(());
         }
         let cause = std::io::Error::last_os_error();
-        Err(MeasureError::Unsupported(format!("generated code may not be made executable ({cause})")))
+        Err(MeasureError::Unsupported(format!(
+            "generated code may not be made executable ({cause})"
+        )))
     }
 
     /// Writes the blocks.
@@ -102,12 +119,21 @@ impl CodeBuffer {
         let n = c.blocks.len() as u64;
         let laps = (c.jumps / n).max(2);
         let events = if c.indirect { c.jumps } else { laps * n };
-        Ok(Run { entry: (base + c.blocks[0]) as *const u8, table: &self.table, indirect: c.indirect, laps, events })
+        Ok(Run {
+            entry: (base + c.blocks[0]) as *const u8,
+            table: &self.table,
+            indirect: c.indirect,
+            laps,
+            events,
+        })
     }
 
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), MeasureError> {
         if at + bytes.len() > BYTES {
-            return Err(MeasureError::Memory { needed: (at + bytes.len()) as u64, allowed: BYTES as u64 });
+            return Err(MeasureError::Memory {
+                needed: (at + bytes.len()) as u64,
+                allowed: BYTES as u64,
+            });
         }
         // SAFETY: the range was checked against the mapping, which is writable during prepare().
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) };
@@ -116,7 +142,9 @@ impl CodeBuffer {
 }
 
 fn relative(from: usize, to: usize) -> [u8; 4] {
-    (to as i64 - from as i64).to_le_bytes()[..4].try_into().unwrap_or_default()
+    (to as i64 - from as i64).to_le_bytes()[..4]
+        .try_into()
+        .unwrap_or_default()
 }
 
 impl Run<'_> {
@@ -127,8 +155,16 @@ impl Run<'_> {
 
     /// Runs the code once untimed and once timed; ticks.
     pub fn time(&self) -> f64 {
-        let argument = if self.indirect { self.table[1..].as_ptr() as u64 } else { self.laps };
-        let entry = if self.indirect { self.table[0] as *const u8 } else { self.entry };
+        let argument = if self.indirect {
+            self.table[1..].as_ptr() as u64
+        } else {
+            self.laps
+        };
+        let entry = if self.indirect {
+            self.table[0] as *const u8
+        } else {
+            self.entry
+        };
         self.call(entry, argument);
         self.call(entry, argument)
     }

@@ -20,7 +20,9 @@ pub fn current_mask() -> Option<libc::cpu_set_t> {
 pub fn allowed_cpus() -> Vec<usize> {
     let Some(set) = get() else { return Vec::new() };
     // SAFETY: CPU_ISSET reads within the set for indices below CPU_SETSIZE.
-    (0..libc::CPU_SETSIZE as usize).filter(|&c| unsafe { libc::CPU_ISSET(c, &set) }).collect()
+    (0..libc::CPU_SETSIZE as usize)
+        .filter(|&c| unsafe { libc::CPU_ISSET(c, &set) })
+        .collect()
 }
 
 /// Pins the calling thread to one CPU.
@@ -37,7 +39,10 @@ pub fn pin(cpu: usize) -> Result<(), MeasureError> {
     if rc == 0 {
         return Ok(());
     }
-    Err(MeasureError::System { operation: "sched_setaffinity", cause: std::io::Error::last_os_error().to_string() })
+    Err(MeasureError::System {
+        operation: "sched_setaffinity",
+        cause: std::io::Error::last_os_error().to_string(),
+    })
 }
 
 /// Puts a mask back; a mask the cpuset no longer allows is left alone.

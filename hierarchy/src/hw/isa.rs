@@ -26,7 +26,10 @@ fn in_child(trial: Trial) -> bool {
         if pid == 0 {
             libc::signal(libc::SIGILL, libc::SIG_DFL);
             libc::signal(libc::SIGSEGV, libc::SIG_DFL);
-            let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            let no_core = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
             libc::setrlimit(libc::RLIMIT_CORE, &no_core);
             libc::_exit(if trial() { 0 } else { 1 });
         }
@@ -44,7 +47,10 @@ fn in_child(trial: Trial) -> bool {
 }
 
 fn distinct(values: &[u64]) -> bool {
-    values.iter().enumerate().all(|(i, v)| !values[..i].contains(v))
+    values
+        .iter()
+        .enumerate()
+        .all(|(i, v)| !values[..i].contains(v))
 }
 
 /// General registers but the stack pointer and the one that holds the buffer: 14 numbers written, read, compared.
@@ -82,7 +88,6 @@ unsafe fn apx() -> bool {
     }
     (a, b) == (101, 102)
 }
-
 
 /// Eight MMX registers.
 unsafe fn mmx() -> bool {
@@ -331,8 +336,14 @@ mod tests {
     fn every_x86_64_has_its_general_and_xmm_registers() {
         let found = registers();
         let of = |n: &str| found.iter().find(|c| c.name == n).map(|c| c.count);
-        assert_eq!((of("general"), of("xmm"), of("mmx")), (Some(16), Some(16), Some(8)));
-        assert_eq!(of("zmm") == Some(32), std::is_x86_feature_detected!("avx512f"));
+        assert_eq!(
+            (of("general"), of("xmm"), of("mmx")),
+            (Some(16), Some(16), Some(8))
+        );
+        assert_eq!(
+            of("zmm") == Some(32),
+            std::is_x86_feature_detected!("avx512f")
+        );
     }
 
     #[test]

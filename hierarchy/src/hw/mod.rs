@@ -44,7 +44,9 @@ impl Host {
     /// time-stamp counter cannot be read.
     pub fn open() -> Result<Self, MeasureError> {
         if !isa::tsc_readable() {
-            return Err(MeasureError::Unsupported("the time-stamp counter is disabled for this process (prctl PR_SET_TSC)".into()));
+            return Err(MeasureError::Unsupported(
+                "the time-stamp counter is disabled for this process (prctl PR_SET_TSC)".into(),
+            ));
         }
         let allowed = cores::allowed_cpus();
         let cpu = *allowed.last().ok_or(MeasureError::System {
@@ -110,12 +112,20 @@ impl Host {
             }
         }
         let slope = (best[5] - best[4]) / 64.0;
-        self.overhead = LENGTHS.iter().zip(best).map(|(n, b)| (*n, (b - slope * *n as f64).max(0.0))).collect();
+        self.overhead = LENGTHS
+            .iter()
+            .zip(best)
+            .map(|(n, b)| (*n, (b - slope * *n as f64).max(0.0)))
+            .collect();
         Ok(())
     }
 
     fn overhead(&self, events: u64) -> f64 {
-        let longer = self.overhead.iter().find(|o| o.0 >= events).or(self.overhead.last());
+        let longer = self
+            .overhead
+            .iter()
+            .find(|o| o.0 >= events)
+            .or(self.overhead.last());
         longer.map_or(0.0, |o| o.1)
     }
 
@@ -128,7 +138,11 @@ impl Host {
         match slot {
             Some(arena) => Ok(arena),
             None => {
-                let bytes = if which == Buffer::Huge { bytes.min(64 << 20) } else { bytes };
+                let bytes = if which == Buffer::Huge {
+                    bytes.min(64 << 20)
+                } else {
+                    bytes
+                };
                 Ok(slot.insert(Arena::map(bytes, which == Buffer::Huge)?))
             }
         }
@@ -173,7 +187,10 @@ impl Measure for Host {
             return Ok(Vec::new());
         }
         let arena = self.arena(c.buffer)?;
-        let line_mode = !(c.prep.is_empty() && c.flush.is_empty() && c.stores.is_empty() && c.nt_stores.is_empty());
+        let line_mode = !(c.prep.is_empty()
+            && c.flush.is_empty()
+            && c.stores.is_empty()
+            && c.nt_stores.is_empty());
         let mut out = Vec::with_capacity(c.windows as usize);
         if !line_mode {
             let mut at = arena.link_circle(c.timed)?;
@@ -197,8 +214,11 @@ impl Measure for Host {
             return Ok(out);
         }
         let head = arena.link_line(c.prep, c.timed)?;
-        let (flush, stores, nt) =
-            (arena.pointers(c.flush)?, arena.pointers(c.stores)?, arena.pointers(c.nt_stores)?);
+        let (flush, stores, nt) = (
+            arena.pointers(c.flush)?,
+            arena.pointers(c.stores)?,
+            arena.pointers(c.nt_stores)?,
+        );
         for _ in 0..c.windows {
             let w = self.window(c.timed.len() as u64, || {
                 chase::flush(&flush);
@@ -225,13 +245,20 @@ impl Measure for Host {
             return Err(MeasureError::Unsupported("no code buffer".into()));
         };
         let result = buffer.prepare(c).map(|run| {
-            (0..c.windows).map(|_| self.window(run.events(), || run.time())).collect()
+            (0..c.windows)
+                .map(|_| self.window(run.events(), || run.time()))
+                .collect()
         });
         self.code = Some(buffer);
         result
     }
 
-    fn parallel(&mut self, lines: &[u64], chains: usize, windows: u32) -> Result<Vec<Window>, MeasureError> {
+    fn parallel(
+        &mut self,
+        lines: &[u64],
+        chains: usize,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
         let arena = self.arena(Buffer::Small)?;
         let heads = arena.link_parallel(lines, chains)?;
         let flush = arena.pointers(lines)?;

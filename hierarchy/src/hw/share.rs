@@ -15,12 +15,23 @@ use std::thread;
 ///
 /// # Errors
 /// What pinning or the chase report.
-pub fn corun(host: &mut Host, cpu: usize, level: u32, bytes: u64, pairs: u32) -> Result<Corun, MeasureError> {
+pub fn corun(
+    host: &mut Host,
+    cpu: usize,
+    level: u32,
+    bytes: u64,
+    pairs: u32,
+) -> Result<Corun, MeasureError> {
     let mut rng = Rng::new(u64::from(level));
     let mut ring: Vec<u64> = (0..bytes * 3 / 4 / 64).map(|i| i * 64).collect();
     rng.shuffle(&mut ring);
     host.arena(Buffer::Small)?;
-    let mut out = Corun { cpu, level, bytes: bytes * 3 / 4, pairs: Vec::new() };
+    let mut out = Corun {
+        cpu,
+        level,
+        bytes: bytes * 3 / 4,
+        pairs: Vec::new(),
+    };
     let windows = if bytes > 1 << 20 { 6 } else { 10 };
     for _ in 0..pairs {
         let alone = probe::circle(host, &ring, windows)?;
@@ -47,7 +58,8 @@ pub fn corun(host: &mut Host, cpu: usize, level: u32, bytes: u64, pairs: u32) ->
             r.map(|t| pinned.then_some(t))
         })?;
         if let Some(together) = together
-            && alone.is_finite() && together.is_finite()
+            && alone.is_finite()
+            && together.is_finite()
         {
             out.pairs.push((alone, together));
         }
@@ -57,6 +69,9 @@ pub fn corun(host: &mut Host, cpu: usize, level: u32, bytes: u64, pairs: u32) ->
 
 /// The CPUs other than the measuring one that may be used.
 pub fn others(host: &Host) -> Vec<usize> {
-    host.allowed.iter().copied().filter(|&c| c != host.cpu()).collect()
+    host.allowed
+        .iter()
+        .copied()
+        .filter(|&c| c != host.cpu())
+        .collect()
 }
-

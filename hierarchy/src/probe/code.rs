@@ -16,7 +16,9 @@ use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
 
 /// Numbers of blocks tried.
-const COUNTS: [u32; 18] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40];
+const COUNTS: [u32; 18] = [
+    2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40,
+];
 /// Strides tried, bytes.
 const STRIDES: [u64; 5] = [1024, 2048, 4096, 8192, 16384];
 /// Associativities considered.
@@ -40,10 +42,23 @@ pub struct Vote {
 
 fn run(m: &mut dyn Measure, blocks: &[u64], pad: u32, indirect: bool) -> Result<f64, MeasureError> {
     let jumps = (blocks.len() as u64 * 4).max(1500);
-    Ok(best(&m.code(&CodeChase { blocks, pad, indirect, jumps, windows: 4 })?))
+    Ok(best(&m.code(&CodeChase {
+        blocks,
+        pad,
+        indirect,
+        jumps,
+        windows: 4,
+    })?))
 }
 
-fn difference(m: &mut dyn Measure, stride: u64, n: u32, shift: u64, pad: u32, rng: &mut Rng) -> Result<f64, MeasureError> {
+fn difference(
+    m: &mut dyn Measure,
+    stride: u64,
+    n: u32,
+    shift: u64,
+    pad: u32,
+    rng: &mut Rng,
+) -> Result<f64, MeasureError> {
     let room = ((24 << 20) / stride).min(512);
     let mut places: Vec<u64> = (0..room).collect();
     rng.shuffle(&mut places);
@@ -52,7 +67,11 @@ fn difference(m: &mut dyn Measure, stride: u64, n: u32, shift: u64, pad: u32, rn
     let same: Vec<u64> = (0..n as usize)
         .map(|i| if i % 2 == 0 { even[i / 2] } else { odd[i / 2] } * stride + if i / 2 % 2 == 1 { shift } else { 0 })
         .collect();
-    let spread: Vec<u64> = same.iter().enumerate().map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE).collect();
+    let spread: Vec<u64> = same
+        .iter()
+        .enumerate()
+        .map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE)
+        .collect();
     let a = run(m, &same, pad, true)?.min(run(m, &same, pad, true)?);
     let b = run(m, &spread, pad, true)?.min(run(m, &spread, pad, true)?);
     Ok(a - b)
@@ -85,7 +104,9 @@ pub fn collect(m: &mut dyn Measure, vote: &mut Vote, rng: &mut Rng) -> Result<()
 /// # Errors
 /// What the backend reports.
 pub fn collect_footprints(m: &mut dyn Measure, vote: &mut Vote) -> Result<(), MeasureError> {
-    for k in [8u64, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 128] {
+    for k in [
+        8u64, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 128,
+    ] {
         let blocks: Vec<u64> = (0..k * 16).map(|i| i * 64).collect();
         let long = run(m, &blocks, PAD, true)?;
         let short = run(m, &blocks, 0, true)?;
@@ -99,7 +120,12 @@ pub fn collect_footprints(m: &mut dyn Measure, vote: &mut Vote) -> Result<(), Me
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect_pages(m: &mut dyn Measure, vote: &mut Vote, to: u64, rng: &mut Rng) -> Result<(), MeasureError> {
+pub fn collect_pages(
+    m: &mut dyn Measure,
+    vote: &mut Vote,
+    to: u64,
+    rng: &mut Rng,
+) -> Result<(), MeasureError> {
     let mut n = 16.0f64;
     while n as u64 <= to {
         let count = n as u64;
@@ -126,7 +152,8 @@ fn shuffled_misses(ways: u32, n: u32) -> f64 {
     let mut misses = 0;
     for lap in 0..40 {
         rng.shuffle(&mut order);
-        misses += order.iter().filter(|&&b| !set.touch(b, &mut rng)).count() * usize::from(lap >= 4);
+        misses +=
+            order.iter().filter(|&&b| !set.touch(b, &mut rng)).count() * usize::from(lap >= 4);
     }
     misses as f64 / (36.0 * f64::from(n))
 }
@@ -148,8 +175,17 @@ fn fit(curve: &[(u32, f64)]) -> Option<(u32, f64, f64)> {
         if sxx < 1e-6 {
             continue;
         }
-        let slope = x.iter().zip(&y).map(|(a, b)| (a - mx) * (b - my)).sum::<f64>() / sxx;
-        let rest: f64 = x.iter().zip(&y).map(|(a, b)| (b - my - slope * (a - mx)).powi(2)).sum();
+        let slope = x
+            .iter()
+            .zip(&y)
+            .map(|(a, b)| (a - mx) * (b - my))
+            .sum::<f64>()
+            / sxx;
+        let rest: f64 = x
+            .iter()
+            .zip(&y)
+            .map(|(a, b)| (b - my - slope * (a - mx)).powi(2))
+            .sum();
         if slope > 3.0 && out.is_none_or(|o| rest / var < o.1) {
             out = Some((ways, rest / var, slope));
         }
@@ -161,9 +197,17 @@ impl Vote {
     /// (ways, way size in bytes).
     pub fn geometry(&self) -> Option<(u32, u64)> {
         let at = |stride: u64| {
-            fit(&self.curve.iter().filter(|c| c.0 == stride).map(|c| (c.1, c.2)).collect::<Vec<_>>())
+            fit(&self
+                .curve
+                .iter()
+                .filter(|c| c.0 == stride)
+                .map(|c| (c.1, c.2))
+                .collect::<Vec<_>>())
         };
-        let fits: Vec<(u64, u32)> = STRIDES.into_iter().filter_map(|s| Some((s, at(s)?.0))).collect();
+        let fits: Vec<(u64, u32)> = STRIDES
+            .into_iter()
+            .filter_map(|s| Some((s, at(s)?.0)))
+            .collect();
         let ways = fits.iter().map(|f| f.1).min()?;
         let way_bytes = fits.iter().find(|f| f.1 == ways)?.0;
         // Every larger stride must agree, and half the way must hold twice the lines where it was readable.
@@ -191,7 +235,8 @@ impl Vote {
         let high = quantile(&y, 0.9)?;
         let slow = base + 0.3 * (high - base);
         let at = self.footprints.iter().position(|f| f.1 > slow)?;
-        (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow)).then(|| self.footprints[at - 1].0)
+        (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow))
+            .then(|| self.footprints[at - 1].0)
     }
 
     /// First-level instruction translations: where the cost first rises and stays.
@@ -201,16 +246,23 @@ impl Vote {
             return None;
         }
         let base = quantile(&extra.iter().take(8).map(|e| e.1).collect::<Vec<_>>(), 0.5)?;
-        let at = (8..extra.len() - 3).find(|&i| extra[i..i + 4].iter().all(|e| e.1 > base + 2.5))?;
+        let at =
+            (8..extra.len() - 3).find(|&i| extra[i..i + 4].iter().all(|e| e.1 > base + 2.5))?;
         Some((extra[at - 1].0, extra[at].0))
     }
 }
 
 /// Ways and way size of the instruction cache.
 pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
-    let with: Vec<Option<(u32, u64)>> = votes.iter().filter(|v| !v.curve.is_empty()).map(Vote::geometry).collect();
+    let with: Vec<Option<(u32, u64)>> = votes
+        .iter()
+        .filter(|v| !v.curve.is_empty())
+        .map(Vote::geometry)
+        .collect();
     let found = plurality(&with);
-    let Some((ways, way_bytes)) = found.value else { return found };
+    let Some((ways, way_bytes)) = found.value else {
+        return found;
+    };
     if found.agree < 2 {
         return Finding::refused("only one vote came to a result");
     }
@@ -219,7 +271,9 @@ pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
     let bytes = u64::from(ways) * way_bytes;
     let near = |k: &&u64| (**k as f64 / bytes as f64).ln().abs() < 0.3;
     if knees.iter().filter(near).count() * 2 < knees.len().max(1) {
-        let mut f = Finding::refused(format!("{ways} ways of {way_bytes} bytes found, but consecutive code slows down elsewhere: {knees:?}"));
+        let mut f = Finding::refused(format!(
+            "{ways} ways of {way_bytes} bytes found, but consecutive code slows down elsewhere: {knees:?}"
+        ));
         f.votes = found.votes;
         return f;
     }
@@ -228,7 +282,13 @@ pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
 
 /// Line size of the instruction cache.
 pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
-    let found = plurality(&votes.iter().filter(|v| !v.curve.is_empty()).map(Vote::line).collect::<Vec<_>>());
+    let found = plurality(
+        &votes
+            .iter()
+            .filter(|v| !v.curve.is_empty())
+            .map(Vote::line)
+            .collect::<Vec<_>>(),
+    );
     if found.value.is_some() && found.agree < 2 {
         return Finding::refused("only one vote came to a result");
     }
@@ -237,18 +297,37 @@ pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
 
 /// First-level instruction translation buffer: bounds on the entries.
 pub fn infer_translations(votes: &[Vote]) -> Finding<(u64, u64)> {
-    let seen: Vec<(u64, u64)> = votes.iter().filter(|v| !v.pages.is_empty()).filter_map(Vote::translations).collect();
+    let seen: Vec<(u64, u64)> = votes
+        .iter()
+        .filter(|v| !v.pages.is_empty())
+        .filter_map(Vote::translations)
+        .collect();
     let tried = votes.iter().filter(|v| !v.pages.is_empty()).count();
     if seen.is_empty() {
-        return Finding::refused(if tried == 0 { "not measured" } else { "no lasting rise within the sweep" });
+        return Finding::refused(if tried == 0 {
+            "not measured"
+        } else {
+            "no lasting rise within the sweep"
+        });
     }
     // Interference brings the rise forward, never back: the median of the later half.
     let lows: Vec<f64> = seen.iter().map(|s| s.0 as f64).collect();
     let at = quantile(&lows, 0.6).unwrap_or(0.0) as u64;
     let value = seen.iter().copied().find(|s| s.0 == at).unwrap_or(seen[0]);
     let agree = seen.iter().filter(|s| s.0.abs_diff(at) * 8 <= at).count();
-    let sure = if agree >= 3 && agree * 2 > tried { Confidence::Medium } else { Confidence::Low };
-    Finding { value: Some(value), confidence: sure, votes: tried as u32, agree: agree as u32, runner_up: None, reason: "read off a curve".into() }
+    let sure = if agree >= 3 && agree * 2 > tried {
+        Confidence::Medium
+    } else {
+        Confidence::Low
+    };
+    Finding {
+        value: Some(value),
+        confidence: sure,
+        votes: tried as u32,
+        agree: agree as u32,
+        runner_up: None,
+        reason: "read off a curve".into(),
+    }
 }
 
 /// Footprint at which the shortest blocks get slower while long blocks do not: the decoded-instruction cache.
@@ -260,15 +339,23 @@ pub fn infer_op_cache(votes: &[Vote], l1i_bytes: Option<u64>) -> Finding<u64> {
         .iter()
         .filter(|v| !v.short.is_empty())
         .map(|v| {
-            let base = quantile(&v.short.iter().take(2).map(|s| s.1).collect::<Vec<_>>(), 0.0)?;
+            let base = quantile(
+                &v.short.iter().take(2).map(|s| s.1).collect::<Vec<_>>(),
+                0.0,
+            )?;
             let at = v.short.iter().position(|s| s.1 > base + 4.0)?;
             (at > 0 && v.short[at..].iter().all(|s| s.1 > base + 3.0)).then(|| v.short[at - 1].0)
         })
         .collect();
     let f = plurality(&found);
     match f.value {
-        Some(b) if b == l1i => Finding::refused("blocks of one jump slow down where the instruction cache ends, not before"),
-        Some(_) => f.map(|b| b / 64).at_most(Confidence::Low, "blocks of one jump, one per 64 bytes; read off a curve"),
+        Some(b) if b == l1i => Finding::refused(
+            "blocks of one jump slow down where the instruction cache ends, not before",
+        ),
+        Some(_) => f.map(|b| b / 64).at_most(
+            Confidence::Low,
+            "blocks of one jump, one per 64 bytes; read off a curve",
+        ),
         None => f,
     }
 }
@@ -287,8 +374,15 @@ mod tests {
     #[test]
     fn the_fit_names_the_ways() {
         for ways in [4, 8, 16] {
-            let curve: Vec<(u32, f64)> =
-                COUNTS.iter().map(|&n| (n, 1.5 + 11.0 * shuffled_misses(ways, n) + if n % 2 == 0 { 0.4 } else { -0.4 })).collect();
+            let curve: Vec<(u32, f64)> = COUNTS
+                .iter()
+                .map(|&n| {
+                    (
+                        n,
+                        1.5 + 11.0 * shuffled_misses(ways, n) + if n % 2 == 0 { 0.4 } else { -0.4 },
+                    )
+                })
+                .collect();
             assert_eq!(fit(&curve).map(|f| f.0), Some(ways));
         }
     }

@@ -12,8 +12,8 @@
 //! Source: prefix search for minimal eviction sets, Vila, Koepf & Morales, S&P 2019, and Zhao et al. 2024;
 //! counting with random subsets of a congruence class is ours.
 
-use super::l1::Geometry;
 use super::PAGE;
+use super::l1::Geometry;
 use crate::finding::{Confidence, Finding, quantile};
 use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::rng::Rng;
@@ -73,12 +73,20 @@ impl Test<'_> {
     }
 
     /// The same with the group's lines moved by `shift` bytes within their pages.
-    fn time_at(&mut self, victim: u64, group: &[u64], fillers: &[u64], shift: u64) -> Result<f64, MeasureError> {
+    fn time_at(
+        &mut self,
+        victim: u64,
+        group: &[u64],
+        fillers: &[u64],
+        shift: u64,
+    ) -> Result<f64, MeasureError> {
         let mut prep: Vec<u64> = self.offsets.iter().map(|o| victim * PAGE + o).collect();
         let near: Vec<u64> = fillers
             .iter()
             .copied()
-            .filter(|f| *f != victim && f % self.colours == victim % self.colours && !group.contains(f))
+            .filter(|f| {
+                *f != victim && f % self.colours == victim % self.colours && !group.contains(f)
+            })
             .take(self.filler_count)
             .collect();
         // The order changes from place to place, so that no order can spare the victim everywhere; within
@@ -95,7 +103,11 @@ impl Test<'_> {
                 if round == 3 {
                     order.reverse();
                 }
-                prep.extend(order.iter().map(|p| p * PAGE + (o + shift) % PAGE + 8 * round));
+                prep.extend(
+                    order
+                        .iter()
+                        .map(|p| p * PAGE + (o + shift) % PAGE + 8 * round),
+                );
                 prep.extend(near.iter().map(|p| p * PAGE + o + 8 * round));
             }
         }
@@ -105,10 +117,19 @@ impl Test<'_> {
         // The first windows bring the group in; the mean of the faster half of the rest leaves
         // disturbed ones out and still sees a victim that is evicted only sometimes.
         for _ in 0..2 {
-            let w = self.m.chase(&Chase { prep: &prep, timed: &timed, windows: self.windows, ..Chase::default() })?;
+            let w = self.m.chase(&Chase {
+                prep: &prep,
+                timed: &timed,
+                windows: self.windows,
+                ..Chase::default()
+            })?;
             let skip = self.windows as usize / 3;
             // A switch during the long walk makes the answer slower at most, and slow answers are asked again.
-            let mut cycles: Vec<f64> = w[skip..].iter().map(Window::cycles).filter(|c| c.is_finite()).collect();
+            let mut cycles: Vec<f64> = w[skip..]
+                .iter()
+                .map(Window::cycles)
+                .filter(|c| c.is_finite())
+                .collect();
             if cycles.len() < 2 {
                 continue;
             }
@@ -120,7 +141,12 @@ impl Test<'_> {
     }
 
     /// The group evicts the victim; a slow answer is asked for `tries` times.
-    fn evicts(&mut self, victim: u64, group: &[u64], fillers: &[u64]) -> Result<bool, MeasureError> {
+    fn evicts(
+        &mut self,
+        victim: u64,
+        group: &[u64],
+        fillers: &[u64],
+    ) -> Result<bool, MeasureError> {
         for _ in 0..self.tries {
             if self.time(victim, group, fillers)? < self.threshold {
                 return Ok(false);
@@ -136,8 +162,18 @@ impl Test<'_> {
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, deadline_ns: u64, rng: &mut Rng) -> Result<Vote, MeasureError> {
-    let mut vote = Vote { at_ns: m.now_ns(), ..Vote::default() };
+pub fn collect(
+    m: &mut dyn Measure,
+    l1: Geometry,
+    line: u64,
+    pool_pages: u64,
+    deadline_ns: u64,
+    rng: &mut Rng,
+) -> Result<Vote, MeasureError> {
+    let mut vote = Vote {
+        at_ns: m.now_ns(),
+        ..Vote::default()
+    };
     let f = m.facts();
     let coarse = f.timer_step * f.clock > 60.0;
     let limit = f.memory_bytes / 2 / PAGE;
@@ -146,10 +182,15 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
     let base = rng.below(8);
     let step = if coarse { 256 } else { 512 };
     // In an order without two equal steps in a row: a stride prefetcher must not bring the victim back.
-    let mut offsets: Vec<u64> = (0..PAGE / step).map(|i| i * step + 128 * (base % 2)).collect();
+    let mut offsets: Vec<u64> = (0..PAGE / step)
+        .map(|i| i * step + 128 * (base % 2))
+        .collect();
     for _ in 0..1000 {
         rng.shuffle(&mut offsets);
-        if offsets.windows(3).all(|w| w[1].wrapping_sub(w[0]) != w[2].wrapping_sub(w[1])) {
+        if offsets
+            .windows(3)
+            .all(|w| w[1].wrapping_sub(w[0]) != w[2].wrapping_sub(w[1]))
+        {
             break;
         }
     }
@@ -161,7 +202,17 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
         let take = filler_count * l1.colours() as usize * 2;
         pool.split_off(pool.len().saturating_sub(take))
     };
-    let mut t = Test { m, colours: l1.colours(), filler_count, offsets, threshold: f64::INFINITY, windows: 3, rounds: 2, tries: 2, rng };
+    let mut t = Test {
+        m,
+        colours: l1.colours(),
+        filler_count,
+        offsets,
+        threshold: f64::INFINITY,
+        windows: 3,
+        rounds: 2,
+        tries: 2,
+        rng,
+    };
 
     // The two levels: fillers only, and the largest group.
     // Fillers may by chance hold a full set of congruent pages: the best of several draws does not.
@@ -179,7 +230,9 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
     let mut size = 64usize;
     loop {
         let n = size.min(pool.len());
-        let slow: Vec<f64> = (0..3).map(|_| t.time(victim, &pool[..n], &filler_pool)).collect::<Result<_, _>>()?;
+        let slow: Vec<f64> = (0..3)
+            .map(|_| t.time(victim, &pool[..n], &filler_pool))
+            .collect::<Result<_, _>>()?;
         let low = quantile(&slow, 0.0).unwrap_or(f64::INFINITY);
         if low.is_finite() && low > 1.9 * hit {
             vote.levels = (hit, low);
@@ -187,7 +240,9 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
             break;
         }
         if n == pool.len() {
-            vote.gave_up = Some(format!("{n} pages do not evict a line: the level is larger than the pool, or nothing slower lies behind it"));
+            vote.gave_up = Some(format!(
+                "{n} pages do not evict a line: the level is larger than the pool, or nothing slower lies behind it"
+            ));
             return Ok(vote);
         }
         if t.m.now_ns() > deadline_ns {
@@ -197,7 +252,9 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
         size *= 2;
     }
     // A third of the way up: with random replacement only some of the victim's lines are gone.
-    let spare: Vec<u64> = (pool_pages.min(limit) / 2..pool_pages.min(limit)).filter(|p| !pool.contains(p)).collect();
+    let spare: Vec<u64> = (pool_pages.min(limit) / 2..pool_pages.min(limit))
+        .filter(|p| !pool.contains(p))
+        .collect();
     t.threshold = hit + (0.35 * (vote.levels.1 - hit).min(2.5 * hit)).max(grain);
 
     // Shortest evicting prefixes, their last page moved to the front, until the front alone evicts.
@@ -215,10 +272,15 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
         let (mut no, mut yes) = (front, reach);
         while yes - no > 1 {
             let middle = (no + yes) / 2;
-            if t.evicts(victim, &pool[..middle], &filler_pool)? { yes = middle } else { no = middle }
+            if t.evicts(victim, &pool[..middle], &filler_pool)? {
+                yes = middle
+            } else {
+                no = middle
+            }
         }
         // The step must hold when asked again, or a disturbance led the search astray.
-        let holds = t.evicts(victim, &pool[..yes], &filler_pool)? && t.evicts(victim, &pool[..yes], &filler_pool)?;
+        let holds = t.evicts(victim, &pool[..yes], &filler_pool)?
+            && t.evicts(victim, &pool[..yes], &filler_pool)?;
         if !holds {
             doubts += 1;
             reach = (reach + reach / 4 + 8).min(pool.len());
@@ -232,7 +294,14 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
         reach = yes.max(front + 1).min(pool.len());
     }
     if front >= 40 || doubts >= 12 {
-        vote.gave_up = Some(if doubts >= 12 { "disturbed: prefixes that evicted did not do so again" } else { "no small group of pages evicts the line" }.into());
+        vote.gave_up = Some(
+            if doubts >= 12 {
+                "disturbed: prefixes that evicted did not do so again"
+            } else {
+                "no small group of pages evicts the line"
+            }
+            .into(),
+        );
         return Ok(vote);
     }
     let set: Vec<u64> = pool[..front].to_vec();
@@ -242,7 +311,11 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
     everyone.push(victim);
     let mut rest: Vec<u64> = pool[front..].to_vec();
     // Pages beyond the pool too, for a better count.
-    rest.extend(spare.iter().filter(|p| !filler_pool.contains(p) && **p != victim));
+    rest.extend(
+        spare
+            .iter()
+            .filter(|p| !filler_pool.contains(p) && **p != victim),
+    );
     t.rng.shuffle(&mut rest);
     let mut scanned = 0u32;
     let mut class = Vec::new();
@@ -251,7 +324,11 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
     group.push(victim);
     for (i, &page) in everyone.iter().chain(&rest).enumerate() {
         // Two copies' worth of evidence: asked again later by the purge below.
-        if t.evicts(page, &group, &filler_pool)? { class.push(page) } else { others.push(page) }
+        if t.evicts(page, &group, &filler_pool)? {
+            class.push(page)
+        } else {
+            others.push(page)
+        }
         scanned += u32::from(i >= everyone.len());
         if class.len() >= CLASS_LIMIT || t.m.now_ns() > deadline_ns {
             break;
@@ -276,7 +353,9 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
     if scanned > 0 {
         let scale = rest.len() as f64 / f64::from(scanned);
         vote.congruent = in_set + in_rest * scale;
-        vote.congruent_error = in_rest.max(1.0).sqrt() * scale * (1.0 - 0.9 * f64::from(scanned) / rest.len() as f64).max(0.3);
+        vote.congruent_error = in_rest.max(1.0).sqrt()
+            * scale
+            * (1.0 - 0.9 * f64::from(scanned) / rest.len() as f64).max(0.3);
         // The pool itself is a sample of all pages.
         vote.congruent_error = vote.congruent_error.max(vote.congruent.sqrt());
         vote.pool = (rest.len() + set.len()) as u32;
@@ -326,14 +405,25 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, pool_pages: u64, de
 pub fn infer(votes: &[Vote]) -> Finding<u32> {
     let done: Vec<&Vote> = votes.iter().filter(|v| !v.curve.is_empty()).collect();
     if done.is_empty() {
-        let why = votes.iter().find_map(|v| v.gave_up.clone()).unwrap_or_else(|| "not measured".into());
+        let why = votes
+            .iter()
+            .find_map(|v| v.gave_up.clone())
+            .unwrap_or_else(|| "not measured".into());
         return Finding::refused(why);
     }
     // A blurred curve is no vote: a disturbed class says nothing, a sharp step does.
-    let steps: Vec<Option<u32>> = done.iter().filter_map(|v| step(&v.curve)).map(Some).collect();
+    let steps: Vec<Option<u32>> = done
+        .iter()
+        .filter_map(|v| step(&v.curve))
+        .map(Some)
+        .collect();
     let mut found = crate::finding::plurality(&steps);
     if found.agree < 2 {
-        return Finding::refused(format!("{} of {} congruence classes came to a sharp result", steps.len(), votes.len()));
+        return Finding::refused(format!(
+            "{} of {} congruence classes came to a sharp result",
+            steps.len(),
+            votes.len()
+        ));
     }
     if found.agree == found.votes && found.votes >= 3 {
         found.confidence = Confidence::High;
@@ -346,16 +436,24 @@ pub fn infer(votes: &[Vote]) -> Finding<u32> {
 fn step(curve: &[(u32, u32, u32)]) -> Option<u32> {
     let share = |c: &(u32, u32, u32)| f64::from(c.1) / f64::from(c.2.max(1));
     let at = curve.iter().position(|c| share(c) >= 0.5)?;
-    let sharp = curve[..at].iter().all(|c| share(c) <= 0.25) && curve[at..].iter().all(|c| share(c) >= 0.75);
+    let sharp = curve[..at].iter().all(|c| share(c) <= 0.25)
+        && curve[at..].iter().all(|c| share(c) >= 0.75);
     (at > 0 && sharp).then(|| curve[at].0)
 }
 
 /// Sets reachable from one page offset, from the share of congruent pages: (estimate, relative error).
 pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
-    let good = || votes.iter().filter(|v| step(&v.curve).is_some() && v.pool > 0);
+    let good = || {
+        votes
+            .iter()
+            .filter(|v| step(&v.curve).is_some() && v.pool > 0)
+    };
     let pool: f64 = good().map(|v| f64::from(v.pool)).sum();
     let found: f64 = good().map(|v| v.congruent).sum();
-    let error = good().map(|v| v.congruent_error.powi(2)).sum::<f64>().sqrt();
+    let error = good()
+        .map(|v| v.congruent_error.powi(2))
+        .sum::<f64>()
+        .sqrt();
     (found >= 4.0).then(|| (pool / found, error / found))
 }
 
@@ -363,7 +461,9 @@ pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
 pub fn linear(votes: &[Vote]) -> Option<bool> {
     let says: Vec<bool> = votes
         .iter()
-        .filter_map(|v| Some(v.crossed? < v.levels.0 + 0.3 * (v.levels.1 - v.levels.0).min(2.5 * v.levels.0)))
+        .filter_map(|v| {
+            Some(v.crossed? < v.levels.0 + 0.3 * (v.levels.1 - v.levels.0).min(2.5 * v.levels.0))
+        })
         .collect();
     let yes = says.iter().filter(|s| **s).count();
     // A fast answer is proof, a slow one may be noise.
@@ -381,7 +481,10 @@ mod tests {
 
     #[test]
     fn only_a_sharp_step_counts() {
-        assert_eq!(step(&[(14, 0, 12), (15, 1, 12), (16, 12, 12), (17, 12, 12)]), Some(16));
+        assert_eq!(
+            step(&[(14, 0, 12), (15, 1, 12), (16, 12, 12), (17, 12, 12)]),
+            Some(16)
+        );
         assert_eq!(step(&[(14, 0, 12), (15, 6, 12), (16, 7, 12)]), None);
         assert_eq!(step(&[(16, 12, 12)]), None);
     }

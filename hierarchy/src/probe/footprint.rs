@@ -43,21 +43,40 @@ pub fn sizes(from: u64, to: u64, per_octave: u32) -> Vec<u64> {
 ///
 /// # Errors
 /// What the backend reports; [`MeasureError::Memory`] when the footprint is not to be had.
-pub fn collect(m: &mut dyn Measure, bytes: u64, line: u64, windows: u32, rng: &mut Rng) -> Result<Option<Point>, MeasureError> {
+pub fn collect(
+    m: &mut dyn Measure,
+    bytes: u64,
+    line: u64,
+    windows: u32,
+    rng: &mut Rng,
+) -> Result<Option<Point>, MeasureError> {
     let allowed = m.facts().memory_bytes;
     if bytes > allowed {
-        return Err(MeasureError::Memory { needed: bytes, allowed });
+        return Err(MeasureError::Memory {
+            needed: bytes,
+            allowed,
+        });
     }
     let mut ring: Vec<u64> = (0..bytes / line).map(|i| i * line).collect();
     rng.shuffle(&mut ring);
     let loads = loads_for(m, 10.0).max(1000);
     let warm = ring.len() as u64 * if bytes < 1 << 20 { 3 } else { 1 };
-    let chase = Chase { timed: &ring, warm, loads, windows, ..Chase::default() };
+    let chase = Chase {
+        timed: &ring,
+        warm,
+        loads,
+        windows,
+        ..Chase::default()
+    };
     let at_ns = m.now_ns();
     let ns_per_tick = m.facts().ns_per_tick;
     let w = m.chase(&chase)?;
     let clean: Vec<f64> = w.iter().filter(|w| w.clean()).map(|w| w.cycles()).collect();
-    let ns: Vec<f64> = w.iter().filter(|w| w.clean()).map(|w| w.per_event() * ns_per_tick).collect();
+    let ns: Vec<f64> = w
+        .iter()
+        .filter(|w| w.clean())
+        .map(|w| w.per_event() * ns_per_tick)
+        .collect();
     Ok(quantile(&clean, 0.5).map(|median| Point {
         at_ns,
         bytes,
@@ -74,7 +93,16 @@ pub fn envelope(points: &[Point]) -> Vec<(u64, f64)> {
     sizes.dedup();
     let mut out: Vec<(u64, f64)> = sizes
         .into_iter()
-        .map(|b| (b, points.iter().filter(|p| p.bytes == b).map(|p| p.low).fold(f64::INFINITY, f64::min)))
+        .map(|b| {
+            (
+                b,
+                points
+                    .iter()
+                    .filter(|p| p.bytes == b)
+                    .map(|p| p.low)
+                    .fold(f64::INFINITY, f64::min),
+            )
+        })
         .collect();
     for i in (0..out.len().saturating_sub(1)).rev() {
         out[i].1 = out[i].1.min(out[i + 1].1);
@@ -84,11 +112,15 @@ pub fn envelope(points: &[Point]) -> Vec<(u64, f64)> {
 
 /// Footprint at which the curve crosses `level`, interpolated in the logarithm of the size.
 pub fn crossing(curve: &[(u64, f64)], from: u64, level: f64) -> Option<f64> {
-    curve.windows(2).filter(|w| w[1].0 > from).find(|w| w[0].1 <= level && w[1].1 > level).map(|w| {
-        let share = (level - w[0].1) / (w[1].1 - w[0].1);
-        let (a, b) = ((w[0].0 as f64).ln(), (w[1].0 as f64).ln());
-        (a + share * (b - a)).exp()
-    })
+    curve
+        .windows(2)
+        .filter(|w| w[1].0 > from)
+        .find(|w| w[0].1 <= level && w[1].1 > level)
+        .map(|w| {
+            let share = (level - w[0].1) / (w[1].1 - w[0].1);
+            let (a, b) = ((w[0].0 as f64).ln(), (w[1].0 as f64).ln());
+            (a + share * (b - a)).exp()
+        })
 }
 
 /// Share of the loads of a cyclic walk over `pages` pages that miss a level of `colours` page colours and
@@ -115,7 +147,14 @@ pub fn lru_miss_share(pages: f64, colours: f64, ways: u32) -> f64 {
 ///
 /// `hit` and `next` are the latencies of the level and of what follows. Without ways the half-height
 /// crossing stands for the capacity; with them the random placement of pages is modelled.
-pub fn infer_capacity(points: &[Point], above: u64, hit: f64, next: f64, tlb: f64, ways: Option<u32>) -> Finding<(u64, u64, u64)> {
+pub fn infer_capacity(
+    points: &[Point],
+    above: u64,
+    hit: f64,
+    next: f64,
+    tlb: f64,
+    ways: Option<u32>,
+) -> Finding<(u64, u64, u64)> {
     let curve = envelope(points);
     if curve.len() < 8 {
         return Finding::refused("the footprint sweep did not run");
@@ -135,13 +174,21 @@ pub fn infer_capacity(points: &[Point], above: u64, hit: f64, next: f64, tlb: f6
             let mut high = 4.0 * pages;
             for _ in 0..60 {
                 let middle = (low * high).sqrt();
-                if lru_miss_share(pages, middle, a) > 0.5 { low = middle } else { high = middle }
+                if lru_miss_share(pages, middle, a) > 0.5 {
+                    low = middle
+                } else {
+                    high = middle
+                }
             }
             low * f64::from(a) * PAGE as f64
         }
     };
     let (low, high) = (quarter.min(estimate) * 0.9, half.max(estimate) * 1.1);
-    let mut f = Finding::new((estimate as u64, low as u64, high as u64), Confidence::Low, "footprint curve alone");
+    let mut f = Finding::new(
+        (estimate as u64, low as u64, high as u64),
+        Confidence::Low,
+        "footprint curve alone",
+    );
     if half / quarter > 1.8 {
         f.reason = "soft rise: shared with other work, or pages placed unevenly".into();
     }
@@ -151,7 +198,13 @@ pub fn infer_capacity(points: &[Point], above: u64, hit: f64, next: f64, tlb: f6
 /// The last cache level over time: 10th, 50th and 90th percentile of the effective capacity, bytes.
 ///
 /// Each pass gives the footprint at which latency has gone a third of the way to memory.
-pub fn infer_last_level(points: &[Point], above: u64, hit: f64, memory: f64, tlb: f64) -> Finding<(u64, u64, u64)> {
+pub fn infer_last_level(
+    points: &[Point],
+    above: u64,
+    hit: f64,
+    memory: f64,
+    tlb: f64,
+) -> Finding<(u64, u64, u64)> {
     let mut passes: Vec<Vec<(u64, f64)>> = Vec::new();
     for p in points {
         match passes.last_mut() {
@@ -160,12 +213,27 @@ pub fn infer_last_level(points: &[Point], above: u64, hit: f64, memory: f64, tlb
         }
     }
     let level = hit + tlb + 0.35 * (memory - hit);
-    let found: Vec<f64> = passes.iter().filter_map(|c| crossing(c, above * 3 / 2, level)).collect();
-    let (Some(a), Some(b), Some(c)) = (quantile(&found, 0.1), quantile(&found, 0.5), quantile(&found, 0.9)) else {
+    let found: Vec<f64> = passes
+        .iter()
+        .filter_map(|c| crossing(c, above * 3 / 2, level))
+        .collect();
+    let (Some(a), Some(b), Some(c)) = (
+        quantile(&found, 0.1),
+        quantile(&found, 0.5),
+        quantile(&found, 0.9),
+    ) else {
         return Finding::refused("no pass over the footprints reached memory latency");
     };
-    let sure = if found.len() >= 3 { Confidence::Medium } else { Confidence::Low };
-    let mut f = Finding::new((a as u64, b as u64, c as u64), sure, format!("effective share, {} passes", found.len()));
+    let sure = if found.len() >= 3 {
+        Confidence::Medium
+    } else {
+        Confidence::Low
+    };
+    let mut f = Finding::new(
+        (a as u64, b as u64, c as u64),
+        sure,
+        format!("effective share, {} passes", found.len()),
+    );
     (f.votes, f.agree) = (passes.len() as u32, found.len() as u32);
     f
 }

@@ -78,18 +78,25 @@ fn lcm(a: u64, b: u64) -> u64 {
 /// Largest associativity looked for.
 pub const MAX_WAYS: u32 = 32;
 const GAP_LINES: [u32; 4] = [24, 32, 40, 48];
-const LARGE: [u64; 10] = [4096, 12288, 8192, 24576, 16384, 49152, 32768, 98304, 65536, 196_608];
+const LARGE: [u64; 10] = [
+    4096, 12288, 8192, 24576, 16384, 49152, 32768, 98304, 65536, 196_608,
+];
 
 /// Random multiples of the stride whose residues modulo 12 are balanced, so that half a way's stride
 /// spreads them evenly over two sets, a third over three.
 pub fn multiples(stride: u64, n: u32, rng: &mut Rng, limit: u64) -> Vec<u64> {
-    let room = (limit / stride / 12).clamp(1, 64).max(u64::from(n) / 12 + 1);
+    let room = (limit / stride / 12)
+        .clamp(1, 64)
+        .max(u64::from(n) / 12 + 1);
     let start = rng.below(12);
     let mut groups: Vec<u64> = (0..room).collect();
     rng.shuffle(&mut groups);
-    let groups: Vec<u64> = (0..u64::from(n)).map(|i| groups[(i / 12) as usize % groups.len()]).collect();
-    let mut out: Vec<u64> =
-        (0..u64::from(n)).map(|i| (groups[i as usize] * 12 + (start + i) % 12) * stride).collect();
+    let groups: Vec<u64> = (0..u64::from(n))
+        .map(|i| groups[(i / 12) as usize % groups.len()])
+        .collect();
+    let mut out: Vec<u64> = (0..u64::from(n))
+        .map(|i| (groups[i as usize] * 12 + (start + i) % 12) * stride)
+        .collect();
     // Within a residue class any group will do; pick again for more randomness where there is room.
     for i in 0..out.len() {
         let residue = out[i] / stride % 12;
@@ -102,12 +109,25 @@ pub fn multiples(stride: u64, n: u32, rng: &mut Rng, limit: u64) -> Vec<u64> {
     out
 }
 
-fn trial(m: &mut dyn Measure, stride: u64, lines: u32, rng: &mut Rng) -> Result<Trial, MeasureError> {
+fn trial(
+    m: &mut dyn Measure,
+    stride: u64,
+    lines: u32,
+    rng: &mut Rng,
+) -> Result<Trial, MeasureError> {
     let limit = m.facts().memory_bytes / 2;
     let same = multiples(stride, lines, rng, limit);
-    let spread: Vec<u64> =
-        same.iter().enumerate().map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE).collect();
-    Ok(Trial { stride, lines, same: circle(m, &same, 3)?, spread: circle(m, &spread, 3)? })
+    let spread: Vec<u64> = same
+        .iter()
+        .enumerate()
+        .map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE)
+        .collect();
+    Ok(Trial {
+        stride,
+        lines,
+        same: circle(m, &same, 3)?,
+        spread: circle(m, &spread, 3)?,
+    })
 }
 
 impl Trial {
@@ -122,7 +142,11 @@ impl Trial {
 /// # Errors
 /// What the backend reports.
 pub fn collect(m: &mut dyn Measure, rng: &mut Rng) -> Result<Vote, MeasureError> {
-    let mut vote = Vote { at_ns: m.now_ns(), hit: circle(m, &[0, 64, 4096 + 128, 8192 + 192], 3)?, ..Vote::default() };
+    let mut vote = Vote {
+        at_ns: m.now_ns(),
+        hit: circle(m, &[0, 64, 4096 + 128, 8192 + 192], 3)?,
+        ..Vote::default()
+    };
     let mut gaps = Vec::new();
     // Many lines surely miss, but may miss the next level too: the least figure that is a miss at all,
     // bounded by what a second level costs at most in practice.
@@ -137,29 +161,38 @@ pub fn collect(m: &mut dyn Measure, rng: &mut Rng) -> Result<Vote, MeasureError>
         return Ok(vote);
     }
     let gap = vote.gap;
-    let mut conflict = |m: &mut dyn Measure, stride: u64, lines: u32, tries: u32| -> Result<bool, MeasureError> {
-        for _ in 0..tries {
-            let t = trial(m, stride, lines, rng)?;
-            vote.trials.push(t);
-            if !t.conflicts(gap) {
-                return Ok(false);
+    let mut conflict =
+        |m: &mut dyn Measure, stride: u64, lines: u32, tries: u32| -> Result<bool, MeasureError> {
+            for _ in 0..tries {
+                let t = trial(m, stride, lines, rng)?;
+                vote.trials.push(t);
+                if !t.conflicts(gap) {
+                    return Ok(false);
+                }
             }
-        }
-        Ok(true)
-    };
+            Ok(true)
+        };
     let mut ways = MAX_WAYS + 1;
     let mut stride = LARGE[0];
     for s in LARGE {
         // A way larger than the stride leaves at most two thirds at the next one that divides it: three
         // quarters of the lines are a test with room to spare for whoever else uses the cache.
-        let enough = if ways > MAX_WAYS { ways } else { (ways * 3).div_ceil(4) };
+        let enough = if ways > MAX_WAYS {
+            ways
+        } else {
+            (ways * 3).div_ceil(4)
+        };
         if s * 13 > m.facts().memory_bytes / 2 || ways == 1 || !conflict(m, s, enough, 6)? {
             continue;
         }
         let (mut fits, mut not) = (1, enough);
         while not - fits > 1 {
             let middle = (fits + not) / 2;
-            if conflict(m, s, middle, 10)? { not = middle } else { fits = middle }
+            if conflict(m, s, middle, 10)? {
+                not = middle
+            } else {
+                fits = middle
+            }
         }
         (ways, stride) = (fits, s);
     }
@@ -178,10 +211,15 @@ pub fn collect(m: &mut dyn Measure, rng: &mut Rng) -> Result<Vote, MeasureError>
             }
         }
     }
-    vote.found = Some(Geometry { ways, way_bytes: stride });
+    vote.found = Some(Geometry {
+        ways,
+        way_bytes: stride,
+    });
     let bytes = stride * u64::from(ways);
     for share in [0.4, 0.9, 1.25] {
-        let mut ring: Vec<u64> = (0..(bytes as f64 * share) as u64 / 64).map(|i| i * 64).collect();
+        let mut ring: Vec<u64> = (0..(bytes as f64 * share) as u64 / 64)
+            .map(|i| i * 64)
+            .collect();
         rng.shuffle(&mut ring);
         let mut low = f64::INFINITY;
         for _ in 0..3 {
@@ -196,17 +234,28 @@ impl Vote {
     /// What this vote says: the search's result, where its own trials bear it out.
     pub fn geometry(&self) -> Option<Geometry> {
         let found = self.found?;
-        let of = |lines: u32| self.trials.iter().skip(GAP_LINES.len()).filter(move |t| t.stride == found.way_bytes && t.lines == lines);
+        let of = |lines: u32| {
+            self.trials
+                .iter()
+                .skip(GAP_LINES.len())
+                .filter(move |t| t.stride == found.way_bytes && t.lines == lines)
+        };
         // At the way size itself one line too many never fits; at its multiples the ways' number did.
-        let never = of(found.ways + 1).count() > 0 && of(found.ways + 1).all(|t| t.conflicts(self.gap));
+        let never =
+            of(found.ways + 1).count() > 0 && of(found.ways + 1).all(|t| t.conflicts(self.gap));
         let fits = self.trials.iter().skip(GAP_LINES.len()).any(|t| {
-            t.stride.is_multiple_of(found.way_bytes) && t.lines == found.ways && !t.conflicts(self.gap)
+            t.stride.is_multiple_of(found.way_bytes)
+                && t.lines == found.ways
+                && !t.conflicts(self.gap)
         });
         (never && (fits || found.ways == 1) && found.ways < MAX_WAYS).then_some(found)
     }
 
     fn dense_at(&self, share: f64) -> Option<f64> {
-        self.dense.iter().find(|d| d.0 == share).map(|d| (d.1 - self.hit) / self.gap)
+        self.dense
+            .iter()
+            .find(|d| d.0 == share)
+            .map(|d| (d.1 - self.hit) / self.gap)
     }
 
     /// A dense footprint of two fifths of the capacity about fits and one of five quarters does not.
@@ -223,8 +272,13 @@ impl Vote {
 /// The geometry all votes speak for.
 pub fn infer(votes: &[Vote]) -> Finding<Geometry> {
     let found = plurality(&votes.iter().map(Vote::geometry).collect::<Vec<_>>());
-    let Some(value) = found.value else { return found };
-    let of_value: Vec<&Vote> = votes.iter().filter(|v| v.geometry() == Some(value)).collect();
+    let Some(value) = found.value else {
+        return found;
+    };
+    let of_value: Vec<&Vote> = votes
+        .iter()
+        .filter(|v| v.geometry() == Some(value))
+        .collect();
     if !of_value.iter().any(|v| v.possible()) {
         return Finding::refused(format!(
             "{} ways of {} bytes found, but dense footprints contradict their product",
@@ -232,7 +286,10 @@ pub fn infer(votes: &[Vote]) -> Finding<Geometry> {
         ));
     }
     if !of_value.iter().any(|v| v.consistent()) {
-        return found.at_most(Confidence::Medium, "nine tenths of the capacity never fitted: shared with other work");
+        return found.at_most(
+            Confidence::Medium,
+            "nine tenths of the capacity never fitted: shared with other work",
+        );
     }
     found
 }

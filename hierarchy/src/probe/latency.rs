@@ -38,8 +38,19 @@ pub struct Samples {
 pub fn collect_l1(m: &mut dyn Measure, s: &mut Samples) -> Result<(), MeasureError> {
     let ring = [0, PAGE + 320, 64, 2 * PAGE + 1216];
     let loads = super::loads_for(m, 4.0) * 2;
-    let windows = m.chase(&Chase { timed: &ring, warm: 64, loads, windows: 6, ..Chase::default() })?;
-    s.clock.extend(windows.iter().filter(|w| w.clean()).map(|w| f64::from(w.clock.0 + w.clock.1) / 2.0));
+    let windows = m.chase(&Chase {
+        timed: &ring,
+        warm: 64,
+        loads,
+        windows: 6,
+        ..Chase::default()
+    })?;
+    s.clock.extend(
+        windows
+            .iter()
+            .filter(|w| w.clean())
+            .map(|w| f64::from(w.clock.0 + w.clock.1) / 2.0),
+    );
     s.l1.push(best(&windows));
     Ok(())
 }
@@ -48,7 +59,12 @@ pub fn collect_l1(m: &mut dyn Measure, s: &mut Samples) -> Result<(), MeasureErr
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect_l2(m: &mut dyn Measure, l1: Geometry, s: &mut Samples, rng: &mut Rng) -> Result<(), MeasureError> {
+pub fn collect_l2(
+    m: &mut dyn Measure,
+    l1: Geometry,
+    s: &mut Samples,
+    rng: &mut Rng,
+) -> Result<(), MeasureError> {
     s.l2_lines = (4 * l1.ways).clamp(2, 64);
     let limit = (m.facts().memory_bytes / 2 / PAGE / l1.colours()).min(4096);
     let (mut low, mut control) = (f64::INFINITY, f64::INFINITY);
@@ -56,17 +72,29 @@ pub fn collect_l2(m: &mut dyn Measure, l1: Geometry, s: &mut Samples, rng: &mut 
         let mut pages: Vec<u64> = (0..limit).collect();
         rng.shuffle(&mut pages);
         let offset = rng.below(PAGE / 256) * 256;
-        let ring: Vec<u64> =
-            pages.iter().take(s.l2_lines as usize).map(|p| p * l1.colours() * PAGE + offset).collect();
+        let ring: Vec<u64> = pages
+            .iter()
+            .take(s.l2_lines as usize)
+            .map(|p| p * l1.colours() * PAGE + offset)
+            .collect();
         low = low.min(circle(m, &ring, 3)?);
         // The same pages, lines spread so that they fit: what is above a plain hit is translation.
-        let spread: Vec<u64> =
-            ring.iter().enumerate().map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE).collect();
+        let spread: Vec<u64> = ring
+            .iter()
+            .enumerate()
+            .map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE)
+            .collect();
         control = control.min(circle(m, &spread, 3)?);
     }
     let plain = quantile(&s.l1, 0.25).unwrap_or(control);
     let translation = control - plain;
-    s.l2.push(low - if translation > 0.1 * plain { translation } else { 0.0 });
+    s.l2.push(
+        low - if translation > 0.1 * plain {
+            translation
+        } else {
+            0.0
+        },
+    );
     Ok(())
 }
 
@@ -74,12 +102,20 @@ pub fn collect_l2(m: &mut dyn Measure, l1: Geometry, s: &mut Samples, rng: &mut 
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect_l3(m: &mut dyn Measure, class: &[u64], ways: u32, s: &mut Samples, rng: &mut Rng) -> Result<(), MeasureError> {
+pub fn collect_l3(
+    m: &mut dyn Measure,
+    class: &[u64],
+    ways: u32,
+    s: &mut Samples,
+    rng: &mut Rng,
+) -> Result<(), MeasureError> {
     let pages = &class[..class.len().min(44)];
     if (pages.len() as u32) < ways + ways / 2 {
         return Ok(());
     }
-    let mut ring: Vec<u64> = (0..8).flat_map(|o| pages.iter().map(move |p| p * PAGE + o * 512 + 128)).collect();
+    let mut ring: Vec<u64> = (0..8)
+        .flat_map(|o| pages.iter().map(move |p| p * PAGE + o * 512 + 128))
+        .collect();
     // One offset after the other, so that each set sees all its lines in turn; pages in random order.
     for chunk in ring.chunks_mut(pages.len()) {
         rng.shuffle(chunk);
@@ -92,7 +128,12 @@ pub fn collect_l3(m: &mut dyn Measure, class: &[u64], ways: u32, s: &mut Samples
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect_memory(m: &mut dyn Measure, pages: u64, s: &mut Samples, rng: &mut Rng) -> Result<(), MeasureError> {
+pub fn collect_memory(
+    m: &mut dyn Measure,
+    pages: u64,
+    s: &mut Samples,
+    rng: &mut Rng,
+) -> Result<(), MeasureError> {
     let ns = m.facts().ns_per_tick;
     let limit = m.facts().memory_bytes / 2 / PAGE;
     let mut all: Vec<u64> = (0..limit.min(pages.max(4096))).collect();
@@ -100,16 +141,41 @@ pub fn collect_memory(m: &mut dyn Measure, pages: u64, s: &mut Samples, rng: &mu
     all.truncate(pages as usize);
     let few = pages <= 32;
     let lines: Vec<u64> = if few {
-        all.iter().flat_map(|p| [p * PAGE + rng.below(7) * 256, p * PAGE + 2048 + rng.below(7) * 256]).collect()
+        all.iter()
+            .flat_map(|p| {
+                [
+                    p * PAGE + rng.below(7) * 256,
+                    p * PAGE + 2048 + rng.below(7) * 256,
+                ]
+            })
+            .collect()
     } else {
         all.iter().map(|p| p * PAGE + rng.below(15) * 256).collect()
     };
     // Translations: touch each page at a line that is not timed.
-    let prep: Vec<u64> = if few { all.iter().map(|p| p * PAGE + 4096 - 64).collect() } else { vec![all[0] * PAGE + 4032] };
+    let prep: Vec<u64> = if few {
+        all.iter().map(|p| p * PAGE + 4096 - 64).collect()
+    } else {
+        vec![all[0] * PAGE + 4032]
+    };
     let windows = if few { 8 } else { 2 };
-    let w = m.chase(&Chase { flush: &lines, prep: &prep, timed: &lines, windows, ..Chase::default() })?;
-    let clean: Vec<(f64, f64)> = w.iter().filter(|w| w.clean()).map(|w: &Window| (w.cycles(), w.per_event() * ns)).collect();
-    if few { s.memory.extend(clean) } else { s.memory_walk.extend(clean) }
+    let w = m.chase(&Chase {
+        flush: &lines,
+        prep: &prep,
+        timed: &lines,
+        windows,
+        ..Chase::default()
+    })?;
+    let clean: Vec<(f64, f64)> = w
+        .iter()
+        .filter(|w| w.clean())
+        .map(|w: &Window| (w.cycles(), w.per_event() * ns))
+        .collect();
+    if few {
+        s.memory.extend(clean)
+    } else {
+        s.memory_walk.extend(clean)
+    }
     Ok(())
 }
 
@@ -130,7 +196,13 @@ pub fn ghz(s: &Samples, ns_per_tick: f64) -> Option<f64> {
 fn latency(values: &[f64], ghz: Option<f64>, q: f64) -> Option<(Latency, f64)> {
     let cycles = quantile(values, q)?;
     let middle = quantile(values, 0.5)?;
-    Some((Latency { cycles, ns: cycles / ghz? }, middle / cycles - 1.0))
+    Some((
+        Latency {
+            cycles,
+            ns: cycles / ghz?,
+        },
+        middle / cycles - 1.0,
+    ))
 }
 
 /// First-level latency: a whole number of cycles, or the clock is not to be trusted.
@@ -144,14 +216,33 @@ pub fn infer_l1(s: &Samples, ns_per_tick: f64) -> Finding<Latency> {
         let ns = found.ns * whole / found.cycles;
         Finding::new(Latency { cycles: whole, ns }, Confidence::High, "")
     } else {
-        Finding::new(found, Confidence::Low, "not a whole number of cycles: the clock was not steady")
+        Finding::new(
+            found,
+            Confidence::Low,
+            "not a whole number of cycles: the clock was not steady",
+        )
     };
-    (f.votes, f.agree) = (s.l1.len() as u32, s.l1.iter().filter(|x| (*x / found.cycles - 1.0).abs() < 0.02).count() as u32);
-    if spread > 0.05 { f.at_most(Confidence::Medium, "windows differ by more than 5 %") } else { f }
+    (f.votes, f.agree) = (
+        s.l1.len() as u32,
+        s.l1.iter()
+            .filter(|x| (*x / found.cycles - 1.0).abs() < 0.02)
+            .count() as u32,
+    );
+    if spread > 0.05 {
+        f.at_most(Confidence::Medium, "windows differ by more than 5 %")
+    } else {
+        f
+    }
 }
 
 /// Second-level latency, corrected for the hits that the first level's policy still gives.
-pub fn infer_l2(s: &Samples, ns_per_tick: f64, l1_cycles: Option<f64>, policy: Option<Policy>, ways: u32) -> Finding<Latency> {
+pub fn infer_l2(
+    s: &Samples,
+    ns_per_tick: f64,
+    l1_cycles: Option<f64>,
+    policy: Option<Policy>,
+    ways: u32,
+) -> Finding<Latency> {
     let Some((raw, spread)) = latency(&s.l2, ghz(s, ns_per_tick), 0.25) else {
         return Finding::refused("no undisturbed window");
     };
@@ -163,13 +254,28 @@ pub fn infer_l2(s: &Samples, ns_per_tick: f64, l1_cycles: Option<f64>, policy: O
     if cycles < 1.5 * l1_cycles {
         return Finding::refused("not slower than the first level");
     }
-    let found = Latency { cycles, ns: raw.ns * cycles / raw.cycles };
+    let found = Latency {
+        cycles,
+        ns: raw.ns * cycles / raw.cycles,
+    };
     let mut f = Finding::new(found, Confidence::High, "");
-    (f.votes, f.agree) = (s.l2.len() as u32, s.l2.iter().filter(|x| (*x / raw.cycles - 1.0).abs() < 0.03).count() as u32);
+    (f.votes, f.agree) = (
+        s.l2.len() as u32,
+        s.l2.iter()
+            .filter(|x| (*x / raw.cycles - 1.0).abs() < 0.03)
+            .count() as u32,
+    );
     if policy.is_none() {
-        f = f.at_most(Confidence::Medium, "first-level policy unknown, hits there not taken off");
+        f = f.at_most(
+            Confidence::Medium,
+            "first-level policy unknown, hits there not taken off",
+        );
     }
-    if s.l2.len() < 3 || spread > 0.06 { f.at_most(Confidence::Medium, "few or spread windows") } else { f }
+    if s.l2.len() < 3 || spread > 0.06 {
+        f.at_most(Confidence::Medium, "few or spread windows")
+    } else {
+        f
+    }
 }
 
 /// Share of hits when `lines` lines are walked in a circle through a set of `ways` ways.
@@ -177,7 +283,9 @@ fn hit_share(policy: Policy, ways: u32, lines: u32) -> f64 {
     let mut rng = Rng::new(7);
     let mut set = OneSet::new(policy, ways);
     let total = 60 * lines;
-    let hits = (0..total).filter(|i| set.touch(i % lines, &mut rng) && *i >= 10 * lines).count();
+    let hits = (0..total)
+        .filter(|i| set.touch(i % lines, &mut rng) && *i >= 10 * lines)
+        .count();
     hits as f64 / f64::from(total - 10 * lines)
 }
 
@@ -188,8 +296,15 @@ pub fn infer_l3(s: &Samples, ns_per_tick: f64) -> Finding<Latency> {
         Some((found, spread)) => {
             let mut f = Finding::new(found, Confidence::High, "");
             f.votes = s.l3.len() as u32;
-            f.agree = s.l3.iter().filter(|x| (*x / found.cycles - 1.0).abs() < 0.05).count() as u32;
-            if s.l3.len() < 3 || spread > 0.1 { f.at_most(Confidence::Medium, "few or spread windows") } else { f }
+            f.agree =
+                s.l3.iter()
+                    .filter(|x| (*x / found.cycles - 1.0).abs() < 0.05)
+                    .count() as u32;
+            if s.l3.len() < 3 || spread > 0.1 {
+                f.at_most(Confidence::Medium, "few or spread windows")
+            } else {
+                f
+            }
         }
     }
 }
@@ -223,7 +338,11 @@ pub fn infer_memory(samples: &[(f64, f64)]) -> Finding<Spread> {
         Some(s) => {
             let mut f = Finding::new(s, Confidence::High, "");
             (f.votes, f.agree) = (ns.len() as u32, ns.len() as u32);
-            if ns.len() < 20 { f.at_most(Confidence::Medium, "fewer than 20 windows") } else { f }
+            if ns.len() < 20 {
+                f.at_most(Confidence::Medium, "fewer than 20 windows")
+            } else {
+                f
+            }
         }
     }
 }

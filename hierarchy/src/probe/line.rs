@@ -35,14 +35,24 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, rng: &mut Rng) -> Result<Vote,
         let (mut low, mut control) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..3 {
             let base = multiples(stride, n, rng, limit);
-            let ring: Vec<u64> =
-                base.iter().enumerate().map(|(i, a)| a + if i % 2 == 0 { 0 } else { shift }).collect();
-            let spread: Vec<u64> =
-                base.iter().enumerate().map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE).collect();
+            let ring: Vec<u64> = base
+                .iter()
+                .enumerate()
+                .map(|(i, a)| a + if i % 2 == 0 { 0 } else { shift })
+                .collect();
+            let spread: Vec<u64> = base
+                .iter()
+                .enumerate()
+                .map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE)
+                .collect();
             low = low.min(circle(m, &ring, 3)?);
             control = control.min(circle(m, &spread, 3)?);
         }
-        if shift == 0 { conflict = low } else { shifts.push((shift, low, control)) }
+        if shift == 0 {
+            conflict = low
+        } else {
+            shifts.push((shift, low, control))
+        }
     }
     Ok(Vote { shifts, conflict })
 }

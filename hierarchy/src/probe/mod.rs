@@ -24,7 +24,11 @@ pub const PAGE: u64 = 4096;
 
 /// Smallest cycles per event among the clean windows; infinite when none is clean.
 pub fn best(windows: &[Window]) -> f64 {
-    windows.iter().filter(|w| w.clean()).map(Window::cycles).fold(f64::INFINITY, f64::min)
+    windows
+        .iter()
+        .filter(|w| w.clean())
+        .map(Window::cycles)
+        .fold(f64::INFINITY, f64::min)
 }
 
 /// Windows long enough for the timer: loads such that one window lasts at least 60 timer steps.
@@ -39,10 +43,18 @@ pub fn loads_for(m: &dyn Measure, cycles_each: f64) -> u64 {
 /// # Errors
 /// What the backend reports.
 pub fn circle(m: &mut dyn Measure, ring: &[u64], windows: u32) -> Result<f64, MeasureError> {
-    let loads = loads_for(m, 4.0).max(ring.len() as u64).next_multiple_of(ring.len() as u64);
+    let loads = loads_for(m, 4.0)
+        .max(ring.len() as u64)
+        .next_multiple_of(ring.len() as u64);
     let mut low = f64::INFINITY;
     for _ in 0..3 {
-        let chase = Chase { timed: ring, warm: 3 * ring.len() as u64, loads, windows: 2 * windows, ..Chase::default() };
+        let chase = Chase {
+            timed: ring,
+            warm: 3 * ring.len() as u64,
+            loads,
+            windows: 2 * windows,
+            ..Chase::default()
+        };
         low = low.min(best(&m.chase(&chase)?));
         if low.is_finite() {
             break;

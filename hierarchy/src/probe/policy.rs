@@ -88,7 +88,10 @@ fn predict_from(policy: Policy, ways: u32, blocks: &[u32], states: u32) -> Predi
             break;
         }
     }
-    Prediction { mean: f64::from(hits) / f64::from(done), sure: hits == 0 || hits == done }
+    Prediction {
+        mean: f64::from(hits) / f64::from(done),
+        sure: hits == 0 || hits == done,
+    }
 }
 
 /// Cost of a measured share under a prediction: bounded, so that a few disturbed samples rule nothing out.
@@ -113,7 +116,13 @@ pub struct Race {
 impl Race {
     /// All policies at the start.
     pub fn new(ways: u32) -> Self {
-        Race { ways, field: Policy::library(ways).into_iter().map(|p| (p, 0.0)).collect() }
+        Race {
+            ways,
+            field: Policy::library(ways)
+                .into_iter()
+                .map(|p| (p, 0.0))
+                .collect(),
+        }
     }
 
     /// Adds a sample's evidence.
@@ -133,7 +142,11 @@ impl Race {
     /// Policies still possible.
     pub fn alive(&self) -> Vec<Policy> {
         let best = self.best();
-        self.field.iter().filter(|f| f.1 - best < OUT).map(|f| f.0).collect()
+        self.field
+            .iter()
+            .filter(|f| f.1 - best < OUT)
+            .map(|f| f.0)
+            .collect()
     }
 }
 
@@ -169,14 +182,20 @@ fn splitting(race: &Race, visits: u32, rng: &mut Rng) -> Option<Vec<u32>> {
     }
     rng.shuffle(&mut judges);
     let few = &judges[..judges.len().min(8)];
-    best_split(race.ways, few, 24, 0.2 / few.len() as f64, visits, rng)
-        .or_else(|| {
-            let more = &judges[..judges.len().min(32)];
-            best_split(race.ways, more, 80, 0.2 / more.len() as f64, visits, rng)
-        })
+    best_split(race.ways, few, 24, 0.2 / few.len() as f64, visits, rng).or_else(|| {
+        let more = &judges[..judges.len().min(32)];
+        best_split(race.ways, more, 80, 0.2 / more.len() as f64, visits, rng)
+    })
 }
 
-fn best_split(ways: u32, judges: &[Policy], tries: u32, least: f64, visits: u32, rng: &mut Rng) -> Option<Vec<u32>> {
+fn best_split(
+    ways: u32,
+    judges: &[Policy],
+    tries: u32,
+    least: f64,
+    visits: u32,
+    rng: &mut Rng,
+) -> Option<Vec<u32>> {
     let mut choice: Option<(f64, Vec<u32>)> = None;
     for _ in 0..tries {
         let blocks = sequence(ways, visits, rng);
@@ -190,7 +209,8 @@ fn best_split(ways: u32, judges: &[Policy], tries: u32, least: f64, visits: u32,
         let mean = p.iter().sum::<f64>() / p.len().max(1) as f64;
         // Beside disagreement, certainty counts: a policy that cannot say is never ruled out.
         let unsure = 1.0 - p.len() as f64 / judges.len() as f64;
-        let spread = p.iter().map(|x| (x - mean).abs()).sum::<f64>() / judges.len() as f64 * (1.0 - 0.5 * unsure);
+        let spread = p.iter().map(|x| (x - mean).abs()).sum::<f64>() / judges.len() as f64
+            * (1.0 - 0.5 * unsure);
         if choice.as_ref().is_none_or(|c| spread > c.0) {
             choice = Some((spread, blocks));
         }
@@ -227,18 +247,37 @@ struct Layout {
 impl Layout {
     fn new(m: &dyn Measure, l1: Geometry, line: u64, rng: &mut Rng) -> Self {
         let blocks = 3 * l1.ways + 4;
-        let starts = multiples(l1.way_bytes.max(1024), blocks, rng, m.facts().memory_bytes / 2);
+        let starts = multiples(
+            l1.way_bytes.max(1024),
+            blocks,
+            rng,
+            m.facts().memory_bytes / 2,
+        );
         let in_way = l1.way_bytes / line;
         // Every other set, so that a next-line prefetch lands beside the sets that are looked at.
         let sets: Vec<u64> = (0..in_way).step_by(2).take(32).map(|s| s * line).collect();
         let f = m.facts();
         let coarse = f.timer_step * f.clock / (sets.len() as f64 * 10.0);
         let fine = coarse < 0.15;
-        let windows = if fine { 20 } else { (9.0 + 300.0 * coarse * coarse).min(64.0) as u32 };
-        Layout { starts, sets, windows, fine }
+        let windows = if fine {
+            20
+        } else {
+            (9.0 + 300.0 * coarse * coarse).min(64.0) as u32
+        };
+        Layout {
+            starts,
+            sets,
+            windows,
+            fine,
+        }
     }
 
-    fn time(&self, m: &mut dyn Measure, blocks: &[u32], rng: &mut Rng) -> Result<f64, MeasureError> {
+    fn time(
+        &self,
+        m: &mut dyn Measure,
+        blocks: &[u32],
+        rng: &mut Rng,
+    ) -> Result<f64, MeasureError> {
         let ways = (self.starts.len() as u32 - 4) / 3;
         let mut visits = vec![0u64; self.starts.len()];
         let mut prep = Vec::new();
@@ -248,14 +287,31 @@ impl Layout {
             let at = if b >= 100 { b - 100 + ways + 4 } else { b } as usize;
             rng.shuffle(&mut sets);
             let line = sets.iter().map(|s| self.starts[at] + s + 8 * visits[at]);
-            if i + 1 == blocks.len() { timed.extend(line) } else { prep.extend(line) }
+            if i + 1 == blocks.len() {
+                timed.extend(line)
+            } else {
+                prep.extend(line)
+            }
             visits[at] += 1;
         }
-        let windows = m.chase(&Chase { prep: &prep, timed: &timed, windows: self.windows + 1, ..Chase::default() })?;
-        let mut cycles: Vec<f64> = windows[1..].iter().filter(|w| w.clean()).map(Window::cycles).collect();
+        let windows = m.chase(&Chase {
+            prep: &prep,
+            timed: &timed,
+            windows: self.windows + 1,
+            ..Chase::default()
+        })?;
+        let mut cycles: Vec<f64> = windows[1..]
+            .iter()
+            .filter(|w| w.clean())
+            .map(Window::cycles)
+            .collect();
         cycles.sort_by(f64::total_cmp);
         // A fine timer lets the least disturbed windows stand alone; a coarse one needs the mean of many.
-        let keep = if self.fine { 4 } else { (cycles.len() * 2).div_ceil(3) };
+        let keep = if self.fine {
+            4
+        } else {
+            (cycles.len() * 2).div_ceil(3)
+        };
         cycles.truncate(keep);
         Ok(cycles.iter().sum::<f64>() / cycles.len() as f64)
     }
@@ -290,12 +346,22 @@ pub fn collect(
             sure_miss.extend(100..100 + 2 * a);
         }
         sure_miss.push(0);
-        let controls = (layout.time(m, &sure_hit, rng)?, layout.time(m, &sure_miss, rng)?);
+        let controls = (
+            layout.time(m, &sure_hit, rng)?,
+            layout.time(m, &sure_miss, rng)?,
+        );
         let time = layout.time(m, &blocks, rng)?;
         let hit_share = (controls.1 - time) / (controls.1 - controls.0);
         // A sample whose controls are not apart, or that lies far outside them, was disturbed.
-        if hit_share.is_finite() && (-0.5..1.5).contains(&hit_share) && controls.1 > 1.3 * controls.0 {
-            let sample = Sample { blocks, hit_share, controls };
+        if hit_share.is_finite()
+            && (-0.5..1.5).contains(&hit_share)
+            && controls.1 > 1.3 * controls.0
+        {
+            let sample = Sample {
+                blocks,
+                hit_share,
+                controls,
+            };
             race.add(&sample);
             into.samples.push(sample);
         }
@@ -307,7 +373,10 @@ pub fn collect(
 pub fn infer(samples: &Samples) -> Finding<Named> {
     let ways = samples.ways;
     if ways == 1 {
-        let only = Named { name: "none (direct mapped)".into(), alike: Policy::library(1) };
+        let only = Named {
+            name: "none (direct mapped)".into(),
+            alike: Policy::library(1),
+        };
         return Finding::new(only, Confidence::High, "");
     }
     let n = samples.samples.len();
@@ -323,11 +392,18 @@ pub fn infer(samples: &Samples) -> Finding<Named> {
         ));
     }
     let alike = race.alive();
-    let best = race.field.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(alike[0], |f| f.0);
+    let best = race
+        .field
+        .iter()
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .map_or(alike[0], |f| f.0);
     // A group of several is an answer only when its members behave alike, whatever is tried.
     let open = behave_apart(best, &alike, ways);
     if open > 0 {
-        return Finding::refused(format!("{} policies still fit after {n} sequences", alike.len()));
+        return Finding::refused(format!(
+            "{} policies still fit after {n} sequences",
+            alike.len()
+        ));
     }
     let first = alike[0].name(ways);
     let name = match alike.len() {
@@ -337,7 +413,10 @@ pub fn infer(samples: &Samples) -> Finding<Named> {
     let mut found = Finding::new(Named { name, alike }, Confidence::High, "");
     (found.votes, found.agree) = (n as u32, n as u32);
     if mean_cost > 0.45 {
-        return found.at_most(Confidence::Medium, "the sequences agree with it only loosely");
+        return found.at_most(
+            Confidence::Medium,
+            "the sequences agree with it only loosely",
+        );
     }
     found
 }
@@ -349,12 +428,19 @@ mod tests {
     fn race_for(truth: Policy, ways: u32) -> Samples {
         let mut rng = Rng::new(5);
         let mut race = Race::new(ways);
-        let mut samples = Samples { ways, ..Samples::default() };
+        let mut samples = Samples {
+            ways,
+            ..Samples::default()
+        };
         for _ in 0..120 {
             match splitting(&race, 8, &mut rng) {
                 Some(blocks) => {
                     let hit_share = predict(truth, ways, &blocks).mean;
-                    let s = Sample { blocks, hit_share, controls: (4.0, 14.0) };
+                    let s = Sample {
+                        blocks,
+                        hit_share,
+                        controls: (4.0, 14.0),
+                    };
                     race.add(&s);
                     samples.samples.push(s);
                 }
@@ -369,9 +455,18 @@ mod tests {
 
     #[test]
     fn every_policy_is_told_from_every_other_that_behaves_differently() {
-        for truth in [Policy::Lru, Policy::Fifo, Policy::Random, Policy::TreePlru, Policy::BitPlru, Policy::LruOfPlru { groups: 2 }] {
+        for truth in [
+            Policy::Lru,
+            Policy::Fifo,
+            Policy::Random,
+            Policy::TreePlru,
+            Policy::BitPlru,
+            Policy::LruOfPlru { groups: 2 },
+        ] {
             let found = infer(&race_for(truth, 8));
-            let named = found.value.unwrap_or_else(|| panic!("{truth:?}: {}", found.reason));
+            let named = found
+                .value
+                .unwrap_or_else(|| panic!("{truth:?}: {}", found.reason));
             assert!(named.alike.contains(&truth), "{truth:?} read as {named:?}");
         }
     }
@@ -380,7 +475,10 @@ mod tests {
     fn a_sequence_that_contradicts_everything_is_refused() {
         let mut samples = race_for(Policy::Lru, 8);
         let mut rng = Rng::new(3);
-        samples.samples.iter_mut().for_each(|s| s.hit_share = rng.below(2) as f64);
+        samples
+            .samples
+            .iter_mut()
+            .for_each(|s| s.hit_share = rng.below(2) as f64);
         assert!(infer(&samples).value.is_none());
     }
 }

@@ -46,7 +46,9 @@ pub struct Samples {
 
 /// One line per page, at changing places.
 fn sparse(pages: u64, stride: u64, start: u64, rng: &mut Rng) -> Vec<u64> {
-    let mut ring: Vec<u64> = (0..pages).map(|i| (start + i) * stride + if stride >= PAGE { i * 64 % PAGE } else { 0 }).collect();
+    let mut ring: Vec<u64> = (0..pages)
+        .map(|i| (start + i) * stride + if stride >= PAGE { i * 64 % PAGE } else { 0 })
+        .collect();
     rng.shuffle(&mut ring);
     ring
 }
@@ -54,7 +56,13 @@ fn sparse(pages: u64, stride: u64, start: u64, rng: &mut Rng) -> Vec<u64> {
 /// The same in four different orders one after the other, each with its own slot of the line: repeated in
 /// one order, a stranger's translation can survive for ever under a pseudo LRU.
 fn stirred(pages: u64, start: u64, rng: &mut Rng) -> Vec<u64> {
-    (0..4).flat_map(|slot| sparse(pages, PAGE, start, rng).into_iter().map(move |a| a + 8 * slot)).collect()
+    (0..4)
+        .flat_map(|slot| {
+            sparse(pages, PAGE, start, rng)
+                .into_iter()
+                .map(move |a| a + 8 * slot)
+        })
+        .collect()
 }
 
 fn dense(lines: u64, rng: &mut Rng) -> Vec<u64> {
@@ -67,17 +75,30 @@ fn dense(lines: u64, rng: &mut Rng) -> Vec<u64> {
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, known: u64, rng: &mut Rng) -> Result<Vote, MeasureError> {
+pub fn collect(
+    m: &mut dyn Measure,
+    l1: Geometry,
+    line: u64,
+    known: u64,
+    rng: &mut Rng,
+) -> Result<Vote, MeasureError> {
     let room = l1.bytes() / line.max(64);
     let top = (room * 2 / 3).min(512);
-    let mut vote = Vote { hit: f64::INFINITY, ..Vote::default() };
+    let mut vote = Vote {
+        hit: f64::INFINITY,
+        ..Vote::default()
+    };
     for n in [top / 4, top / 2, top] {
         vote.hit = vote.hit.min(circle(m, &dense(n, rng), 3)?);
     }
     let hit = vote.hit;
     let mut extra = |m: &mut dyn Measure, n: u64| -> Result<f64, MeasureError> {
-        // Aligned, so that a buffer indexed by a hash of the page number is filled evenly too.
-        let start = 128 * rng.below(8);
+        // Aligned half of the time: a buffer indexed by a hash of the page number is filled evenly then.
+        let start = if rng.chance(0.5) {
+            128 * rng.below(8)
+        } else {
+            rng.below(512)
+        };
         Ok((circle(m, &stirred(n, start, rng), 6)? - hit) * n as f64)
     };
     let mut costs = Vec::new();
@@ -125,7 +146,11 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, line: u64, known: u64, rng: &m
     }
     while not - fits > 1 {
         let middle = (fits + not) / 2;
-        if misses(m, middle)? { not = middle } else { fits = middle }
+        if misses(m, middle)? {
+            not = middle
+        } else {
+            fits = middle
+        }
     }
     let n = (fits + fits / 2).min(top);
     for stride in [512u64, 1024, 2048, 4096, 8192, 16384] {
@@ -151,7 +176,10 @@ impl Vote {
     pub fn page(&self) -> Option<u64> {
         let slow = |s: &&(u64, f64)| s.1 > 0.5 * self.cost;
         let first = self.strides.iter().find(slow)?.0;
-        self.strides.iter().all(|s| (s.0 >= first) == (s.1 > 0.5 * self.cost)).then_some(first)
+        self.strides
+            .iter()
+            .all(|s| (s.0 >= first) == (s.1 > 0.5 * self.cost))
+            .then_some(first)
     }
 }
 
@@ -159,14 +187,25 @@ impl Vote {
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect_curve(m: &mut dyn Measure, to: u64, s: &mut Samples, rng: &mut Rng) -> Result<(), MeasureError> {
+pub fn collect_curve(
+    m: &mut dyn Measure,
+    to: u64,
+    s: &mut Samples,
+    rng: &mut Rng,
+) -> Result<(), MeasureError> {
     let to = to.min(m.facts().memory_bytes / PAGE - 64);
     let mut n = 256.0;
     while n as u64 <= to {
         let pages = n as u64;
         let mut point = |ring: &[u64]| -> Result<f64, MeasureError> {
             let loads = loads_for(m, 10.0).max(2000);
-            let chase = Chase { timed: ring, warm: 2 * ring.len() as u64, loads, windows: 6, ..Chase::default() };
+            let chase = Chase {
+                timed: ring,
+                warm: 2 * ring.len() as u64,
+                loads,
+                windows: 6,
+                ..Chase::default()
+            };
             Ok(best(&m.chase(&chase)?))
         };
         let far = point(&sparse(pages, PAGE, 0, rng))?;
@@ -183,10 +222,22 @@ pub fn collect_curve(m: &mut dyn Measure, to: u64, s: &mut Samples, rng: &mut Rn
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect_huge(m: &mut dyn Measure, entries: u64, s: &mut Samples, rng: &mut Rng) -> Result<(), MeasureError> {
+pub fn collect_huge(
+    m: &mut dyn Measure,
+    entries: u64,
+    s: &mut Samples,
+    rng: &mut Rng,
+) -> Result<(), MeasureError> {
     let n = entries * 2;
     let run = |m: &mut dyn Measure, ring: &[u64]| -> Result<f64, MeasureError> {
-        let chase = Chase { buffer: Buffer::Huge, timed: ring, warm: 3 * n, loads: loads_for(m, 4.0), windows: 6, ..Chase::default() };
+        let chase = Chase {
+            buffer: Buffer::Huge,
+            timed: ring,
+            warm: 3 * n,
+            loads: loads_for(m, 4.0),
+            windows: 6,
+            ..Chase::default()
+        };
         Ok(best(&m.chase(&chase)?))
     };
     let far = run(m, &sparse(n, PAGE, 0, rng))?;
@@ -199,8 +250,19 @@ pub fn collect_huge(m: &mut dyn Measure, entries: u64, s: &mut Samples, rng: &mu
 
 /// Entries that some vote has proven: the largest page count that was fast.
 pub fn proven(s: &Samples) -> u64 {
-    let fast = |v: &Vote| v.tries.iter().filter(|t| t.1 < FITS * v.cost).map(|t| t.0).max();
-    s.votes.iter().filter(|v| v.cost >= 1.0).filter_map(fast).max().unwrap_or(0)
+    let fast = |v: &Vote| {
+        v.tries
+            .iter()
+            .filter(|t| t.1 < FITS * v.cost)
+            .map(|t| t.0)
+            .max()
+    };
+    s.votes
+        .iter()
+        .filter(|v| v.cost >= 1.0)
+        .filter_map(fast)
+        .max()
+        .unwrap_or(0)
 }
 
 /// First-level entries: the largest page count that was ever fast, when one more never was.
@@ -211,34 +273,77 @@ pub fn infer_entries(s: &Samples) -> Finding<u64> {
     let good: Vec<&Vote> = s.votes.iter().filter(|v| v.cost >= 1.0).collect();
     let n = proven(s);
     if n == 0 {
-        return Finding::refused(if s.votes.is_empty() { "not measured" } else { "translation misses cost nothing that can be seen" });
+        return Finding::refused(if s.votes.is_empty() {
+            "not measured"
+        } else {
+            "translation misses cost nothing that can be seen"
+        });
     }
     let tried = |n: u64, fast: bool| {
-        good.iter().filter(|v| v.tries.iter().any(|t| t.0 == n && (t.1 < FITS * v.cost) == fast)).count() as u32
+        good.iter()
+            .filter(|v| {
+                v.tries
+                    .iter()
+                    .any(|t| t.0 == n && (t.1 < FITS * v.cost) == fast)
+            })
+            .count() as u32
     };
     let (twice, more) = (tried(n, true), tried(n + 1, false));
     let votes = good.len() as u32;
+    if !n.is_multiple_of(8) {
+        // No published buffer has such a size (Intel and AMD optimisation manuals): something else holds entries.
+        let mut f = Finding::refused(format!(
+            "at least {n} usable; no multiple of 8, so others hold some of the entries"
+        ));
+        f.votes = votes;
+        return f;
+    }
     let confidence = match (twice, more) {
         (2.., 4..) => Confidence::High,
         (1.., 3..) => Confidence::Medium,
         _ => {
-            let mut f = Finding::refused(format!("at least {n}; one more was tried in {more} votes only"));
+            let mut f = Finding::refused(format!(
+                "at least {n}; one more was tried in {more} votes only"
+            ));
             f.votes = votes;
             return f;
         }
     };
-    Finding { value: Some(n), confidence, votes, agree: more, runner_up: None, reason: String::new() }
+    Finding {
+        value: Some(n),
+        confidence,
+        votes,
+        agree: more,
+        runner_up: None,
+        reason: String::new(),
+    }
 }
 
 /// Cost of a first-level miss that hits the second level, cycles.
 pub fn infer_cost(s: &Samples) -> Finding<f64> {
-    let costs: Vec<f64> = s.votes.iter().map(|v| v.cost).filter(|c| *c >= 1.0).collect();
+    let costs: Vec<f64> = s
+        .votes
+        .iter()
+        .map(|v| v.cost)
+        .filter(|c| *c >= 1.0)
+        .collect();
     match quantile(&costs, 0.5) {
         None => Finding::refused("translation misses cost nothing that can be seen"),
         Some(c) => {
             let agree = costs.iter().filter(|x| (*x - c).abs() < 0.1 * c).count();
-            let sure = if agree >= 3 { Confidence::High } else { Confidence::Medium };
-            Finding { value: Some(c), confidence: sure, votes: costs.len() as u32, agree: agree as u32, runner_up: None, reason: String::new() }
+            let sure = if agree >= 3 {
+                Confidence::High
+            } else {
+                Confidence::Medium
+            };
+            Finding {
+                value: Some(c),
+                confidence: sure,
+                votes: costs.len() as u32,
+                agree: agree as u32,
+                runner_up: None,
+                reason: String::new(),
+            }
         }
     }
 }
@@ -257,7 +362,13 @@ pub fn infer_second(s: &Samples) -> Finding<(u64, u64, f64)> {
     let mut extra: Vec<(u64, f64)> = counts
         .iter()
         .map(|&n| {
-            let low = |f: fn(&Point) -> f64| s.curve.iter().filter(|p| p.0 == n).map(f).fold(f64::INFINITY, f64::min);
+            let low = |f: fn(&Point) -> f64| {
+                s.curve
+                    .iter()
+                    .filter(|p| p.0 == n)
+                    .map(f)
+                    .fold(f64::INFINITY, f64::min)
+            };
             (n, low(|p| p.1) - low(|p| p.2))
         })
         .collect();
@@ -270,25 +381,44 @@ pub fn infer_second(s: &Samples) -> Finding<(u64, u64, f64)> {
     let cost = infer_cost(s).value.unwrap_or(7.0);
     let low = quantile(&extra.iter().take(6).map(|e| e.1).collect::<Vec<_>>(), 0.5).unwrap_or(cost);
     let high = extra[extra.len() - 1].1;
-    let plateau = quantile(&extra.iter().rev().take(4).map(|e| e.1).collect::<Vec<_>>(), 0.5).unwrap_or(high);
+    let plateau = quantile(
+        &extra.iter().rev().take(4).map(|e| e.1).collect::<Vec<_>>(),
+        0.5,
+    )
+    .unwrap_or(high);
     if plateau - low < cost.max(5.0) {
         return Finding::refused("no second rise within the sweep");
     }
     // Onset and half height of the largest rise: the sparse lines fill the caches too, so a slow drift is
     // taken off by requiring a quarter of the whole rise.
-    let cross = |share: f64| extra.iter().find(|e| e.1 > low + share * (plateau - low)).map(|e| e.0);
+    let cross = |share: f64| {
+        extra
+            .iter()
+            .find(|e| e.1 > low + share * (plateau - low))
+            .map(|e| e.0)
+    };
     let (Some(onset), Some(half)) = (cross(0.12), cross(0.5)) else {
         return Finding::refused("no second rise within the sweep");
     };
     let sharp = (half as f64 / onset as f64) < 1.35;
-    let confidence = if sharp { Confidence::Medium } else { Confidence::Low };
-    let why = if sharp { "read off a curve" } else { "soft knee: caches and page tables blur it" };
+    let confidence = if sharp {
+        Confidence::Medium
+    } else {
+        Confidence::Low
+    };
+    let why = if sharp {
+        "read off a curve"
+    } else {
+        "soft knee: caches and page tables blur it"
+    };
     Finding::new((onset, half, plateau - low), confidence, why)
 }
 
 /// Does the host translate a huge page as one? True when misses vanish with huge pages asked for.
 pub fn infer_granule(s: &Samples, page: Option<u64>) -> Finding<bool> {
-    let Some(cost) = infer_cost(s).value else { return Finding::refused("no visible translation cost") };
+    let Some(cost) = infer_cost(s).value else {
+        return Finding::refused("no visible translation cost");
+    };
     if s.huge.is_empty() {
         return Finding::refused("not measured");
     }
@@ -302,9 +432,25 @@ pub fn infer_granule(s: &Samples, page: Option<u64>) -> Finding<bool> {
         return Finding::refused("the page size is not known");
     }
     if low < 0.3 * cost {
-        Finding::new(true, if s.huge.len() >= 3 { Confidence::High } else { Confidence::Medium }, "")
+        Finding::new(
+            true,
+            if s.huge.len() >= 3 {
+                Confidence::High
+            } else {
+                Confidence::Medium
+            },
+            "",
+        )
     } else if low > 0.7 * cost {
-        Finding::new(false, if s.huge_kib.is_some() && s.huge.len() >= 3 { Confidence::High } else { Confidence::Medium }, "")
+        Finding::new(
+            false,
+            if s.huge_kib.is_some() && s.huge.len() >= 3 {
+                Confidence::High
+            } else {
+                Confidence::Medium
+            },
+            "",
+        )
     } else {
         Finding::refused("part of the accesses miss")
     }

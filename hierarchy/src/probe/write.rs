@@ -27,12 +27,26 @@ pub struct Vote {
 /// # Errors
 /// What the backend reports.
 pub fn collect(m: &mut dyn Measure) -> Result<Vote, MeasureError> {
-    let lines: Vec<u64> = (0..32).map(|i| (i * 7 % 32) * PAGE + (i * 11 % 32) * 128).collect();
+    let lines: Vec<u64> = (0..32)
+        .map(|i| (i * 7 % 32) * PAGE + (i * 11 % 32) * 128)
+        .collect();
     let touch: Vec<u64> = (0..32).map(|i| i * PAGE + 4032).collect();
     let stores: Vec<u64> = lines.iter().map(|a| a + 8).collect();
-    let loads: Vec<u64> = touch.iter().copied().chain(lines.iter().map(|a| a + 16)).collect();
+    let loads: Vec<u64> = touch
+        .iter()
+        .copied()
+        .chain(lines.iter().map(|a| a + 16))
+        .collect();
     let mut run = |prep: &[u64], stores: &[u64], nt: &[u64]| -> Result<f64, MeasureError> {
-        let chase = Chase { flush: &lines, prep, stores, nt_stores: nt, timed: &lines, windows: 8, ..Chase::default() };
+        let chase = Chase {
+            flush: &lines,
+            prep,
+            stores,
+            nt_stores: nt,
+            timed: &lines,
+            windows: 8,
+            ..Chase::default()
+        };
         Ok(best(&m.chase(&chase)?))
     };
     Ok(Vote {

@@ -101,7 +101,12 @@ impl Cache {
         let set = self.set_of(address);
         let ways = self.shape.ways as usize;
         let tag = address >> self.line_shift;
-        (set, self.tags[set * ways..(set + 1) * ways].iter().position(|&t| t == tag))
+        (
+            set,
+            self.tags[set * ways..(set + 1) * ways]
+                .iter()
+                .position(|&t| t == tag),
+        )
     }
 
     /// Touches a line if it is there.
@@ -109,7 +114,11 @@ impl Cache {
         let (set, way) = self.find(address);
         if let Some(way) = way {
             let ways = self.shape.ways as usize;
-            self.shape.policy.hit(&mut self.meta[set * ways..(set + 1) * ways], &mut self.words[set], way);
+            self.shape.policy.hit(
+                &mut self.meta[set * ways..(set + 1) * ways],
+                &mut self.words[set],
+                way,
+            );
         }
         way.is_some()
     }

@@ -33,32 +33,61 @@ fn within(x: f64, truth: f64, share: f64) -> bool {
 /// All fields that have a truth. Latencies count as right within 2 % (first level), 3 % (second), 10 % (memory).
 pub fn judge(truth: &Truth, h: &Hierarchy) -> Vec<(&'static str, Outcome)> {
     let (l1, l2) = (&truth.levels[0], &truth.levels[1]);
-    let Some(m1) = h.levels.first() else { return Vec::new() };
+    let Some(m1) = h.levels.first() else {
+        return Vec::new();
+    };
     let mut out = vec![
         ("L1 capacity", check(&m1.capacity, |b| *b == l1.bytes())),
         ("L1 ways", check(&m1.ways, |w| *w == l1.ways)),
         ("L1 line", check(&m1.line, |b| *b == l1.line)),
-        ("L1 latency", check(&m1.latency, |l| within(l.cycles, l1.latency, 0.02))),
-        ("L1 policy", check(&m1.policy, |p| p.alike.contains(&l1.policy) || l1.ways == 1)),
-        ("DTLB entries", check(&h.translation.entries, |n| *n == truth.tlbs[0].entries)),
+        (
+            "L1 latency",
+            check(&m1.latency, |l| within(l.cycles, l1.latency, 0.02)),
+        ),
+        (
+            "L1 policy",
+            check(&m1.policy, |p| p.alike.contains(&l1.policy) || l1.ways == 1),
+        ),
+        (
+            "DTLB entries",
+            check(&h.translation.entries, |n| *n == truth.tlbs[0].entries),
+        ),
         ("page size", check(&h.translation.page, |n| *n == 4096)),
-        ("write-allocate", check(&h.write_allocate, |w| *w == truth.write_allocate)),
-        ("memory latency", check(&h.memory, |m| within(m.cycles_p10, truth.memory, 0.1))),
+        (
+            "write-allocate",
+            check(&h.write_allocate, |w| *w == truth.write_allocate),
+        ),
+        (
+            "memory latency",
+            check(&h.memory, |m| within(m.cycles_p10, truth.memory, 0.1)),
+        ),
     ];
     match h.levels.get(1) {
         Some(m2) => out.extend([
             ("L2 capacity", check(&m2.capacity, |b| *b == l2.bytes())),
             ("L2 ways", check(&m2.ways, |w| *w == l2.ways)),
-            ("L2 latency", check(&m2.latency, |l| within(l.cycles, l2.latency, 0.03))),
+            (
+                "L2 latency",
+                check(&m2.latency, |l| within(l.cycles, l2.latency, 0.03)),
+            ),
         ]),
         None => out.extend(["L2 capacity", "L2 ways", "L2 latency"].map(|f| (f, Outcome::Refused))),
     }
     if let (Some(l3), Some(m3)) = (truth.levels.get(2), h.levels.get(2)) {
-        out.push(("L3 latency", check(&m3.latency, |l| within(l.cycles, l3.latency, 0.1))));
-        out.push(("L3 capacity", check(&m3.capacity, |b| within(*b as f64, l3.bytes() as f64, 0.35))));
+        out.push((
+            "L3 latency",
+            check(&m3.latency, |l| within(l.cycles, l3.latency, 0.1)),
+        ));
+        out.push((
+            "L3 capacity",
+            check(&m3.capacity, |b| within(*b as f64, l3.bytes() as f64, 0.35)),
+        ));
     }
     if h.code.capacity.votes > 0 {
-        out.push(("L1i capacity", check(&h.code.capacity, |b| *b == truth.code.bytes())));
+        out.push((
+            "L1i capacity",
+            check(&h.code.capacity, |b| *b == truth.code.bytes()),
+        ));
         out.push(("L1i line", check(&h.code.line, |b| *b == truth.code.line)));
     }
     out

@@ -44,12 +44,24 @@ impl std::hash::Hasher for PageHash {
 
 impl Translations {
     fn new(t: Tlb) -> Self {
-        let ways = if t.ways == 0 { t.entries } else { u64::from(t.ways) } as u32;
+        let ways = if t.ways == 0 {
+            t.entries
+        } else {
+            u64::from(t.ways)
+        } as u32;
         let sets = t.entries / u64::from(ways);
-        let ring = |s: u32, w: u32| (u64::MAX, s * ways + (w + ways - 1) % ways, s * ways + (w + 1) % ways);
+        let ring = |s: u32, w: u32| {
+            (
+                u64::MAX,
+                s * ways + (w + ways - 1) % ways,
+                s * ways + (w + 1) % ways,
+            )
+        };
         Translations {
             sets,
-            slots: (0..sets as u32).flat_map(|s| (0..ways).map(move |w| ring(s, w))).collect(),
+            slots: (0..sets as u32)
+                .flat_map(|s| (0..ways).map(move |w| ring(s, w)))
+                .collect(),
             newest: (0..sets as u32).map(|s| s * ways).collect(),
             found: HashMap::default(),
             last: u64::MAX,
@@ -279,7 +291,11 @@ impl Machine {
                 self.evicted(k, out);
             }
         }
-        if depth > 1 && self.truth.prefetch.pair && self.caches.len() > 1 && self.caches[1].shape.line == 64 {
+        if depth > 1
+            && self.truth.prefetch.pair
+            && self.caches.len() > 1
+            && self.caches[1].shape.line == 64
+        {
             let out = self.caches[1].fill(phys ^ 64, &mut self.rng);
             if let Some(out) = out {
                 self.evicted(1, out);
@@ -336,7 +352,8 @@ impl Machine {
 
     fn window(&mut self, events: u64, run: impl FnOnce(&mut Self) -> f64) -> Window {
         let drift = self.truth.noise.drift;
-        let seen = |m: &mut Self| (m.clock / TICKS_PER_NS * (1.0 + 0.002 * (m.rng.unit() - 0.5))) as f32;
+        let seen =
+            |m: &mut Self| (m.clock / TICKS_PER_NS * (1.0 + 0.002 * (m.rng.unit() - 0.5))) as f32;
         self.clock = GHZ * (1.0 + drift * (self.rng.unit() - 0.5));
         let before = seen(self);
         let cycles = run(self);
@@ -346,7 +363,12 @@ impl Machine {
         let after = seen(self);
         self.spend(3_000.0);
         let switched = std::mem::take(&mut self.switched);
-        Window { ticks, events: events as u32, clock: (before, after), switched }
+        Window {
+            ticks,
+            events: events as u32,
+            clock: (before, after),
+            switched,
+        }
     }
 
     fn timed(&mut self, run: impl FnOnce(&mut Self)) -> f64 {
@@ -368,9 +390,15 @@ impl Measure for Machine {
     fn chase(&mut self, c: &Chase<'_>) -> Result<Vec<Window>, MeasureError> {
         let far = c.timed.iter().chain(c.prep).max().copied().unwrap_or(0);
         if far + 8 > self.facts.memory_bytes {
-            return Err(MeasureError::Memory { needed: far + 8, allowed: self.facts.memory_bytes });
+            return Err(MeasureError::Memory {
+                needed: far + 8,
+                allowed: self.facts.memory_bytes,
+            });
         }
-        let line_mode = !(c.prep.is_empty() && c.flush.is_empty() && c.stores.is_empty() && c.nt_stores.is_empty());
+        let line_mode = !(c.prep.is_empty()
+            && c.flush.is_empty()
+            && c.stores.is_empty()
+            && c.nt_stores.is_empty());
         if !line_mode {
             let mut ring = c.timed.iter().cycle();
             let mut walk = |m: &mut Self, n: u64| {
@@ -379,7 +407,11 @@ impl Measure for Machine {
                 }
             };
             walk(self, c.warm);
-            let again = if c.timed.len() <= 8192 { c.timed.len() as u64 } else { 64 };
+            let again = if c.timed.len() <= 8192 {
+                c.timed.len() as u64
+            } else {
+                64
+            };
             return Ok((0..c.windows)
                 .map(|_| {
                     self.window(c.loads, |m| {
@@ -417,7 +449,11 @@ impl Measure for Machine {
     fn code(&mut self, c: &CodeChase<'_>) -> Result<Vec<Window>, MeasureError> {
         // Twenty cycles of misprediction, the padding at four a cycle, and what the instruction cache adds.
         let base = if c.indirect { 20.0 } else { 1.0 } + f64::from(c.pad) / 4.0;
-        let extra = self.truth.levels.get(1).map_or(self.truth.memory, |l| l.latency);
+        let extra = self
+            .truth
+            .levels
+            .get(1)
+            .map_or(self.truth.memory, |l| l.latency);
         let mut order = c.blocks.to_vec();
         let size = u64::from(c.pad) + 9;
         Ok((0..c.windows)
@@ -465,8 +501,15 @@ mod tests {
 
     #[test]
     fn translations_leave_in_the_order_of_their_last_use() {
-        let mut t = Translations::new(Tlb { entries: 3, ways: 0, miss_cycles: 1.0 });
-        let hits: Vec<bool> = [1, 2, 3, 1, 4, 2, 1, 3].iter().map(|&p| t.touch(p)).collect();
+        let mut t = Translations::new(Tlb {
+            entries: 3,
+            ways: 0,
+            miss_cycles: 1.0,
+        });
+        let hits: Vec<bool> = [1, 2, 3, 1, 4, 2, 1, 3]
+            .iter()
+            .map(|&p| t.touch(p))
+            .collect();
         // 4 throws out 2, 2 throws out 3, 1 is still there, 3 is not.
         assert_eq!(hits, [false, false, false, true, false, false, true, false]);
     }
@@ -474,11 +517,27 @@ mod tests {
     #[test]
     fn a_chase_costs_what_the_levels_say() -> Result<(), MeasureError> {
         let mut truth = random::machine(0);
-        truth.noise = Noise { burst_every: 0.0, switch_every: 0.0, hidden_switches: 0.0, drift: 0.0, timer_step: 1.0 };
+        truth.noise = Noise {
+            burst_every: 0.0,
+            switch_every: 0.0,
+            hidden_switches: 0.0,
+            drift: 0.0,
+            timer_step: 1.0,
+        };
         let latency = truth.levels[0].latency;
         let mut m = Machine::new(truth);
-        let w = m.chase(&Chase { timed: &[0, 64, 128], warm: 9, loads: 30_000, windows: 1, ..Chase::default() })?;
-        assert!((w[0].cycles() / latency - 1.0).abs() < 0.003, "{}", w[0].cycles());
+        let w = m.chase(&Chase {
+            timed: &[0, 64, 128],
+            warm: 9,
+            loads: 30_000,
+            windows: 1,
+            ..Chase::default()
+        })?;
+        assert!(
+            (w[0].cycles() / latency - 1.0).abs() < 0.003,
+            "{}",
+            w[0].cycles()
+        );
         Ok(())
     }
 }

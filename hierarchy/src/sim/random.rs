@@ -13,9 +13,30 @@ fn policy(rng: &mut Rng, ways: u32) -> Policy {
         return Policy::Lru;
     }
     let qlru = [
-        Policy::Qlru { hit3: 1, hit2: 1, insert: 1, from_right: false, ageing: Ageing::AllToThree, on_miss_only: false },
-        Policy::Qlru { hit3: 0, hit2: 0, insert: 1, from_right: false, ageing: Ageing::OthersToThree, on_miss_only: false },
-        Policy::Qlru { hit3: 1, hit2: 0, insert: 2, from_right: true, ageing: Ageing::AllByOne, on_miss_only: true },
+        Policy::Qlru {
+            hit3: 1,
+            hit2: 1,
+            insert: 1,
+            from_right: false,
+            ageing: Ageing::AllToThree,
+            on_miss_only: false,
+        },
+        Policy::Qlru {
+            hit3: 0,
+            hit2: 0,
+            insert: 1,
+            from_right: false,
+            ageing: Ageing::OthersToThree,
+            on_miss_only: false,
+        },
+        Policy::Qlru {
+            hit3: 1,
+            hit2: 0,
+            insert: 2,
+            from_right: true,
+            ageing: Ageing::AllByOne,
+            on_miss_only: true,
+        },
     ];
     match rng.below(8) {
         0 | 1 => Policy::Lru,
@@ -35,7 +56,9 @@ pub fn machine(seed: u64) -> Truth {
     let mut r = Rng::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x1234_5678);
     let line = r.pick(&[64, 64, 64, 64, 32, 128]);
     // First level: way size a power of two or three times one, 1 KiB to 32 KiB, 16 to 128 KiB in all.
-    let way = r.pick(&[1024, 2048, 4096, 4096, 4096, 4096, 8192, 16384, 32768, 3072, 6144]);
+    let way = r.pick(&[
+        1024, 2048, 4096, 4096, 4096, 4096, 8192, 16384, 32768, 3072, 6144,
+    ]);
     let ways = loop {
         let w = r.pick(&[1, 2, 3, 4, 5, 6, 8, 8, 10, 12, 12, 16]);
         if (16_384..=131_072).contains(&(way * u64::from(w))) {
@@ -61,10 +84,17 @@ pub fn machine(seed: u64) -> Truth {
             line,
             latency: 11.0 + r.below(9) as f64,
             policy: policy(&mut r, ways2),
-            index: if pow2 && r.chance(0.3) { Index::XorFold } else { Index::Modulo },
+            index: if pow2 && r.chance(0.3) {
+                Index::XorFold
+            } else {
+                Index::Modulo
+            },
             inclusion: Inclusion::Neither,
         };
-        if s.bytes() >= 4 * l1.bytes() && (128 << 10..=2 << 20).contains(&s.bytes()) && sets * line >= 32_768 {
+        if s.bytes() >= 4 * l1.bytes()
+            && (128 << 10..=2 << 20).contains(&s.bytes())
+            && sets * line >= 32_768
+        {
             break s;
         }
     };
@@ -78,17 +108,45 @@ pub fn machine(seed: u64) -> Truth {
         while sets * u64::from(ways) * line < 3 * l2.bytes() {
             sets *= 2;
         }
-        let index = if sets.is_power_of_two() { Index::XorFold } else { Index::Modulo };
-        levels.push(Shape { sets, ways, line, latency, policy, index, inclusion });
+        let index = if sets.is_power_of_two() {
+            Index::XorFold
+        } else {
+            Index::Modulo
+        };
+        levels.push(Shape {
+            sets,
+            ways,
+            line,
+            latency,
+            policy,
+            index,
+            inclusion,
+        });
     }
-    let l1_tlb = r.pick(&[(32, 0), (48, 0), (64, 0), (64, 4), (72, 0), (96, 0), (96, 6)]);
+    let l1_tlb = r.pick(&[
+        (32, 0),
+        (48, 0),
+        (64, 0),
+        (64, 4),
+        (72, 0),
+        (96, 0),
+        (96, 6),
+    ]);
     let l2_tlb = r.pick(&[512u64, 1024, 1536, 2048, 3072, 4096]);
     let code_ways = r.pick(&[4, 8, 8, 16]);
     Truth {
         memory: levels.last().map_or(60.0, |l| l.latency) + 150.0 + r.below(250) as f64,
         tlbs: vec![
-            Tlb { entries: l1_tlb.0, ways: l1_tlb.1, miss_cycles: 5.0 + r.below(5) as f64 },
-            Tlb { entries: l2_tlb, ways: r.pick(&[4, 8, 16]), miss_cycles: 18.0 + r.below(25) as f64 },
+            Tlb {
+                entries: l1_tlb.0,
+                ways: l1_tlb.1,
+                miss_cycles: 5.0 + r.below(5) as f64,
+            },
+            Tlb {
+                entries: l2_tlb,
+                ways: r.pick(&[4, 8, 16]),
+                miss_cycles: 18.0 + r.below(25) as f64,
+            },
         ],
         levels,
         write_allocate: r.chance(0.85),
@@ -101,7 +159,10 @@ pub fn machine(seed: u64) -> Truth {
             index: Index::Modulo,
             inclusion: Inclusion::Neither,
         },
-        prefetch: Prefetch { pair: r.chance(0.5), stride: r.chance(0.7) },
+        prefetch: Prefetch {
+            pair: r.chance(0.5),
+            stride: r.chance(0.7),
+        },
         noise: Noise {
             burst_every: r.pick(&[0.0, 5e8, 2e9]),
             switch_every: r.pick(&[0.0, 4e6, 1e8]),

@@ -14,5 +14,9 @@ fn curve(report: &MachineReport) -> Vec<(u64, f64)> {
     let raw = &report.raw;
     let ghz = report.hierarchy.clock_ghz.value.unwrap_or(1.0);
     let points: Vec<_> = raw.footprint.iter().chain(&raw.shared).copied().collect();
-    footprint::envelope(&points).into_iter().filter(|p| p.1.is_finite()).map(|(b, c)| (b, c / ghz)).collect()
+    footprint::envelope(&points)
+        .into_iter()
+        .filter(|p| p.1.is_finite())
+        .map(|(b, c)| (b, c / ghz))
+        .collect()
 }

@@ -21,21 +21,47 @@ pub fn render_svg(report: &MachineReport) -> String {
         out.push_str("<text x=\"60\" y=\"60\">no footprint was measured</text>\n</svg>\n");
         return out;
     };
-    let low = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min).max(0.05);
-    let high = points.iter().map(|p| p.1).fold(0.0, f64::max).max(low * 2.0);
-    let x = |b: u64| MARGIN + (b as f64 / first.0 as f64).ln() / (last.0 as f64 / first.0 as f64).ln().max(1e-9) * (WIDTH - 2.0 * MARGIN);
-    let y = |ns: f64| HEIGHT - MARGIN - (ns / low).ln() / (high / low).ln() * (HEIGHT - 2.0 * MARGIN);
+    let low = points
+        .iter()
+        .map(|p| p.1)
+        .fold(f64::INFINITY, f64::min)
+        .max(0.05);
+    let high = points
+        .iter()
+        .map(|p| p.1)
+        .fold(0.0, f64::max)
+        .max(low * 2.0);
+    let x = |b: u64| {
+        MARGIN
+            + (b as f64 / first.0 as f64).ln() / (last.0 as f64 / first.0 as f64).ln().max(1e-9)
+                * (WIDTH - 2.0 * MARGIN)
+    };
+    let y =
+        |ns: f64| HEIGHT - MARGIN - (ns / low).ln() / (high / low).ln() * (HEIGHT - 2.0 * MARGIN);
     let (bottom, right) = (HEIGHT - MARGIN, WIDTH - MARGIN);
-    let _ = writeln!(out, "<path d=\"M{MARGIN} {MARGIN} V{bottom} H{right}\" fill=\"none\" stroke=\"black\"/>");
+    let _ = writeln!(
+        out,
+        "<path d=\"M{MARGIN} {MARGIN} V{bottom} H{right}\" fill=\"none\" stroke=\"black\"/>"
+    );
     let mut b = first.0.next_power_of_two();
     while b <= last.0 {
         let at = x(b);
-        let _ = writeln!(out, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"10\">{}</text>", bottom + 15.0, bytes(b));
+        let _ = writeln!(
+            out,
+            "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"10\">{}</text>",
+            bottom + 15.0,
+            bytes(b)
+        );
         b *= 4;
     }
     for i in 0..=4 {
         let ns = low * (high / low).powf(f64::from(i) / 4.0);
-        let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{ns:.1} ns</text>", MARGIN - 6.0, y(ns) + 4.0);
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{ns:.1} ns</text>",
+            MARGIN - 6.0,
+            y(ns) + 4.0
+        );
     }
     for (i, l) in report.levels().iter().enumerate() {
         if l.bytes < first.0 || l.bytes > last.0 {
@@ -51,12 +77,21 @@ pub fn render_svg(report: &MachineReport) -> String {
             bytes(l.bytes)
         );
     }
-    let path: Vec<String> = points.iter().map(|(b, ns)| format!("{:.1},{:.1}", x(*b), y(*ns))).collect();
-    let _ = writeln!(out, "<polyline points=\"{}\" fill=\"none\" stroke=\"#2050a0\" stroke-width=\"2\"/>", path.join(" "));
+    let path: Vec<String> = points
+        .iter()
+        .map(|(b, ns)| format!("{:.1},{:.1}", x(*b), y(*ns)))
+        .collect();
+    let _ = writeln!(
+        out,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"#2050a0\" stroke-width=\"2\"/>",
+        path.join(" ")
+    );
     out.push_str("</svg>\n");
     out
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

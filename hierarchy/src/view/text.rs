@@ -12,24 +12,56 @@ pub fn render_text(report: &MachineReport) -> String {
         Some(false) => "",
         None => ", CPUID not asked",
     };
-    let _ = writeln!(out, "{}{vm}; kernel {}; {} in {:.1} s", report.host.cpu, report.host.kernel, report.mode, report.raw.elapsed_ns as f64 / 1e9);
+    let _ = writeln!(
+        out,
+        "{}{vm}; kernel {}; {} in {:.1} s",
+        report.host.cpu,
+        report.host.kernel,
+        report.mode,
+        report.raw.elapsed_ns as f64 / 1e9
+    );
     let rows: Vec<[String; 6]> = report
         .rows
         .iter()
         .map(|r| {
-            let declared = r.declared.iter().map(|(s, v)| format!("{v} [{s}]")).collect::<Vec<_>>().join(", ");
-            let votes = if r.votes.1 > 1 { format!(" {}/{}", r.votes.0, r.votes.1) } else { String::new() };
+            let declared = r
+                .declared
+                .iter()
+                .map(|(s, v)| format!("{v} [{s}]"))
+                .collect::<Vec<_>>()
+                .join(", ");
+            let votes = if r.votes.1 > 1 {
+                format!(" {}/{}", r.votes.0, r.votes.1)
+            } else {
+                String::new()
+            };
             [
                 r.what.clone(),
-                if declared.is_empty() { "-".into() } else { declared },
-                if r.measured.is_empty() { "-".into() } else { r.measured.clone() },
+                if declared.is_empty() {
+                    "-".into()
+                } else {
+                    declared
+                },
+                if r.measured.is_empty() {
+                    "-".into()
+                } else {
+                    r.measured.clone()
+                },
                 r.verdict.word().into(),
                 format!("{}{votes}", r.confidence.word()),
                 r.reason.clone(),
             ]
         })
         .collect();
-    let head = ["parameter", "declared", "measured", "verdict", "confidence", "note"].map(String::from);
+    let head = [
+        "parameter",
+        "declared",
+        "measured",
+        "verdict",
+        "confidence",
+        "note",
+    ]
+    .map(String::from);
     let mut widths = head.each_ref().map(String::len);
     for r in &rows {
         for (w, cell) in widths.iter_mut().zip(r) {
@@ -37,7 +69,12 @@ pub fn render_text(report: &MachineReport) -> String {
         }
     }
     for r in std::iter::once(&head).chain(&rows) {
-        let line: Vec<String> = r.iter().zip(widths).take(5).map(|(c, w)| format!("{c:<w$}")).collect();
+        let line: Vec<String> = r
+            .iter()
+            .zip(widths)
+            .take(5)
+            .map(|(c, w)| format!("{c:<w$}"))
+            .collect();
         let _ = writeln!(out, "{}  {}", line.join("  "), r[5]);
     }
     out.push('\n');
@@ -56,10 +93,22 @@ fn plot(report: &MachineReport) -> String {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return "no footprint was measured\n".into();
     };
-    let low = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min).max(0.05);
-    let high = points.iter().map(|p| p.1).fold(0.0, f64::max).max(low * 2.0);
+    let low = points
+        .iter()
+        .map(|p| p.1)
+        .fold(f64::INFINITY, f64::min)
+        .max(0.05);
+    let high = points
+        .iter()
+        .map(|p| p.1)
+        .fold(0.0, f64::max)
+        .max(low * 2.0);
     let span = (last.0 as f64 / first.0 as f64).ln().max(1e-9);
-    let column = |b: u64| ((b as f64 / first.0 as f64).ln() / span * (COLUMNS - 1) as f64).round().clamp(0.0, (COLUMNS - 1) as f64) as usize;
+    let column = |b: u64| {
+        ((b as f64 / first.0 as f64).ln() / span * (COLUMNS - 1) as f64)
+            .round()
+            .clamp(0.0, (COLUMNS - 1) as f64) as usize
+    };
     let mut grid = vec![[' '; COLUMNS]; ROWS];
     for l in report.levels() {
         if l.bytes >= first.0 && l.bytes <= last.0 {
@@ -73,10 +122,25 @@ fn plot(report: &MachineReport) -> String {
     let mut out = String::from("latency (ns, logarithmic) over footprint\n");
     for (i, row) in grid.iter().enumerate() {
         let value = low * (high / low).powf((ROWS - 1 - i) as f64 / (ROWS - 1) as f64);
-        let _ = writeln!(out, "{value:>8.1} {}", row.iter().collect::<String>().trim_end());
+        let _ = writeln!(
+            out,
+            "{value:>8.1} {}",
+            row.iter().collect::<String>().trim_end()
+        );
     }
-    let _ = writeln!(out, "{:>8} {:<width$}{}", "", bytes(first.0), bytes(last.0), width = COLUMNS - 8);
-    let marks: Vec<String> = report.levels().iter().map(|l| format!("L{} {}", l.level, bytes(l.bytes))).collect();
+    let _ = writeln!(
+        out,
+        "{:>8} {:<width$}{}",
+        "",
+        bytes(first.0),
+        bytes(last.0),
+        width = COLUMNS - 8
+    );
+    let marks: Vec<String> = report
+        .levels()
+        .iter()
+        .map(|l| format!("L{} {}", l.level, bytes(l.bytes)))
+        .collect();
     let _ = writeln!(out, "{:>8} levels marked: {}", "", marks.join(", "));
     out
 }
