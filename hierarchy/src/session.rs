@@ -118,6 +118,7 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
     };
     s.run();
     s.raw.elapsed_ns = s.m.now_ns() - start;
+    s.raw.settle();
     s.raw
 }
 
