@@ -94,4 +94,91 @@ impl RawSamples {
             failures: Vec::new(),
         }
     }
+
+    /// Replaces what is not a number by [`NEVER`]: JSON has no infinity, and a stored set must read back as it was.
+    pub fn settle(&mut self) {
+        let fix = |x: &mut f64| {
+            if !x.is_finite() {
+                *x = NEVER;
+            }
+        };
+        for v in &mut self.l1 {
+            [&mut v.hit, &mut v.gap].into_iter().for_each(fix);
+            v.trials
+                .iter_mut()
+                .for_each(|t| [&mut t.same, &mut t.spread].into_iter().for_each(fix));
+            v.dense.iter_mut().for_each(|d| fix(&mut d.1));
+        }
+        for v in &mut self.line {
+            fix(&mut v.conflict);
+            v.shifts
+                .iter_mut()
+                .for_each(|s| [&mut s.1, &mut s.2].into_iter().for_each(fix));
+        }
+        for v in &mut self.evict {
+            [&mut v.levels.0, &mut v.levels.1].into_iter().for_each(fix);
+        }
+        for list in [
+            &mut self.latency.l1,
+            &mut self.latency.l2,
+            &mut self.latency.l3,
+        ] {
+            list.retain(|x| x.is_finite());
+        }
+        for v in &mut self.tlb.votes {
+            [&mut v.hit, &mut v.cost].into_iter().for_each(fix);
+            v.tries.iter_mut().for_each(|t| fix(&mut t.1));
+            v.strides.iter_mut().for_each(|t| fix(&mut t.1));
+        }
+        for v in &mut self.write {
+            [
+                &mut v.loaded,
+                &mut v.stored,
+                &mut v.bypassed,
+                &mut v.flushed,
+            ]
+            .into_iter()
+            .for_each(fix);
+        }
+        for v in &mut self.code {
+            v.curve.iter_mut().for_each(|c| fix(&mut c.2));
+            v.shifts.iter_mut().for_each(|c| fix(&mut c.3));
+            v.footprints
+                .iter_mut()
+                .chain(&mut v.short)
+                .for_each(|c| fix(&mut c.1));
+        }
+    }
+}
+
+/// Stands for "no undisturbed window": slower than anything real, in cycles.
+pub const NEVER: f64 = 1e9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disturbed_set_survives_json() -> Result<(), serde_json::Error> {
+        let facts = Facts {
+            ns_per_tick: 0.5,
+            timer_step: 1.0,
+            clock: 1.5,
+            page_bytes: 4096,
+            memory_bytes: 1 << 30,
+            can_flush: true,
+        };
+        let mut raw = RawSamples::new(facts, 1);
+        raw.l1.push(l1::Vote {
+            gap: f64::INFINITY,
+            hit: f64::NAN,
+            ..l1::Vote::default()
+        });
+        raw.latency.l1.push(f64::INFINITY);
+        raw.settle();
+        let again: RawSamples = serde_json::from_str(&serde_json::to_string(&raw)?)?;
+        assert_eq!(again, raw);
+        assert_eq!(crate::infer(&again).levels[0].capacity.value, None);
+        Ok(())
+    }
 }

@@ -161,7 +161,7 @@ fn shuffled_misses(ways: u32, n: u32) -> f64 {
 /// Apparent ways at one stride: best fit of `c x misses(A, n) + d`, with its share of unexplained variance.
 fn fit(curve: &[(u32, f64)]) -> Option<(u32, f64, f64)> {
     let y: Vec<f64> = curve.iter().map(|c| c.1).collect();
-    if curve.len() < 10 || y.iter().any(|v| !v.is_finite()) {
+    if curve.len() < 10 || y.iter().any(|v| !v.is_finite() || *v >= crate::raw::NEVER) {
         return None;
     }
     let n = y.len() as f64;
@@ -282,13 +282,17 @@ pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
 
 /// Line size of the instruction cache.
 pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
-    plurality(
+    let found = plurality(
         &votes
             .iter()
             .filter(|v| !v.curve.is_empty())
             .map(Vote::line)
             .collect::<Vec<_>>(),
-    )
+    );
+    if found.value.is_some() && found.agree < 2 {
+        return Finding::refused("only one vote came to a result");
+    }
+    found
 }
 
 /// First-level instruction translation buffer: bounds on the entries.

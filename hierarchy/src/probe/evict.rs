@@ -177,6 +177,8 @@ pub fn collect(
     let f = m.facts();
     let coarse = f.timer_step * f.clock > 60.0;
     let limit = f.memory_bytes / 2 / PAGE;
+    // A reading of the fastest windows can lie this much low by the timer's step alone.
+    let grain = 2.2 * f.timer_step * f.clock * if coarse { 256.0 } else { 512.0 } / PAGE as f64;
     let base = rng.below(8);
     let step = if coarse { 256 } else { 512 };
     // In an order without two equal steps in a row: a stride prefetcher must not bring the victim back.
@@ -253,7 +255,7 @@ pub fn collect(
     let spare: Vec<u64> = (pool_pages.min(limit) / 2..pool_pages.min(limit))
         .filter(|p| !pool.contains(p))
         .collect();
-    t.threshold = hit + 0.35 * (vote.levels.1 - hit).min(2.5 * hit);
+    t.threshold = hit + (0.35 * (vote.levels.1 - hit).min(2.5 * hit)).max(grain);
 
     // Shortest evicting prefixes, their last page moved to the front, until the front alone evicts.
     let mut front = 0;
@@ -368,7 +370,7 @@ pub fn collect(
         return Ok(vote);
     }
     // The curve: from here on one evicted line of the victim's counts.
-    t.threshold = hit + 0.12 * (vote.levels.1 - hit).min(2.5 * hit).max(0.5 * hit);
+    t.threshold = hit + (0.12 * (vote.levels.1 - hit).min(2.5 * hit).max(0.5 * hit)).max(grain);
     t.windows = 9;
     t.rounds = if line >= 64 { 6 } else { 3 };
     let most = class.len() - 1;
@@ -409,15 +411,21 @@ pub fn infer(votes: &[Vote]) -> Finding<u32> {
             .unwrap_or_else(|| "not measured".into());
         return Finding::refused(why);
     }
-    let steps: Vec<Option<u32>> = done.iter().map(|v| step(&v.curve)).collect();
-    let mut found = crate::finding::plurality(&steps);
-    let sure = done
+    // A blurred curve is no vote: a disturbed class says nothing, a sharp step does.
+    let steps: Vec<Option<u32>> = done
         .iter()
-        .filter(|v| step(&v.curve) == found.value)
-        .count() as u32;
-    if found.value.is_some() && sure < 2 {
-        return Finding::refused("only one congruence class came to a result");
-    } else if found.value.is_some() && sure == found.votes && sure >= 3 {
+        .filter_map(|v| step(&v.curve))
+        .map(Some)
+        .collect();
+    let mut found = crate::finding::plurality(&steps);
+    if found.agree < 2 {
+        return Finding::refused(format!(
+            "{} of {} congruence classes came to a sharp result",
+            steps.len(),
+            votes.len()
+        ));
+    }
+    if found.agree == found.votes && found.votes >= 3 {
         found.confidence = Confidence::High;
         found.reason.clear();
     }

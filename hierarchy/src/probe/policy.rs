@@ -97,7 +97,7 @@ fn predict_from(policy: Policy, ways: u32, blocks: &[u32], states: u32) -> Predi
 /// Cost of a measured share under a prediction: bounded, so that a few disturbed samples rule nothing out.
 ///
 /// Where the prediction depends on a state that cannot be known any share is possible, at a small price.
-pub fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
+fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
     let p = predict(policy, ways, &sample.blocks);
     if !p.sure && policy != Policy::Random {
         return 1.0;

@@ -29,7 +29,7 @@ pub fn collect_strides(
         let mut ring: Vec<u64> = (0..bytes / stride as u64)
             .map(|i| i * stride as u64)
             .collect();
-        let mut time = |m: &mut dyn Measure, ring: &[u64]| -> Result<f64, MeasureError> {
+        let time = |m: &mut dyn Measure, ring: &[u64]| -> Result<f64, MeasureError> {
             let loads = loads_for(m, 10.0).max(1500);
             let chase = Chase {
                 timed: ring,

@@ -125,7 +125,8 @@ impl Tracee {
 
     /// What it printed, once it has ended by `event`.
     pub fn ended(self, event: Event) -> Ending {
-        let printed = std::fs::read_to_string(self.output.path()).expect("text");
+        let printed = std::fs::read(self.output.path()).expect("its output");
+        let printed = String::from_utf8_lossy(&printed).into_owned();
         Ending { event, printed }
     }
 }

@@ -357,17 +357,28 @@ impl Builder<'_> {
         let straight = trace.items.len() - usize::from(last_is_end);
         let dead = flags_dead_at(&trace.items);
         let first_dead = dead.iter().position(|d| *d);
+        // Every way through the fragment must check, or a loop of such ways would never: the check
+        // comes at the first item before which flags are dead, but no later than a way out.
+        let mut checked = false;
         if first_dead.is_none() && !trace.items.is_empty() {
-            self.check_without_flags(trace.ip);
+            self.check_without_flags(trace.ip, 0);
+            checked = true;
         }
         for (i, item) in trace.items.iter().enumerate() {
             let ip = item.instruction.ip();
             if self.words > CUT_WORDS {
+                if !checked {
+                    self.check_without_flags(ip, i);
+                }
                 return Ok((i, End::Fall(ip)));
             }
             self.mark_hot(self.inside(ip, i));
-            if first_dead == Some(i) {
+            if !checked && first_dead == Some(i) {
                 self.check(ip, i);
+                checked = true;
+            } else if !checked && matches!(item.step, Step::Side { .. }) {
+                self.check_without_flags(ip, i);
+                checked = true;
             }
             self.log_accesses(i, item);
             if i < straight {
@@ -376,6 +387,9 @@ impl Builder<'_> {
                     // Nothing of this item has run yet: a fragment of its own begins here.
                     Err(OutOfReach) if i > 0 => {
                         self.accesses.truncate(usize::from(self.first_access[i]));
+                        if !checked {
+                            self.check_without_flags(ip, i);
+                        }
                         return Ok((i, End::Fall(ip)));
                     }
                     Err(OutOfReach) => return Err(OutOfReach),
@@ -398,8 +412,8 @@ impl Builder<'_> {
 
     /// The same where every flag may be needed: the byte of the log pointer that changes at the end
     /// of the log goes through rcx.
-    fn check_without_flags(&mut self, ip: u64) {
-        let inside = self.inside(ip, 0);
+    fn check_without_flags(&mut self, ip: u64, done: usize) {
+        let inside = self.inside(ip, done);
         let mut borrowed = inside;
         borrowed.spilled.insert(Gpr::Rcx);
         self.mark_hot(inside);
@@ -421,7 +435,7 @@ impl Builder<'_> {
         self.hot.jump(pad);
         let resume = self.hot.here();
         self.hot.patch(over, resume);
-        self.full_pad(ip, 0, resume);
+        self.full_pad(ip, done, resume);
     }
 
     fn full_pad(&mut self, ip: u64, done: usize, resume: u64) {
@@ -707,12 +721,13 @@ impl Builder<'_> {
             End::Counted(taken, next) => {
                 let branch = &items[done - 1].instruction;
                 self.close(at(branch.ip()), spilled, done);
-                let length = branch.len() as u64;
                 // Taken skips the 5-byte jump to the other direction.
-                let target = self.hot.here() + length + 5;
-                self.hot.put(
-                    &Instruction::with_branch(branch.code(), target).map_err(|_| OutOfReach)?,
-                )?;
+                let near = self.hot.here() + 16;
+                let again =
+                    Instruction::with_branch(branch.code(), near).map_err(|_| OutOfReach)?;
+                self.hot.put(&again)?;
+                self.hot.patch_byte(self.hot.here() - 1, 5);
+                let target = self.hot.here() + 5;
                 let closed = |ip| State {
                     ip: Ip::At(ip),
                     spilled,

@@ -253,6 +253,19 @@ impl LogReader {
         }
     }
 
+    /// Hands every access of complete records to `each`, in order: the long way round, which the
+    /// short cuts of [`LogReader::read`] are tested against.
+    pub fn every(log: &[u64], fs_base: u64, cache: &CodeCache, each: &mut impl FnMut(Access)) {
+        let mut at = 0;
+        while at < log.len() {
+            let (id, words) = split_header(log[at]);
+            let (shape, end) = (cache.tables().records[id], at + words);
+            let fragment = cache.fragment(shape.fragment);
+            expand(fragment, shape.items, &log[at..end], fs_base, None, each);
+            at = end;
+        }
+    }
+
     #[cold]
     fn learn(&mut self, id: usize, header: u64, cache: &CodeCache) -> Shape {
         let record = cache.tables().records[id];

@@ -14,7 +14,7 @@ use super::runtime::EXIT_INDIRECT;
 use super::state::{Context, StateBlock, get_mut};
 use super::target::{self, Data, TargetCode};
 use crate::arch::Gpr;
-use crate::observe::Observer;
+use crate::observe::{Access, Observer};
 use crate::tracee::maps::Maps;
 use crate::tracee::{
     self, Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo,
@@ -84,6 +84,9 @@ pub struct Stats {
     pub declined: u64,
 }
 
+/// Takes every access, in order.
+pub type Tap = Box<dyn FnMut(Access)>;
+
 /// The engine, for one process.
 pub struct Translate {
     pid: Pid,
@@ -99,6 +102,7 @@ pub struct Translate {
     /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
     /// ends its stay can be turned into one of the program's own.
     by_syscall: bool,
+    tap: Option<Tap>,
     /// What windows did.
     pub stats: Stats,
 }
@@ -162,6 +166,7 @@ impl Translate {
                 fs_base: 0,
                 words_per_access: 0.5,
                 by_syscall: false,
+                tap: None,
                 stats: Stats::default(),
             }
         });
@@ -191,6 +196,12 @@ impl Translate {
     /// Records that were expanded since the start.
     pub fn expanded(&self) -> u64 {
         self.reader.expanded
+    }
+
+    /// From now on hands every access to `tap` too, beside the observer: slow, for comparisons with
+    /// other engines.
+    pub fn set_tap(&mut self, tap: Tap) {
+        self.tap = Some(tap);
     }
 
     /// Runs one window with `stopped`, which must be stopped in user mode at its own registers.
@@ -283,13 +294,19 @@ impl Translate {
         let before = observer.accesses();
         let count = ((pointer - self.log_start) / 8) as usize;
         let words = self.data.memory.words(self.log_start, count + VIEW);
+        if let Some(tap) = &mut self.tap {
+            LogReader::every(&words[..count], self.fs_base, &self.cache, tap);
+        }
         self.reader
             .read(words, count, self.fs_base, &self.cache, observer);
         if let Some((fragment, items, rep)) = open {
             let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
             let fragment = self.cache.fragment(fragment);
-            log::expand(fragment, items, record, self.fs_base, rep, &mut |a| {
-                observer.access(a)
+            log::expand(fragment, items, record, self.fs_base, rep, &mut |access| {
+                if let Some(tap) = &mut self.tap {
+                    tap(access);
+                }
+                observer.access(access);
             });
         }
         let seen = observer.accesses() - before;
