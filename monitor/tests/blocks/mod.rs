@@ -219,7 +219,7 @@ fn name(offset: u64) -> String {
     match offset {
         layout::VECTORS.. => format!("vector {}", (offset - layout::VECTORS) / 64),
         layout::FXSAVE.. => format!("fxsave {}", offset - layout::FXSAVE),
-        n if n >= layout::GPRS && n < layout::GPRS + 128 => {
+        n if (layout::GPRS..layout::GPRS + 128).contains(&n) => {
             format!("{:?}", Gpr::ALL[((n - layout::GPRS) / 8) as usize])
         }
         n if n == layout::GPRS + 128 => "flags".into(),
