@@ -112,7 +112,9 @@ fn print(name: &str, score: &Score, floor: Option<f64>) {
         &floor,
         &instructions.join(", "),
     );
-    line(&" ".repeat(head.len()), "LRU", &score.lru, "", "");
+    if !score.lru.points.is_empty() {
+        line(&" ".repeat(head.len()), "LRU", &score.lru, "", "");
+    }
 }
 
 fn line(head: &str, policy: &str, curve: &Curve, floor: &str, tail: &str) {
@@ -162,7 +164,10 @@ fn summarize(long: bool, all: &[(bool, Score)]) {
     if scores.is_empty() {
         return;
     }
-    let curves = |pick: fn(&Score) -> &Curve| scores.iter().map(move |s| pick(s));
+    let curves = |pick: fn(&Score) -> &Curve| {
+        let curves = scores.iter().map(move |s| pick(s));
+        curves.filter(|c| !c.points.is_empty())
+    };
     println!(
         "\n{}",
         if long {
@@ -175,9 +180,13 @@ fn summarize(long: bool, all: &[(bool, Score)]) {
         ("random", (|s| &s.random) as fn(&Score) -> &Curve),
         ("LRU", |s| &s.lru),
     ] {
+        if curves(pick).next().is_none() {
+            continue;
+        }
         let inside: usize = curves(pick).map(Curve::inside).sum();
         let sizes: usize = curves(pick).map(|c| c.points.len()).sum();
-        let mean: f64 = curves(pick).map(Curve::mean_error).sum::<f64>() / scores.len() as f64;
+        let mean: f64 =
+            curves(pick).map(Curve::mean_error).sum::<f64>() / curves(pick).count() as f64;
         println!(
             "  {policy:6} mean error {:.2} points; exact value inside the interval for {inside} of {sizes} sizes ({:.1} %)",
             100.0 * mean,

@@ -36,7 +36,8 @@ impl Point {
     }
 }
 
-/// One replacement policy at 64-byte lines, over all sizes that both sides have.
+/// One replacement policy at 64-byte lines, over all sizes that both sides have; empty where the
+/// tracer was not asked for it.
 #[derive(Clone, Debug)]
 pub struct Curve {
     pub points: Vec<Point>,
@@ -97,6 +98,9 @@ pub fn score(export: &Value, exact: &Value) -> Result<Score> {
             .as_f64()
             .ok_or(format!("no totals.{key}"))
     };
+    if total("windows")? == 0.0 {
+        return Err(format!("no window was observed; warnings: {}", export["warnings"]).into());
+    }
     Ok(Score {
         accesses_exact: exact["accesses"].as_f64().ok_or("no accesses")?,
         accesses_observed: total("accesses_observed")?,
@@ -116,7 +120,10 @@ fn curve(export: &Value, exact: &Value, policy: &str) -> Result<Curve> {
         .iter()
         .filter_map(|p| Some((p["cache_bytes"].as_u64()?, p)))
         .collect();
-    let ratios = array(&exact["line"]["64"][format!("{policy}_miss_ratio")])?;
+    // A long input may have been traced for one policy only.
+    let Some(ratios) = exact["line"]["64"][format!("{policy}_miss_ratio")].as_array() else {
+        return Ok(Curve { points: Vec::new() });
+    };
     let points: Vec<Point> = array(&exact["sizes_bytes"])?
         .iter()
         .zip(ratios)

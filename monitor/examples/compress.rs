@@ -1,4 +1,4 @@
-//! A real program to profile: compresses files, expands them again and compares.
+//! A real program to profile: compresses files as small as it can, expands them again and compares.
 //!
 //! `compress FILE...` prints one line a file. The work is done by the `miniz_oxide` library, so a
 //! profile of it shows that library's source lines.
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for file in files {
         let plain = fs::read(&file).map_err(|e| format!("cannot read {file}: {e}"))?;
-        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
         encoder.write_all(&plain)?;
         let small = encoder.finish()?;
         let mut again = Vec::with_capacity(plain.len());
