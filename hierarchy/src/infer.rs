@@ -337,15 +337,15 @@ fn capacity(
                 None => (curve / 0.2).powi(2),
             };
             // Three times a power of two exists, but is rare.
-            (cost + if w.is_power_of_two() { 0.0 } else { 1.0 }, w)
+            (cost + if w.is_power_of_two() { 0.0 } else { 3.0 }, w)
         })
         .collect();
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));
     let (best, second) = (scored[0], scored[1]);
-    if best.0 > 8.0 || second.0 - best.0 < 4.0 {
+    if best.0 > 8.0 || second.0 - best.0 < 5.0 {
         return refuse("more than one number of sets fits");
     }
-    let limit = if counted.is_some() && second.0 - best.0 >= 6.0 {
+    let limit = if counted.is_some() && second.0 - best.0 >= 7.0 {
         Confidence::High
     } else {
         Confidence::Medium

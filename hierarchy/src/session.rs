@@ -277,9 +277,8 @@ impl Session<'_> {
                 r
             });
         }
-        if self.raw.tlb.huge.len() < 5
-            && let Some(entries) = tlb::infer_entries(&self.raw.tlb).value
-        {
+        let entries = tlb::proven(&self.raw.tlb);
+        if self.raw.tlb.huge.len() < 5 && self.raw.tlb.votes.len() >= 3 && entries >= 16 {
             self.probe("huge pages", |s| {
                 tlb::collect_huge(s.m, entries, &mut s.raw.tlb, &mut s.rng)
             });
