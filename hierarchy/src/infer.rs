@@ -139,7 +139,11 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
     let instructions = reasoned(code::infer(&raw.code), raw, "instructions");
     let code_bytes = instructions.value.map(|(a, w)| u64::from(a) * w);
     let entries = reasoned(tlb::infer_entries(&raw.tlb), raw, "translation");
-    let page = tlb::infer_page(&raw.tlb);
+    let mut page = tlb::infer_page(&raw.tlb);
+    if page.value.is_some_and(|p| p != raw.facts.page_bytes) {
+        // Translations of less than a page do not exist, and of more only where hardware joins pages.
+        page = page.at_most(Confidence::Low, "not the page size of the operating system");
+    }
     Hierarchy {
         clock_ghz: match latency::ghz(s, ns) {
             Some(g) => Finding::new(g, Confidence::High, ""),
