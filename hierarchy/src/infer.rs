@@ -142,7 +142,7 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
     let mut page = tlb::infer_page(&raw.tlb);
     if page.value.is_some_and(|p| p != raw.facts.page_bytes) {
         // Translations of less than a page do not exist, and of more only where hardware joins pages.
-        page = page.at_most(Confidence::Low, "not the page size of the operating system");
+        page = Finding::refused("read as another size than the operating system's page");
     }
     Hierarchy {
         clock_ghz: match latency::ghz(s, ns) {
