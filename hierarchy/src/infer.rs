@@ -139,7 +139,11 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
     let instructions = reasoned(code::infer(&raw.code), raw, "instructions");
     let code_bytes = instructions.value.map(|(a, w)| u64::from(a) * w);
     let entries = reasoned(tlb::infer_entries(&raw.tlb), raw, "translation");
-    let page = tlb::infer_page(&raw.tlb);
+    let mut page = tlb::infer_page(&raw.tlb);
+    if page.value.is_some_and(|p| p != raw.facts.page_bytes) {
+        // Translations of less than a page do not exist, and of more only where hardware joins pages.
+        page = Finding::refused("read as another size than the operating system's page");
+    }
     Hierarchy {
         clock_ghz: match latency::ghz(s, ns) {
             Some(g) => Finding::new(g, Confidence::High, ""),
@@ -337,15 +341,15 @@ fn capacity(
                 None => (curve / 0.2).powi(2),
             };
             // Three times a power of two exists, but is rare.
-            (cost + if w.is_power_of_two() { 0.0 } else { 1.0 }, w)
+            (cost + if w.is_power_of_two() { 0.0 } else { 3.0 }, w)
         })
         .collect();
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));
     let (best, second) = (scored[0], scored[1]);
-    if best.0 > 8.0 || second.0 - best.0 < 4.0 {
+    if best.0 > 8.0 || second.0 - best.0 < 5.0 {
         return refuse("more than one number of sets fits");
     }
-    let limit = if counted.is_some() && second.0 - best.0 >= 6.0 {
+    let limit = if counted.is_some() && second.0 - best.0 >= 7.0 {
         Confidence::High
     } else {
         Confidence::Medium

@@ -294,7 +294,11 @@ pub fn infer_l3(s: &Samples, ns_per_tick: f64) -> Finding<Latency> {
     match latency(&s.l3, ghz(s, ns_per_tick), 0.25) {
         None => Finding::refused("no congruence class of the level above to force misses with"),
         Some((found, spread)) => {
-            let mut f = Finding::new(found, Confidence::High, "");
+            let mut f = Finding::new(
+                found,
+                Confidence::Medium,
+                "no cross-check of what answers behind the second level",
+            );
             f.votes = s.l3.len() as u32;
             f.agree =
                 s.l3.iter()

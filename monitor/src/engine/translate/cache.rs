@@ -10,15 +10,15 @@ use iced_x86::InstructionInfoFactory;
 use rustc_hash::FxHashMap;
 
 /// Bytes of an arena. Within reach of every 32-bit displacement from the module it serves.
-pub const ARENA_BYTES: u64 = 96 << 20;
+pub const ARENA_BYTES: u64 = 320 << 20;
 /// Share of an arena for hot code.
-const HOT_BYTES: u64 = 40 << 20;
+const HOT_BYTES: u64 = 96 << 20;
 /// Room a fragment needs at the most, hot or cold.
 const FRAGMENT_ROOM: u64 = 32 << 10;
 /// Fragments translated ahead at one stop: a stop costs about as much as translating a few.
 const AHEAD: usize = 8;
 /// Fragments held before everything is flushed: bounds the monitor's memory.
-const MAX_FRAGMENTS: usize = 90_000;
+const MAX_FRAGMENTS: usize = 200_000;
 /// How far code may lie from its arena for 32-bit displacements to reach all of it.
 pub const REACH: u64 = (1 << 31) - ARENA_BYTES - (64 << 20);
 
