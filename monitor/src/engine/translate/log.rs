@@ -45,6 +45,8 @@ impl Group {
 struct Shape {
     /// Its groups, in the reader's list.
     first_group: u32,
+    /// Times the record was seen in the present window: here, so that one record costs one line.
+    seen: u32,
     groups: u8,
     kind: Kinds,
     accesses: u16,
@@ -70,8 +72,6 @@ pub struct LogReader {
     ranges: Vec<(u32, u32)>,
     /// Offset from a group's first byte, and size.
     members: Vec<(u8, u8)>,
-    /// Times each record number was seen in the present window.
-    seen: Vec<u32>,
     false_hits: u64,
     /// Records expanded since the start.
     pub expanded: u64,
@@ -98,12 +98,13 @@ impl LogReader {
         self.groups.clear();
         self.ranges.clear();
         self.members.clear();
-        self.seen.clear();
     }
 
     /// Begins to count executions anew.
     pub fn reset_executions(&mut self) {
-        self.seen.fill(0);
+        for shape in &mut self.shapes {
+            shape.seen = 0;
+        }
     }
 
     /// Up to `most` instructions with how often they were executed since the last reset, a number
@@ -119,11 +120,11 @@ impl LogReader {
         let seen = || {
             records
                 .iter()
-                .zip(&self.seen)
-                .filter(|(_, seen)| **seen > 0)
+                .zip(&self.shapes)
+                .filter(|(_, shape)| shape.seen > 0)
         };
         let mut heads: Vec<(u64, u64)> = seen()
-            .map(|(record, seen)| (u64::from(*seen), cache.fragment(record.fragment).ip))
+            .map(|(record, shape)| (u64::from(shape.seen), cache.fragment(record.fragment).ip))
             .filter(|(count, _)| range.contains(count))
             .collect();
         let off = |count: u64| ((count as f64 / middle).ln().abs() * 1e6) as u64;
@@ -132,13 +133,13 @@ impl LogReader {
         // Other fragments may hold the same instruction in their middle.
         let wanted: FxHashSet<u64> = heads.iter().map(|&(_, ip)| ip).collect();
         let mut total: FxHashMap<u64, u64> = FxHashMap::default();
-        for (record, seen) in seen() {
+        for (record, shape) in seen() {
             let ips = &cache.fragment(record.fragment).item_ips;
             for ip in ips[..usize::from(record.items)]
                 .iter()
                 .filter(|ip| wanted.contains(ip))
             {
-                *total.entry(*ip).or_default() += u64::from(*seen);
+                *total.entry(*ip).or_default() += u64::from(shape.seen);
             }
         }
         let mut found: Vec<(u64, u64)> = total
@@ -154,8 +155,8 @@ impl LogReader {
     /// how much slower the cache can be where execution is what limits it.
     pub fn expansion(&self, cache: &CodeCache) -> f64 {
         let (mut own, mut ours) = (0.0, 0.0);
-        for (record, seen) in cache.tables().records.iter().zip(&self.seen) {
-            if *seen > 0 {
+        for (record, shape) in cache.tables().records.iter().zip(&self.shapes) {
+            if shape.seen > 0 {
                 let fragment = cache.fragment(record.fragment);
                 let last = usize::from(record.items) == fragment.item_ips.len();
                 let lookup = if fragment.indirect && last {
@@ -163,7 +164,7 @@ impl LogReader {
                 } else {
                     0.0
                 };
-                let seen = f64::from(*seen);
+                let seen = f64::from(shape.seen);
                 own += seen * f64::from(record.items);
                 ours += seen * (f64::from(record.words) + RECORD_INSTRUCTIONS + lookup);
             }
@@ -196,7 +197,6 @@ impl LogReader {
         let records = &cache.tables().records;
         if self.shapes.len() < records.len() {
             self.shapes.resize(records.len(), Shape::default());
-            self.seen.resize(records.len(), 0);
         }
         while at < length {
             let view: &[u64; VIEW] = log[at..at + VIEW]
@@ -208,8 +208,8 @@ impl LogReader {
             if shape.kind == Kinds::Unknown {
                 shape = self.learn(id, view[0], cache);
             }
+            self.shapes[id].seen = shape.seen.saturating_add(1);
             let dynamic = shape.kind == Kinds::Dynamic;
-            self.seen[id] = self.seen[id].saturating_add(1);
             let accesses = u64::from(shape.accesses);
             let due = harmless + accesses >= until_sample;
             if !due && !dynamic {
@@ -278,6 +278,7 @@ impl LogReader {
         let grouped = accesses.iter().all(groupable) && groups.is_ok();
         let shape = Shape {
             first_group: first_group as u32,
+            seen: 0,
             groups: groups.unwrap_or(0),
             kind: if grouped {
                 Kinds::Grouped
