@@ -44,6 +44,7 @@ impl RateProbe {
     /// A probe, if this host lets us count breakpoints.
     pub fn new() -> Option<RateProbe> {
         let target: fn() = probe_target;
+        let _traps = OwnTraps::take();
         let mut counter = breakpoint(target as usize as u64).build().ok()?;
         counter.enable().ok()?;
         const HITS: u32 = 100;
@@ -84,6 +85,37 @@ impl RateProbe {
     }
 }
 
+/// While it lives, a SIGTRAP does nothing to this process. A breakpoint of our own whose cause the
+/// hypervisor lost ([`is_breakpoint`]) would kill us otherwise; to ignore the signal is not enough, as
+/// one that the kernel forces kills then too.
+struct OwnTraps {
+    before: libc::sigaction,
+}
+
+impl OwnTraps {
+    fn take() -> Option<OwnTraps> {
+        extern "C" fn nothing(_: libc::c_int) {}
+        let handler: extern "C" fn(libc::c_int) = nothing;
+        // SAFETY: sigaction is plain data, for which zero is a value; both pointers are to live
+        // locals; the handler does nothing, so it may run anywhere.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let mut before: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_RESTART;
+            let rc = libc::sigaction(libc::SIGTRAP, &raw const action, &raw mut before);
+            (rc == 0).then_some(OwnTraps { before })
+        }
+    }
+}
+
+impl Drop for OwnTraps {
+    fn drop(&mut self) {
+        // SAFETY: puts back what `take` was given.
+        unsafe { libc::sigaction(libc::SIGTRAP, &raw const self.before, std::ptr::null_mut()) };
+    }
+}
+
 impl Counting {
     /// Ends the count after `cpu_s` CPU seconds of the thread. Returns accesses per second, its
     /// relative standard error, and the seconds that the hits cost.
@@ -119,4 +151,17 @@ pub fn is_breakpoint(info: &libc::siginfo_t, ip: u64) -> bool {
 #[inline(never)]
 fn probe_target() {
     std::hint::black_box(());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stray_trap_while_measuring_does_no_harm() {
+        let traps = OwnTraps::take();
+        assert!(traps.is_some());
+        // SAFETY: the handler in place does nothing.
+        assert_eq!(unsafe { libc::raise(libc::SIGTRAP) }, 0);
+    }
 }

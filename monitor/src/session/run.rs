@@ -27,6 +27,9 @@ use std::time::{Duration, Instant, SystemTime};
 const RATE_S: f64 = 0.004;
 /// Pause before an observed run goes on after something that must run natively.
 const AFTER_DECLINED: Duration = Duration::from_micros(200);
+/// The pause doubles up to this while less than [`LEAST_OBSERVED`] accesses come of it.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const LEAST_OBSERVED: u64 = 1000;
 
 /// Why there is no profile, or not all of it.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +139,7 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
         footprint_bytes: 0,
         program_cpu_s: (0.0, 0.0),
         declined: std::collections::BTreeMap::new(),
+        pause: AFTER_DECLINED,
         breakpoint: 0,
         pid,
     };
@@ -176,6 +180,8 @@ struct Session<'a> {
     /// CPU seconds: the first thread's, and the process's with its children.
     program_cpu_s: (f64, f64),
     declined: std::collections::BTreeMap<&'static str, u64>,
+    /// How long an observed run goes on natively after the present decline.
+    pause: Duration,
     /// Where the last breakpoint of the rate measurement was; 0 before the first.
     breakpoint: u64,
     pid: Pid,
@@ -335,11 +341,18 @@ impl Session<'_> {
         if !contiguous {
             self.windows.open(&mut self.observer, FULL_PERIOD, false);
         }
+        let before = self.observer.accesses();
         let end = self.window(stopped, None)?;
+        // Where nothing can be observed for long, asking again and again would only slow it down.
+        self.pause = if self.observer.accesses() - before < LEAST_OBSERVED {
+            (2 * self.pause).min(LONGEST_PAUSE)
+        } else {
+            AFTER_DECLINED
+        };
         let next = self.after_window(end)?;
         match next {
             Next::Running(running) if !self.over => {
-                let next = self.run_natively(running, Some(Instant::now() + AFTER_DECLINED))?;
+                let next = self.run_natively(running, Some(Instant::now() + self.pause))?;
                 self.clean_stop(next)
             }
             other => Ok(other),

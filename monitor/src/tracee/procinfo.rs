@@ -52,6 +52,19 @@ pub fn footprint_bytes(pid: Pid) -> Option<u64> {
     Some((kib("VmHWM")?.saturating_sub(kib("RssShmem").unwrap_or(0))) << 10)
 }
 
+/// Seccomp filters in force (proc(5), `Seccomp_filters`); strict mode counts as one.
+pub fn seccomp_filters(tid: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+        line.trim().parse::<u64>().ok()
+    };
+    match field("Seccomp_filters:") {
+        Some(filters) => filters.max(u64::from(field("Seccomp:") == Some(1))),
+        None => u64::from(field("Seccomp:").unwrap_or(0) != 0),
+    }
+}
+
 /// Number of threads of the process.
 pub fn threads(pid: Pid) -> Option<u64> {
     parse(&stat_fields(&format!("/proc/{pid}/stat"))?, 20)
@@ -86,6 +99,25 @@ pub fn signal_sets(tid: Pid) -> Option<SignalSets> {
         ignored: field("SigIgn")?,
         caught: field("SigCgt")?,
     })
+}
+
+/// Address of the thread's `struct rseq`, if it has registered one. Source: ptrace(2),
+/// `PTRACE_GET_RSEQ_CONFIGURATION`.
+pub fn rseq_area(tid: Pid) -> Option<u64> {
+    const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+    /// `struct ptrace_rseq_configuration`: address, size, signature, flags, padding.
+    const BYTES: usize = 24;
+    let mut configuration = [0u64; BYTES / 8];
+    // SAFETY: the kernel writes at most `BYTES` bytes to the array, which is that large.
+    let rc = unsafe {
+        libc::ptrace(
+            PTRACE_GET_RSEQ_CONFIGURATION,
+            tid.as_raw(),
+            BYTES,
+            configuration.as_mut_ptr(),
+        )
+    };
+    (rc > 0 && configuration[0] != 0).then_some(configuration[0])
 }
 
 /// Moves the calling thread to `cpu`, if it may run there: a wake-up across processors costs tens

@@ -225,7 +225,7 @@ impl Guard {
         let tid = stopped.tid();
         *self
             .critical_section
-            .get_or_insert_with(|| rseq_area(tid).map_or(0, |area| area + 8))
+            .get_or_insert_with(|| procinfo::rseq_area(tid).map_or(0, |area| area + 8))
     }
 }
 
@@ -410,23 +410,4 @@ fn seccomp_filtered(tid: Pid) -> bool {
         .lines()
         .find_map(|line| line.strip_prefix("Seccomp:"))
         .is_some_and(|mode| mode.trim() != "0")
-}
-
-/// Address of the thread's `struct rseq`, if it has registered one. Source: ptrace(2),
-/// `PTRACE_GET_RSEQ_CONFIGURATION`.
-fn rseq_area(tid: Pid) -> Option<u64> {
-    const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
-    /// `struct ptrace_rseq_configuration`: address, size, signature, flags, padding.
-    const BYTES: usize = 24;
-    let mut configuration = [0u64; BYTES / 8];
-    // SAFETY: the kernel writes at most `BYTES` bytes to the array, which is that large.
-    let rc = unsafe {
-        libc::ptrace(
-            PTRACE_GET_RSEQ_CONFIGURATION,
-            tid.as_raw(),
-            BYTES,
-            configuration.as_mut_ptr(),
-        )
-    };
-    (rc > 0 && configuration[0] != 0).then_some(configuration[0])
 }

@@ -4,6 +4,7 @@ use super::cache::{ARENA_BYTES, REACH};
 use super::layout::{DATA_BYTES, END_ALIGN, LOG_BYTES, MAGIC, SLACK, state};
 use super::memory::Shared;
 use super::trace::Code;
+use crate::arch::AddressExpr;
 use crate::tracee::maps::{Backing, Maps};
 use crate::tracee::remote::{self, CallSite};
 use crate::tracee::{Result, Stopped, TraceError, procinfo};
@@ -244,6 +245,8 @@ pub struct TargetCode {
     /// Instruction bytes that straddle two pages.
     straddling: [u8; 16],
     stale: bool,
+    /// Displacement from fs of the thread's `rseq_cs` word.
+    rseq_from_fs: Option<i64>,
 }
 
 impl TargetCode {
@@ -265,6 +268,7 @@ impl TargetCode {
             pages: FxHashMap::default(),
             straddling: [0; 16],
             stale: true,
+            rseq_from_fs: None,
         };
         code.refresh()?;
         Ok(code)
@@ -273,6 +277,12 @@ impl TargetCode {
     /// The mappings as last read.
     pub fn maps(&self) -> &Maps {
         &self.maps
+    }
+
+    /// Says where the thread's `rseq_cs` word is, seen from its fs base: stores to it are found in
+    /// code that is translated from now on.
+    pub fn set_rseq(&mut self, from_fs: Option<i64>) {
+        self.rseq_from_fs = from_fs;
     }
 
     /// Says that the mappings have changed: they are read again before they are needed.
@@ -359,5 +369,12 @@ impl Code for TargetCode {
 
     fn counted(&self, ip: u64) -> bool {
         !self.vdso.contains(&ip)
+    }
+
+    fn begins_sequence(&self, address: &AddressExpr) -> bool {
+        address.fs
+            && address.base.is_none()
+            && address.index.is_none()
+            && Some(address.disp) == self.rseq_from_fs
     }
 }

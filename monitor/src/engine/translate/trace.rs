@@ -3,7 +3,7 @@
 //! A trace follows direct jumps and calls, falls through forward branches, and runs around a loop
 //! a few times when the loop leads back to its head. Pure: bytes come through [`Code`].
 
-use crate::arch::{self, Access, Flow, GprSet};
+use crate::arch::{self, Access, AddressExpr, Flow, GprSet, Kind};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 
 /// Most instructions of a straight trace.
@@ -20,6 +20,10 @@ pub trait Code {
 
     /// Whether accesses made by code at `ip` count. Those of the vDSO do not: it is the kernel's.
     fn counted(&self, ip: u64) -> bool;
+
+    /// Whether a store to this address begins a restartable sequence (rseq(2)): the kernel must see
+    /// the sequence's own addresses in it, so it cannot run as a copy.
+    fn begins_sequence(&self, address: &AddressExpr) -> bool;
 }
 
 /// One instruction of a trace.
@@ -110,6 +114,10 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         let mut accesses = Vec::new();
         if let Err(reason) = arch::accesses(&instruction, factory, &mut accesses) {
             break End::Declined(at, reason.reason);
+        }
+        let begins = |a: &Access| a.kind != Kind::Load && code.begins_sequence(&a.address);
+        if accesses.iter().any(begins) {
+            break End::Declined(at, "a restartable sequence");
         }
         if !code.counted(at) {
             accesses.clear();

@@ -102,6 +102,8 @@ pub struct Translate {
     /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
     /// ends its stay can be turned into one of the program's own.
     by_syscall: bool,
+    /// Seccomp filters of the monitor, which the program inherited.
+    own_filters: u64,
     tap: Option<Tap>,
     /// What windows did.
     pub stats: Stats,
@@ -166,6 +168,7 @@ impl Translate {
                 fs_base: 0,
                 words_per_access: 0.5,
                 by_syscall: false,
+                own_filters: procinfo::seccomp_filters(Pid::this()),
                 tap: None,
                 stats: Stats::default(),
             }
@@ -218,6 +221,17 @@ impl Translate {
         self.reader.reset_executions();
         self.place_log(control.progress(observer, self.code.maps()));
         let regs = stopped.regs()?;
+        // A filter of the program's own may kill it for the refused call that leaves the cache.
+        if procinfo::seccomp_filters(stopped.tid()) > self.own_filters {
+            return Ok(WindowEnd::Declined(
+                stopped,
+                "a seccomp filter of the program's own",
+            ));
+        }
+        if self.in_restartable_sequence(&stopped, &regs) {
+            let reason = "a restartable sequence";
+            return Ok(WindowEnd::Declined(stopped, reason));
+        }
         let mut next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
         loop {
             next = match next {
@@ -245,6 +259,32 @@ impl Translate {
                 },
             };
         }
+    }
+
+    /// Whether the thread is inside a restartable sequence (rseq(2)), which must not be moved. Notes
+    /// where it would announce one.
+    fn in_restartable_sequence(&mut self, stopped: &Stopped, regs: &Regs) -> bool {
+        const RSEQ_CS: u64 = 8;
+        let Some(area) = procinfo::rseq_area(stopped.tid()) else {
+            return false;
+        };
+        let word = area + RSEQ_CS;
+        self.code
+            .set_rseq(Some(word.wrapping_sub(regs.fs_base) as i64));
+        // It may name a sequence long left behind: only one around the thread's address counts.
+        let mut pointer = [0; 8];
+        let mut sequence = [0u8; 24];
+        if stopped.read(word, &mut pointer).is_err()
+            || stopped
+                .read(u64::from_le_bytes(pointer), &mut sequence)
+                .is_err()
+        {
+            return false;
+        }
+        // struct rseq_cs: version and flags, then first address and length.
+        let field =
+            |at: usize| u64::from_le_bytes(sequence[at..at + 8].try_into().expect("eight bytes"));
+        regs.rip.wrapping_sub(field(8)) < field(16)
     }
 
     /// The user ended the window while the thread was at its own registers.
