@@ -85,12 +85,10 @@ fn random_machines_are_solved_blind() {
         println!("{field:<16} {right:>6} {refused:>8} {wrong:>6} {high:>11}");
     }
     for (field, [right, _, wrong, high]) in &tally {
-        // One in a hundred of a full grid; of a few machines, none.
-        let bound = count.div_ceil(100).saturating_sub(u64::from(count < 100)) as u32;
-        assert!(
-            *high <= bound / 2,
-            "{field}: {high} wrong with high confidence"
-        );
+        // Wrong with high confidence: never. Wrong at all: one in a hundred, which a few machines
+        // cannot tell from one of theirs (a replacement policy or a last level, so far).
+        assert!(*high == 0, "{field}: {high} wrong with high confidence");
+        let bound = count.div_ceil(100) as u32;
         let decided = right + wrong + high;
         assert!(
             f64::from(wrong + high) <= 0.01 * f64::from(decided) + f64::from(bound),
