@@ -16,7 +16,7 @@ const HOT_BYTES: u64 = 96 << 20;
 /// Room a fragment needs at the most, hot or cold.
 const FRAGMENT_ROOM: u64 = 32 << 10;
 /// Fragments translated ahead at one stop: a stop costs about as much as translating a few.
-const AHEAD: usize = 8;
+const AHEAD: usize = 3;
 /// Fragments held before everything is flushed: bounds the monitor's memory.
 const MAX_FRAGMENTS: usize = 200_000;
 /// How far code may lie from its arena for 32-bit displacements to reach all of it.
