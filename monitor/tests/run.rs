@@ -1,0 +1,346 @@
+//! `statcache run` from the outside: the program does not notice, and a profile is left.
+
+#[path = "support/cli.rs"]
+mod cli;
+mod support;
+
+use cli::{WAYS, installed, lossy, native, output, readable, run, shell_status, text, under};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use statcache::profile::types::Outcome;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Tracees, exclusive};
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// A directory with something to work on.
+fn input() -> tempfile::TempDir {
+    let directory = directory();
+    let mut lines = String::new();
+    let mut state = 99u64;
+    for line in 0..20_000 {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        lines += &format!("{:x} line {line} of the input\n", state >> 36);
+    }
+    std::fs::write(directory.path().join("text"), lines).expect("written");
+    for name in ["a", "b", "c"] {
+        std::fs::create_dir(directory.path().join(name)).expect("created");
+    }
+    directory
+}
+
+/// Output and status are those of the program alone, and a profile is left.
+fn transparent(words: &[&str], stdin: &[u8]) {
+    let _turn = exclusive();
+    let Some(program) = installed(words[0]) else { return };
+    let program = text(&program);
+    let words = [&[program.as_str()], &words[1..]].concat();
+    let input = input();
+    let profiles = directory();
+    let expected = native(input.path(), &words, stdin);
+    for way in WAYS {
+        let found = under(input.path(), profiles.path(), way, &words, stdin);
+        assert_eq!(shell_status(&found), shell_status(&expected), "{words:?} {way:?}: {}", lossy(&found.stderr));
+        assert!(found.stdout == expected.stdout, "{words:?} {way:?}: {}", lossy(&found.stdout));
+        let profile = readable(&profiles.path().join("p"));
+        let status = profile.footer.as_ref().and_then(|footer| footer.exit_status);
+        assert_eq!(status, Some(shell_status(&expected)), "{words:?} {way:?}");
+        if way.contains(&"--full") {
+            assert!(profile.windows.iter().map(|w| w.accesses).sum::<u64>() > 1000, "{words:?}");
+        }
+    }
+}
+
+#[test]
+fn ls() {
+    transparent(&["ls", "-laR", "."], b"");
+}
+
+#[test]
+fn sort() {
+    transparent(&["sort", "-k2", "text"], b"");
+}
+
+#[test]
+fn gzip() {
+    transparent(&["gzip", "-nc", "text"], b"");
+}
+
+#[test]
+fn xz_with_threads() {
+    transparent(&["xz", "-c", "-T2", "text"], b"");
+}
+
+#[test]
+fn sqlite3() {
+    let query = "with recursive c(x) as (select 1 union all select x+1 from c limit 20000) \
+        select x % 13, count(*), sum(x*x) from c group by 1 order by 3 desc;";
+    transparent(&["sqlite3", ":memory:", query], b"");
+}
+
+#[test]
+fn awk() {
+    transparent(&["awk", "{ n[$1 % 17] += length($0) } END { for (i in n) print i, n[i] }", "text"], b"");
+}
+
+#[test]
+fn bc_reads_standard_input() {
+    transparent(&["bc", "-l"], b"scale=60\n4*a(1)\nfor (i = 0; i < 300; ++i) s += i^3\ns\n");
+}
+
+#[test]
+fn cat_passes_a_megabyte_through() {
+    let bytes: Vec<u8> = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2654435761) >> 13) as u8).collect();
+    transparent(&["cat"], &bytes);
+}
+
+#[test]
+fn python3() {
+    let program = "import json, re, hashlib\n\
+        d = {str(i): [i * j for j in range(9)] for i in range(3000)}\n\
+        print(hashlib.md5(json.dumps(d).encode()).hexdigest(), len(re.findall('1[0-9]+', str(d))))";
+    transparent(&["python3", "-S", "-c", program], b"");
+}
+
+#[test]
+fn perl() {
+    let program = "my %h; $h{$_ % 997} .= chr(65 + $_ % 26) for 1..60000; print map { length } @h{1..9}";
+    transparent(&["perl", "-e", program], b"");
+}
+
+#[test]
+fn grep_that_finds_nothing() {
+    transparent(&["grep", "-c", "no such line", "text"], b"");
+}
+
+#[test]
+fn checksum() {
+    transparent(&["sha256sum", "text"], b"");
+}
+
+#[test]
+fn tar() {
+    transparent(&["tar", "cf", "-", "text", "a"], b"");
+}
+
+#[test]
+fn shell_with_pipes_and_children() {
+    transparent(&["sh", "-c", "cut -c1-3 text | sort | uniq -c | head -40; (exit 7)"], b"");
+}
+
+#[test]
+fn chain_of_execs() {
+    let chain = "exec sh -c 'x=1; exec sh -c \"exec awk \\\"{ s += length } END { print s }\\\" text\"'";
+    transparent(&["sh", "-c", chain], b"");
+}
+
+#[test]
+fn program_killed_by_a_fault() {
+    transparent(&["sh", "-c", "echo before; kill -SEGV $$"], b"");
+}
+
+#[test]
+fn program_that_aborts() {
+    transparent(&["python3", "-S", "-c", "import os; print('x', flush=True); os.abort()"], b"");
+}
+
+#[test]
+fn signal_handlers_of_a_shell() {
+    let script = "trap 'echo caught' USR1; i=0; while [ $i -lt 40 ]; do kill -USR1 $$; i=$((i+1)); done; \
+        trap 'echo bye; exit 3' TERM; kill -TERM $$; echo not here";
+    transparent(&["sh", "-c", script], b"");
+}
+
+#[test]
+fn tracees_with_signals_and_faults() {
+    let _turn = exclusive();
+    for (name, arg) in [("alarms", ""), ("faults", ""), ("ignored", ""), ("patient", ""), ("dies", "11"), ("dies", "15")] {
+        let Some((_tracees, program)) = Tracees::build(name) else { return };
+        let profiles = directory();
+        let program = text(&program);
+        let words = [program.as_str(), arg];
+        for way in WAYS {
+            for _ in 0..5 {
+                let found = under(Path::new("/"), profiles.path(), way, &words, b"");
+                let printed = lossy(&found.stdout);
+                if name == "dies" {
+                    assert_eq!(shell_status(&found), 128 + arg.parse::<i32>().expect("a number"), "{found:?}");
+                } else {
+                    assert_eq!(shell_status(&found), 0, "{name} {way:?} {found:?}");
+                    assert!(printed.starts_with(&format!("ok {name} ")), "{name} {way:?} {found:?}");
+                }
+                readable(&profiles.path().join("p"));
+            }
+        }
+    }
+}
+
+#[test]
+fn other_threads_and_children_are_mentioned() {
+    let _turn = exclusive();
+    if installed("python3").is_none() {
+        return;
+    }
+    let threads = "import threading, hashlib\n\
+        def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 400000)\n\
+        all = [threading.Thread(target=work) for _ in range(2)]\n\
+        [t.start() for t in all]; [t.join() for t in all]; print('done')";
+    let child = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo done";
+    let commands: [&[&str]; 2] =
+        [&["python3", "-S", "-c", threads], &["sh", "-c", &format!("sh -c '{child}'; exit 5")]];
+    for words in commands {
+        let program = text(&installed(words[0]).expect("every system has a shell"));
+        let words = [&[program.as_str()], &words[1..]].concat();
+        for way in WAYS {
+            let profiles = directory();
+            let found = under(profiles.path(), profiles.path(), way, &words, b"");
+            assert_eq!(found.stdout, b"done\n", "{found:?}");
+            assert_eq!(shell_status(&found), if words[0].ends_with("sh") { 5 } else { 0 });
+            let said = lossy(&found.stderr);
+            assert!(said.contains("other threads or child processes"), "{words:?} {way:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn closed_pipe_kills_the_program_as_it_would_alone() {
+    let _turn = exclusive();
+    let profiles = directory();
+    let statcache = env!("CARGO_BIN_EXE_statcache");
+    let profile = text(&profiles.path().join("p"));
+    for way in ["", "--full"] {
+        for (trap, expected) in [("", "141"), ("trap '' PIPE; ", "1")] {
+            let script = format!(
+                "{trap}{{ {statcache} run -q -o {profile} {way} yes 2>/dev/null; echo $? >&2; }} | head -n 1"
+            );
+            let found = Command::new("sh").args(["-c", &script]).output().expect("run");
+            assert_eq!(lossy(&found.stderr).trim(), expected, "{script}");
+            assert_eq!(found.stdout, b"y\n");
+        }
+    }
+}
+
+/// Busy for some seconds natively, with a line at the end.
+const BUSY: &str = "i=0; while [ $i -lt 1500000 ]; do i=$((i+1)); done; echo done";
+
+/// Signals the monitor, or its whole process group, half a second into a busy program.
+fn signalled(signal: Signal, group: bool, way: &[&str]) -> (std::process::Output, tempfile::TempDir, Duration) {
+    let profiles = directory();
+    let mut command = run(&profiles.path().join("p"), way);
+    command.args(["sh", "-c", BUSY]).process_group(0);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let pid = child.id() as i32;
+    std::thread::sleep(Duration::from_millis(700));
+    let sent = Instant::now();
+    kill(Pid::from_raw(if group { -pid } else { pid }), signal).expect("sent");
+    let output = child.wait_with_output().expect("waited");
+    (output, profiles, sent.elapsed())
+}
+
+#[test]
+fn interrupt_ends_the_profile_and_not_the_program() {
+    let _turn = exclusive();
+    for way in WAYS {
+        let (found, profiles, _) = signalled(Signal::SIGINT, false, way);
+        assert_eq!((shell_status(&found), &found.stdout[..]), (0, &b"done\n"[..]), "{found:?}");
+        let said = lossy(&found.stderr);
+        assert!(said.contains("ended before the program"), "{said}");
+        let profile = readable(&profiles.path().join("p"));
+        assert!(!profile.windows.is_empty());
+    }
+}
+
+#[test]
+fn interrupt_from_the_terminal_ends_both() {
+    let _turn = exclusive();
+    for way in WAYS {
+        let (found, profiles, _) = signalled(Signal::SIGINT, true, way);
+        assert_eq!((shell_status(&found), found.stdout.len()), (130, 0), "{found:?}");
+        let profile = readable(&profiles.path().join("p"));
+        assert!(!profile.windows.is_empty());
+    }
+}
+
+#[test]
+fn termination_is_passed_on_and_leaves_the_profile() {
+    let _turn = exclusive();
+    for way in WAYS {
+        let (found, profiles, took) = signalled(Signal::SIGTERM, false, way);
+        assert_eq!((shell_status(&found), found.stdout.len()), (143, 0), "{found:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        let profile = readable(&profiles.path().join("p"));
+        assert!(!profile.windows.is_empty());
+    }
+}
+
+#[test]
+fn program_that_exits_inside_a_window_has_a_whole_profile() {
+    let _turn = exclusive();
+    let Some((_tracees, program)) = Tracees::build("plain") else { return };
+    let profiles = directory();
+    let found = under(Path::new("/"), profiles.path(), &["--full"], &[&text(&program)], b"");
+    assert_eq!(shell_status(&found), 0, "{found:?}");
+    let profile = readable(&profiles.path().join("p"));
+    let footer = profile.footer.as_ref().expect("readable");
+    let accesses: u64 = profile.windows.iter().map(|w| w.accesses).sum();
+    let expected: u64 = lossy(&found.stdout)
+        .rsplit(' ')
+        .next()
+        .and_then(|n| n.trim().parse().ok())
+        .expect("its number of accesses");
+    assert!(accesses >= expected && accesses < expected + 1500, "{accesses} {expected}");
+    assert_eq!(footer.accesses_estimated.value, accesses as f64);
+    // Lines that were not touched again by the end are known not to be: no watch was cut.
+    let samples = profile.windows.iter().flat_map(|w| &w.samples);
+    for outcome in samples.flat_map(|s| s.sample.own) {
+        assert!(!matches!(outcome, Outcome::Censored { .. }), "{outcome:?}");
+    }
+}
+
+#[test]
+fn same_seed_gives_the_same_samples() {
+    let _turn = exclusive();
+    if installed("sqlite3").is_none() {
+        return;
+    }
+    let query = "with recursive c(x) as (select 1 union all select x+1 from c limit 60000) \
+        select x % 13, count(*), sum(x*x) from c group by 1 order by 3 desc;";
+    let sample = |seed: &str| {
+        let profiles = directory();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+        let path = profiles.path().join("p");
+        command.args(["run", "--full", "--seed", seed, "-o"]).arg(&path);
+        command.args(["sqlite3", ":memory:", query]).env_clear();
+        // SAFETY: personality only sets a number in the child; it is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+                Ok(())
+            });
+        }
+        command.env("PATH", "/usr/bin:/bin");
+        let found = output(command, b"");
+        assert_eq!(shell_status(&found), 0, "{found:?}");
+        let profile = readable(&path);
+        let windows: Vec<_> = profile.windows.iter().map(|w| (w.accesses, w.refs)).collect();
+        let samples: Vec<_> = profile
+            .windows
+            .iter()
+            .flat_map(|w| &w.samples)
+            .map(|s| (s.taken_in, s.sample.address, s.sample.position, s.sample.ip, s.sample.own))
+            .collect();
+        (windows, samples)
+    };
+    let (one, other, third) = (sample("5"), sample("5"), sample("6"));
+    assert_eq!(one.0, other.0, "windows");
+    assert_eq!(one.1.len(), other.1.len(), "samples");
+    for (a, b) in one.1.iter().zip(&other.1) {
+        assert_eq!(a, b);
+    }
+    assert_ne!(one.1, third.1, "another seed");
+}

@@ -1,0 +1,91 @@
+//! Running programs with and without `statcache run`.
+
+// Each test program uses its part.
+#![allow(dead_code)]
+
+use statcache::profile::Profile;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The ways of running that must not show in the program.
+pub const WAYS: [&[&str]; 2] = [&[], &["--full"]];
+
+/// `statcache run -o PROFILE OPTIONS -- `, to be completed by the program and its arguments.
+pub fn run(profile: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+    command.args(["run", "--seed", "1", "-o"]).arg(profile).args(options).arg("--");
+    command
+}
+
+/// Runs `words` in `directory` with `input` on standard input, without us.
+pub fn native(directory: &Path, words: &[&str], input: &[u8]) -> Output {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).current_dir(directory);
+    output(command, input)
+}
+
+/// The same under `statcache run OPTIONS`; the profile is `p` in `profiles`.
+pub fn under(directory: &Path, profiles: &Path, options: &[&str], words: &[&str], input: &[u8]) -> Output {
+    let mut command = run(&profiles.join("p"), options);
+    command.args(words).current_dir(directory);
+    output(command, input)
+}
+
+/// Feeds `input` and collects the output.
+pub fn output(mut command: Command, input: &[u8]) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let (mut stdin, input) = (child.stdin.take().expect("piped"), input.to_owned());
+    let feeder = std::thread::spawn(move || {
+        // The program need not read it all.
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().expect("waited");
+    feeder.join().expect("fed");
+    output
+}
+
+/// The status as a shell sees it.
+pub fn shell_status(output: &Output) -> i32 {
+    let signal = || 128 + output.status.signal().expect("exited or killed");
+    output.status.code().unwrap_or_else(signal)
+}
+
+/// A profile that can be read to its end, and that `report` takes.
+pub fn readable(path: &Path) -> Profile {
+    let profile = Profile::read(path).expect("a profile");
+    assert!(profile.footer.is_some(), "it has an end");
+    let report =
+        Command::new(env!("CARGO_BIN_EXE_statcache")).arg("report").arg(path).output().expect("run");
+    assert!(report.status.success(), "{report:?}");
+    profile
+}
+
+/// Where `name` is installed; says so when it is not.
+pub fn installed(name: &str) -> Option<PathBuf> {
+    let places = ["/usr/bin", "/bin", "/usr/local/bin"];
+    let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
+    if found.is_none() {
+        println!("SKIP {name}: not installed");
+    }
+    found
+}
+
+/// The end of a text, for messages.
+pub fn lossy(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let start = text.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
+    text[start..].to_owned()
+}
+
+/// As a string, for command lines.
+pub fn text(path: &(impl AsRef<OsStr> + ?Sized)) -> String {
+    path.as_ref().to_str().expect("text").to_owned()
+}
