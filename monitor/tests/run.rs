@@ -24,7 +24,9 @@ fn input() -> tempfile::TempDir {
     let mut lines = String::new();
     let mut state = 99u64;
     for line in 0..20_000 {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         lines += &format!("{:x} line {line} of the input\n", state >> 36);
     }
     std::fs::write(directory.path().join("text"), lines).expect("written");
@@ -37,7 +39,9 @@ fn input() -> tempfile::TempDir {
 /// Output and status are those of the program alone, and a profile is left.
 fn transparent(words: &[&str], stdin: &[u8]) {
     let _turn = exclusive();
-    let Some(program) = installed(words[0]) else { return };
+    let Some(program) = installed(words[0]) else {
+        return;
+    };
     let program = text(&program);
     let words = [&[program.as_str()], &words[1..]].concat();
     let input = input();
@@ -45,13 +49,28 @@ fn transparent(words: &[&str], stdin: &[u8]) {
     let expected = native(input.path(), &words, stdin);
     for way in WAYS {
         let found = under(input.path(), profiles.path(), way, &words, stdin);
-        assert_eq!(shell_status(&found), shell_status(&expected), "{words:?} {way:?}: {}", lossy(&found.stderr));
-        assert!(found.stdout == expected.stdout, "{words:?} {way:?}: {}", lossy(&found.stdout));
+        assert_eq!(
+            shell_status(&found),
+            shell_status(&expected),
+            "{words:?} {way:?}: {}",
+            lossy(&found.stderr)
+        );
+        assert!(
+            found.stdout == expected.stdout,
+            "{words:?} {way:?}: {}",
+            lossy(&found.stdout)
+        );
         let profile = readable(&profiles.path().join("p"));
-        let status = profile.footer.as_ref().and_then(|footer| footer.exit_status);
+        let status = profile
+            .footer
+            .as_ref()
+            .and_then(|footer| footer.exit_status);
         assert_eq!(status, Some(shell_status(&expected)), "{words:?} {way:?}");
         if way.contains(&"--full") {
-            assert!(profile.windows.iter().map(|w| w.accesses).sum::<u64>() > 1000, "{words:?}");
+            assert!(
+                profile.windows.iter().map(|w| w.accesses).sum::<u64>() > 1000,
+                "{words:?}"
+            );
         }
     }
 }
@@ -85,17 +104,29 @@ fn sqlite3() {
 
 #[test]
 fn awk() {
-    transparent(&["awk", "{ n[$1 % 17] += length($0) } END { for (i in n) print i, n[i] }", "text"], b"");
+    transparent(
+        &[
+            "awk",
+            "{ n[$1 % 17] += length($0) } END { for (i in n) print i, n[i] }",
+            "text",
+        ],
+        b"",
+    );
 }
 
 #[test]
 fn bc_reads_standard_input() {
-    transparent(&["bc", "-l"], b"scale=60\n4*a(1)\nfor (i = 0; i < 300; ++i) s += i^3\ns\n");
+    transparent(
+        &["bc", "-l"],
+        b"scale=60\n4*a(1)\nfor (i = 0; i < 300; ++i) s += i^3\ns\n",
+    );
 }
 
 #[test]
 fn cat_passes_a_megabyte_through() {
-    let bytes: Vec<u8> = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2654435761) >> 13) as u8).collect();
+    let bytes: Vec<u8> = (0..1 << 20)
+        .map(|n: u32| (n.wrapping_mul(2654435761) >> 13) as u8)
+        .collect();
     transparent(&["cat"], &bytes);
 }
 
@@ -109,7 +140,8 @@ fn python3() {
 
 #[test]
 fn perl() {
-    let program = "my %h; $h{$_ % 997} .= chr(65 + $_ % 26) for 1..60000; print map { length } @h{1..9}";
+    let program =
+        "my %h; $h{$_ % 997} .= chr(65 + $_ % 26) for 1..60000; print map { length } @h{1..9}";
     transparent(&["perl", "-e", program], b"");
 }
 
@@ -130,12 +162,20 @@ fn tar() {
 
 #[test]
 fn shell_with_pipes_and_children() {
-    transparent(&["sh", "-c", "cut -c1-3 text | sort | uniq -c | head -40; (exit 7)"], b"");
+    transparent(
+        &[
+            "sh",
+            "-c",
+            "cut -c1-3 text | sort | uniq -c | head -40; (exit 7)",
+        ],
+        b"",
+    );
 }
 
 #[test]
 fn chain_of_execs() {
-    let chain = "exec sh -c 'x=1; exec sh -c \"exec awk \\\"{ s += length } END { print s }\\\" text\"'";
+    let chain =
+        "exec sh -c 'x=1; exec sh -c \"exec awk \\\"{ s += length } END { print s }\\\" text\"'";
     transparent(&["sh", "-c", chain], b"");
 }
 
@@ -146,7 +186,15 @@ fn program_killed_by_a_fault() {
 
 #[test]
 fn program_that_aborts() {
-    transparent(&["python3", "-S", "-c", "import os; print('x', flush=True); os.abort()"], b"");
+    transparent(
+        &[
+            "python3",
+            "-S",
+            "-c",
+            "import os; print('x', flush=True); os.abort()",
+        ],
+        b"",
+    );
 }
 
 #[test]
@@ -159,8 +207,17 @@ fn signal_handlers_of_a_shell() {
 #[test]
 fn tracees_with_signals_and_faults() {
     let _turn = exclusive();
-    for (name, arg) in [("alarms", ""), ("faults", ""), ("ignored", ""), ("patient", ""), ("dies", "11"), ("dies", "15")] {
-        let Some((_tracees, program)) = Tracees::build(name) else { return };
+    for (name, arg) in [
+        ("alarms", ""),
+        ("faults", ""),
+        ("ignored", ""),
+        ("patient", ""),
+        ("dies", "11"),
+        ("dies", "15"),
+    ] {
+        let Some((_tracees, program)) = Tracees::build(name) else {
+            return;
+        };
         let profiles = directory();
         let program = text(&program);
         let words = [program.as_str(), arg];
@@ -169,10 +226,17 @@ fn tracees_with_signals_and_faults() {
                 let found = under(Path::new("/"), profiles.path(), way, &words, b"");
                 let printed = lossy(&found.stdout);
                 if name == "dies" {
-                    assert_eq!(shell_status(&found), 128 + arg.parse::<i32>().expect("a number"), "{found:?}");
+                    assert_eq!(
+                        shell_status(&found),
+                        128 + arg.parse::<i32>().expect("a number"),
+                        "{found:?}"
+                    );
                 } else {
                     assert_eq!(shell_status(&found), 0, "{name} {way:?} {found:?}");
-                    assert!(printed.starts_with(&format!("ok {name} ")), "{name} {way:?} {found:?}");
+                    assert!(
+                        printed.starts_with(&format!("ok {name} ")),
+                        "{name} {way:?} {found:?}"
+                    );
                 }
                 readable(&profiles.path().join("p"));
             }
@@ -191,8 +255,10 @@ fn other_threads_and_children_are_mentioned() {
         all = [threading.Thread(target=work) for _ in range(2)]\n\
         [t.start() for t in all]; [t.join() for t in all]; print('done')";
     let child = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo done";
-    let commands: [&[&str]; 2] =
-        [&["python3", "-S", "-c", threads], &["sh", "-c", &format!("sh -c '{child}'; exit 5")]];
+    let commands: [&[&str]; 2] = [
+        &["python3", "-S", "-c", threads],
+        &["sh", "-c", &format!("sh -c '{child}'; exit 5")],
+    ];
     for words in commands {
         let program = text(&installed(words[0]).expect("every system has a shell"));
         let words = [&[program.as_str()], &words[1..]].concat();
@@ -200,9 +266,15 @@ fn other_threads_and_children_are_mentioned() {
             let profiles = directory();
             let found = under(profiles.path(), profiles.path(), way, &words, b"");
             assert_eq!(found.stdout, b"done\n", "{found:?}");
-            assert_eq!(shell_status(&found), if words[0].ends_with("sh") { 5 } else { 0 });
+            assert_eq!(
+                shell_status(&found),
+                if words[0].ends_with("sh") { 5 } else { 0 }
+            );
             let said = lossy(&found.stderr);
-            assert!(said.contains("other threads or child processes"), "{words:?} {way:?}: {said}");
+            assert!(
+                said.contains("other threads or child processes"),
+                "{words:?} {way:?}: {said}"
+            );
         }
     }
 }
@@ -218,7 +290,10 @@ fn closed_pipe_kills_the_program_as_it_would_alone() {
             let script = format!(
                 "{trap}{{ {statcache} run -q -o {profile} {way} yes 2>/dev/null; echo $? >&2; }} | head -n 1"
             );
-            let found = Command::new("sh").args(["-c", &script]).output().expect("run");
+            let found = Command::new("sh")
+                .args(["-c", &script])
+                .output()
+                .expect("run");
             assert_eq!(lossy(&found.stderr).trim(), expected, "{script}");
             assert_eq!(found.stdout, b"y\n");
         }
@@ -229,11 +304,19 @@ fn closed_pipe_kills_the_program_as_it_would_alone() {
 const BUSY: &str = "i=0; while [ $i -lt 1500000 ]; do i=$((i+1)); done; echo done";
 
 /// Signals the monitor, or its whole process group, half a second into a busy program.
-fn signalled(signal: Signal, group: bool, way: &[&str]) -> (std::process::Output, tempfile::TempDir, Duration) {
+fn signalled(
+    signal: Signal,
+    group: bool,
+    way: &[&str],
+) -> (std::process::Output, tempfile::TempDir, Duration) {
     let profiles = directory();
     let mut command = run(&profiles.path().join("p"), way);
     command.args(["sh", "-c", BUSY]).process_group(0);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
     let pid = child.id() as i32;
     std::thread::sleep(Duration::from_millis(700));
     let sent = Instant::now();
@@ -247,7 +330,11 @@ fn interrupt_ends_the_profile_and_not_the_program() {
     let _turn = exclusive();
     for way in WAYS {
         let (found, profiles, _) = signalled(Signal::SIGINT, false, way);
-        assert_eq!((shell_status(&found), &found.stdout[..]), (0, &b"done\n"[..]), "{found:?}");
+        assert_eq!(
+            (shell_status(&found), &found.stdout[..]),
+            (0, &b"done\n"[..]),
+            "{found:?}"
+        );
         let said = lossy(&found.stderr);
         assert!(said.contains("ended before the program"), "{said}");
         let profile = readable(&profiles.path().join("p"));
@@ -260,7 +347,11 @@ fn interrupt_from_the_terminal_ends_both() {
     let _turn = exclusive();
     for way in WAYS {
         let (found, profiles, _) = signalled(Signal::SIGINT, true, way);
-        assert_eq!((shell_status(&found), found.stdout.len()), (130, 0), "{found:?}");
+        assert_eq!(
+            (shell_status(&found), found.stdout.len()),
+            (130, 0),
+            "{found:?}"
+        );
         let profile = readable(&profiles.path().join("p"));
         assert!(!profile.windows.is_empty());
     }
@@ -271,7 +362,11 @@ fn termination_is_passed_on_and_leaves_the_profile() {
     let _turn = exclusive();
     for way in WAYS {
         let (found, profiles, took) = signalled(Signal::SIGTERM, false, way);
-        assert_eq!((shell_status(&found), found.stdout.len()), (143, 0), "{found:?}");
+        assert_eq!(
+            (shell_status(&found), found.stdout.len()),
+            (143, 0),
+            "{found:?}"
+        );
         assert!(took < Duration::from_secs(5), "{took:?}");
         let profile = readable(&profiles.path().join("p"));
         assert!(!profile.windows.is_empty());
@@ -281,9 +376,17 @@ fn termination_is_passed_on_and_leaves_the_profile() {
 #[test]
 fn program_that_exits_inside_a_window_has_a_whole_profile() {
     let _turn = exclusive();
-    let Some((_tracees, program)) = Tracees::build("plain") else { return };
+    let Some((_tracees, program)) = Tracees::build("plain") else {
+        return;
+    };
     let profiles = directory();
-    let found = under(Path::new("/"), profiles.path(), &["--full"], &[&text(&program)], b"");
+    let found = under(
+        Path::new("/"),
+        profiles.path(),
+        &["--full"],
+        &[&text(&program)],
+        b"",
+    );
     assert_eq!(shell_status(&found), 0, "{found:?}");
     let profile = readable(&profiles.path().join("p"));
     let footer = profile.footer.as_ref().expect("readable");
@@ -293,7 +396,10 @@ fn program_that_exits_inside_a_window_has_a_whole_profile() {
         .next()
         .and_then(|n| n.trim().parse().ok())
         .expect("its number of accesses");
-    assert!(accesses >= expected && accesses < expected + 1500, "{accesses} {expected}");
+    assert!(
+        accesses >= expected && accesses < expected + 1500,
+        "{accesses} {expected}"
+    );
     assert_eq!(footer.accesses_estimated.value, accesses as f64);
     // Lines that were not touched again by the end are known not to be: no watch was cut.
     let samples = profile.windows.iter().flat_map(|w| &w.samples);
@@ -314,7 +420,9 @@ fn same_seed_gives_the_same_samples() {
         let profiles = directory();
         let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
         let path = profiles.path().join("p");
-        command.args(["run", "--full", "--seed", seed, "-o"]).arg(&path);
+        command
+            .args(["run", "--full", "--seed", seed, "-o"])
+            .arg(&path);
         command.args(["sqlite3", ":memory:", query]).env_clear();
         // SAFETY: personality only sets a number in the child; it is async-signal-safe.
         unsafe {
@@ -327,12 +435,24 @@ fn same_seed_gives_the_same_samples() {
         let found = output(command, b"");
         assert_eq!(shell_status(&found), 0, "{found:?}");
         let profile = readable(&path);
-        let windows: Vec<_> = profile.windows.iter().map(|w| (w.accesses, w.refs)).collect();
+        let windows: Vec<_> = profile
+            .windows
+            .iter()
+            .map(|w| (w.accesses, w.refs))
+            .collect();
         let samples: Vec<_> = profile
             .windows
             .iter()
             .flat_map(|w| &w.samples)
-            .map(|s| (s.taken_in, s.sample.address, s.sample.position, s.sample.ip, s.sample.own))
+            .map(|s| {
+                (
+                    s.taken_in,
+                    s.sample.address,
+                    s.sample.position,
+                    s.sample.ip,
+                    s.sample.own,
+                )
+            })
             .collect();
         (windows, samples)
     };

@@ -28,26 +28,43 @@ fn reap(monitor: i32) -> Vec<i32> {
             continue;
         }
         let signal = || 128 + libc::WTERMSIG(status);
-        statuses.push(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { signal() });
+        statuses.push(if libc::WIFEXITED(status) {
+            libc::WEXITSTATUS(status)
+        } else {
+            signal()
+        });
     }
 }
 
 #[test]
 fn monitor_killed_at_random_moments() {
     let programs: [&[&str]; 4] = [
-        &["sh", "-c", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo $i; exit 23"],
-        &["awk", "BEGIN { for (i = 0; i < 300000; i++) n[i % 9973] += i; print n[17]; exit 6 }"],
+        &[
+            "sh",
+            "-c",
+            "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo $i; exit 23",
+        ],
+        &[
+            "awk",
+            "BEGIN { for (i = 0; i < 300000; i++) n[i % 9973] += i; print n[17]; exit 6 }",
+        ],
         &[
             "python3",
             "-S",
             "-c",
             "import sys\ns = 0\nfor i in range(300000): s += len(str(i)) ^ i\nprint(s); sys.exit(9)",
         ],
-        &["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do echo $i | tr 1-8 a-h; done; exit 4"],
+        &[
+            "sh",
+            "-c",
+            "for i in 1 2 3 4 5 6 7 8; do echo $i | tr 1-8 a-h; done; exit 4",
+        ],
     ];
     // SAFETY: sets a flag of this process, which runs no other test.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
-    let deaths = std::env::var("STATCACHE_DEATHS").ok().and_then(|n| n.parse().ok());
+    let deaths = std::env::var("STATCACHE_DEATHS")
+        .ok()
+        .and_then(|n| n.parse().ok());
     let profiles = tempfile::tempdir().expect("a temporary directory");
     let mut rng = SmallRng::seed_from_u64(3);
     let (mut before_the_start, mut under_way, mut too_late) = (0, 0, 0);
@@ -56,7 +73,11 @@ fn monitor_killed_at_random_moments() {
         if installed(words[0]).is_none() {
             continue;
         }
-        let way: &[&str] = if death / 4 % 2 == 0 { &["-q", "--full"] } else { &["-q"] };
+        let way: &[&str] = if death / 4 % 2 == 0 {
+            &["-q", "--full"]
+        } else {
+            &["-q"]
+        };
         let begun = Instant::now();
         let expected = native(Path::new("/"), words, b"");
         let alone = begun.elapsed();
@@ -67,16 +88,30 @@ fn monitor_killed_at_random_moments() {
             _ => alone.mul_f64(full * rng.random_range(0.0..1.0)),
         };
         let mut command = run(&profiles.path().join("p"), way);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut monitor = command.spawn().expect("started");
         std::thread::sleep(moment);
         let killed = monitor.try_wait().expect("waited").is_none();
         monitor.kill().expect("killed, or gone");
         let mut printed = Vec::new();
         // To the end of file, which comes when the orphan is gone too.
-        monitor.stdout.take().expect("piped").read_to_end(&mut printed).expect("read");
+        monitor
+            .stdout
+            .take()
+            .expect("piped")
+            .read_to_end(&mut printed)
+            .expect("read");
         let mut complained = Vec::new();
-        monitor.stderr.take().expect("piped").read_to_end(&mut complained).expect("read");
+        monitor
+            .stderr
+            .take()
+            .expect("piped")
+            .read_to_end(&mut complained)
+            .expect("read");
         let statuses = reap(monitor.id() as i32);
         let what = format!("death {death} of {words:?} {way:?} after {moment:?}: {statuses:?}");
         if !killed {
@@ -91,9 +126,16 @@ fn monitor_killed_at_random_moments() {
             under_way += 1;
             let (printed, expected_text) = (lossy(&printed), lossy(&expected.stdout));
             assert_eq!(printed, expected_text, "{what} {}", lossy(&complained));
-            assert!(statuses.contains(&shell_status(&expected)), "{what} {}", lossy(&complained));
+            assert!(
+                statuses.contains(&shell_status(&expected)),
+                "{what} {}",
+                lossy(&complained)
+            );
         }
     }
     println!("{under_way} under way, {before_the_start} before the start, {too_late} too late");
-    assert!(under_way > 20 || deaths.is_some(), "{under_way} of {DEATHS}");
+    assert!(
+        under_way > 20 || deaths.is_some(),
+        "{under_way} of {DEATHS}"
+    );
 }

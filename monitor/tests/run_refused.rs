@@ -45,7 +45,11 @@ fn refused(program: &str, code: i32, parts: &[&str]) {
 
 #[test]
 fn missing_program() {
-    refused("no-such-program-anywhere", 127, &["no-such-program-anywhere", "PATH"]);
+    refused(
+        "no-such-program-anywhere",
+        127,
+        &["no-such-program-anywhere", "PATH"],
+    );
     refused("/no/such/program", 127, &["/no/such/program"]);
 }
 
@@ -110,13 +114,17 @@ fn unprivileged(program: &Path) -> Option<Command> {
     }
     let setpriv = installed("setpriv")?;
     let mut command = Command::new(setpriv);
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(program);
     Some(command)
 }
 
 #[test]
 fn program_with_another_users_rights() {
-    let Some(program) = installed("true") else { return };
+    let Some(program) = installed("true") else {
+        return;
+    };
     let directory = directory();
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(directory.path(), open).expect("set");
@@ -126,8 +134,13 @@ fn program_with_another_users_rights() {
     // Our own binary may lie where nobody else can reach it.
     let own = directory.path().join("statcache");
     std::fs::copy(env!("CARGO_BIN_EXE_statcache"), &own).expect("copied");
-    let Some(mut command) = unprivileged(&own) else { return };
-    command.args(["run", "-o"]).arg(directory.path().join("p")).arg(&path);
+    let Some(mut command) = unprivileged(&own) else {
+        return;
+    };
+    command
+        .args(["run", "-o"])
+        .arg(directory.path().join("p"))
+        .arg(&path);
     let found = output(command, b"");
     assert_refused(&found, 126, &["set-user-id", "as root"]);
     assert!(!directory.path().join("p").exists());
@@ -135,7 +148,12 @@ fn program_with_another_users_rights() {
 
 /// Makes the system call `number` fail with `EPERM` in this process and its children.
 fn forbid(number: i64) -> std::io::Result<()> {
-    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
     let allow = statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW);
     let refuse = statement(
         libc::BPF_RET | libc::BPF_K,
@@ -143,15 +161,30 @@ fn forbid(number: i64) -> std::io::Result<()> {
     );
     let mut equal = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number as u32);
     equal.jf = 1;
-    let mut program =
-        [statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0), equal, refuse, allow];
-    let program = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        equal,
+        refuse,
+        allow,
+    ];
+    let program = libc::sock_fprog {
+        len: 4,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: the filter outlives the call, which copies it.
     let done = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            ) == 0
     };
-    if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    if done {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
 }
 
 #[test]
@@ -175,7 +208,10 @@ fn output_that_cannot_be_written() {
     let long = "x".repeat(300);
     for place in ["no/such/directory/p", ".", "/proc/p", "/dev/full", &long] {
         let mut command = run(Path::new(place), &[]);
-        command.arg("touch").arg(&marker).current_dir(directory.path());
+        command
+            .arg("touch")
+            .arg(&marker)
+            .current_dir(directory.path());
         let found = output(command, b"");
         assert_refused(&found, 125, &[]);
         assert!(!marker.exists(), "{place}: the program was not to run");
@@ -189,7 +225,9 @@ impl Small {
     fn mount(at: &Path, bytes: u64) -> Option<Small> {
         let options = format!("size={bytes}");
         let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", &options, "none"]).arg(at);
+        command
+            .args(["-t", "tmpfs", "-o", &options, "none"])
+            .arg(at);
         match command.output() {
             Ok(done) if done.status.success() => Some(Small(at.to_owned())),
             other => {
@@ -212,9 +250,14 @@ fn disk_that_fills_up() {
         return;
     }
     let directory = directory();
-    let Some(small) = Small::mount(directory.path(), 32 << 10) else { return };
+    let Some(small) = Small::mount(directory.path(), 32 << 10) else {
+        return;
+    };
     let profile = small.0.join("p");
-    let words = ["awk", "BEGIN { for (i = 0; i < 400000; i++) n[i % 9973] += i; print n[17]; exit 6 }"];
+    let words = [
+        "awk",
+        "BEGIN { for (i = 0; i < 400000; i++) n[i % 9973] += i; print n[17]; exit 6 }",
+    ];
     let expected = native(Path::new("/"), &words, b"");
     let mut command = run(&profile, &["--full"]);
     command.args(words);
@@ -246,10 +289,18 @@ fn unknown_option_values() {
         (&["--no-such-option"], "--no-such-option"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
-        command.arg("run").args(options).args(["touch", &marker]).current_dir(directory.path());
+        command
+            .arg("run")
+            .args(options)
+            .args(["touch", &marker])
+            .current_dir(directory.path());
         let found = output(command, b"");
         assert_eq!(found.status.code(), Some(2), "{options:?}");
-        assert!(lossy(&found.stderr).contains(part), "{options:?}: {}", lossy(&found.stderr));
+        assert!(
+            lossy(&found.stderr).contains(part),
+            "{options:?}: {}",
+            lossy(&found.stderr)
+        );
         assert!(!Path::new(&marker).exists());
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
@@ -265,13 +316,19 @@ fn run_too_short_for_a_window() {
     let said = lossy(&found.stderr);
     let profile = readable(&profiles.path().join("p"));
     if profile.windows.is_empty() {
-        assert!(said.contains("before the first window") && said.contains("--full"), "{said}");
+        assert!(
+            said.contains("before the first window") && said.contains("--full"),
+            "{said}"
+        );
     }
     let mut report = Command::new(env!("CARGO_BIN_EXE_statcache"));
     report.arg("report").arg(profiles.path().join("p"));
     let report = lossy(&output(report, b"").stdout);
     if profile.windows.is_empty() {
-        assert!(report.contains("Nothing was measured") && report.contains("--full"), "{report}");
+        assert!(
+            report.contains("Nothing was measured") && report.contains("--full"),
+            "{report}"
+        );
     }
 }
 
@@ -284,5 +341,8 @@ fn older_profile_is_kept() {
     }
     readable(&profiles.path().join("p"));
     readable(&profiles.path().join("p.old"));
-    assert_eq!(std::fs::read_dir(profiles.path()).expect("listed").count(), 2);
+    assert_eq!(
+        std::fs::read_dir(profiles.path()).expect("listed").count(),
+        2
+    );
 }

@@ -23,7 +23,10 @@ const BLOCKS_AT_A_TIME: u64 = 256;
 
 fn number(variable: &str, default: u64) -> u64 {
     let value = std::env::var(variable).ok();
-    value.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text}")))
+    value.map_or(default, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable}: {text}"))
+    })
 }
 
 /// Runs a program natively: what it leaves in its data file.
@@ -34,12 +37,21 @@ fn native(program: &Program, directory: &Path) -> Vec<u8> {
     let status = Command::new(&elf).arg(&data).status().expect("run");
     let left = std::fs::read(&data).expect("read");
     let at = Program::under_way(&left);
-    assert!(status.success(), "{status:?} in block {at}\n{}", program.listing(at));
+    assert!(
+        status.success(),
+        "{status:?} in block {at}\n{}",
+        program.listing(at)
+    );
     left
 }
 
 /// The same under windows.
-fn under_windows(program: &Program, directory: &Path, plan: Plan, tap: bool) -> (Vec<u8>, translated::Run) {
+fn under_windows(
+    program: &Program,
+    directory: &Path,
+    plan: Plan,
+    tap: bool,
+) -> (Vec<u8>, translated::Run) {
     let data = directory.join("translated");
     std::fs::write(&data, program.data()).expect("written");
     let argument = data.to_str().expect("text").to_owned();
@@ -50,14 +62,21 @@ fn under_windows(program: &Program, directory: &Path, plan: Plan, tap: bool) -> 
     let at = Program::under_way(&left);
     let event = &run.event;
     let listing = || program.listing(at);
-    assert!(matches!(event, Event::Exited(0)), "{program:?} {event:?} in block {at}\n{}", listing());
+    assert!(
+        matches!(event, Event::Exited(0)),
+        "{program:?} {event:?} in block {at}\n{}",
+        listing()
+    );
     assert!(run.declined.is_empty(), "{:?}", run.declined);
     (left, run)
 }
 
 fn compare(program: &Program, native: &mut [u8], other: &mut [u8], how: &str) {
     for index in 0..program.blocks {
-        let (native, other) = (program.outcome(native, index), program.outcome(other, index));
+        let (native, other) = (
+            program.outcome(native, index),
+            program.outcome(other, index),
+        );
         if native != other {
             panic!(
                 "seed {} {how}:\n{}\n{}",
@@ -78,13 +97,25 @@ fn blocks_do_the_same_translated() {
     let plans = [
         Plan::WHOLE,
         Plan::TINY,
-        Plan { close_after: 1, ..Plan::TINY },
-        Plan { close_after: 2, native: Duration::from_micros(30), ..Plan::TINY },
+        Plan {
+            close_after: 1,
+            ..Plan::TINY
+        },
+        Plan {
+            close_after: 2,
+            native: Duration::from_micros(30),
+            ..Plan::TINY
+        },
     ];
     let (mut full, mut windows, mut misses) = (0, 0, 0);
     for (turn, start) in (0..blocks).step_by(BLOCKS_AT_A_TIME as usize).enumerate() {
         let count = BLOCKS_AT_A_TIME.min(blocks - start);
-        let program = Program { seed: first + start, blocks: count, rounds: 8, far: turn % 2 == 1 };
+        let program = Program {
+            seed: first + start,
+            blocks: count,
+            rounds: 8,
+            far: turn % 2 == 1,
+        };
         let plan = plans[turn / 2 % plans.len()];
         let mut expected = native(&program, directory.path());
         let (mut found, run) = under_windows(&program, directory.path(), plan, false);
@@ -94,7 +125,10 @@ fn blocks_do_the_same_translated() {
         misses += run.stats.misses;
     }
     println!("{blocks} blocks, {windows} windows, log full {full} times, {misses} new targets");
-    assert!(blocks < 2048 || full > 1000 && windows > 100, "{full} {windows}");
+    assert!(
+        blocks < 2048 || full > 1000 && windows > 100,
+        "{full} {windows}"
+    );
 }
 
 /// Steps the program from its mark to its end.
@@ -105,12 +139,17 @@ fn stepped(program: &Program, directory: &Path) -> Vec<Access> {
     let (_tracee, stopped) = Tracee::launch(&directory.join("program"), &[&argument]);
     let stopped = Tracee::run_past(stopped, MARK_BEGIN).expect("at its mark");
     let mut accesses = Vec::new();
-    let limits = Limits { before_syscall: Some(libc::SYS_exit_group as u64), ..Limits::NONE };
+    let limits = Limits {
+        before_syscall: Some(libc::SYS_exit_group as u64),
+        ..Limits::NONE
+    };
     let window = Stepper::new().window(stopped, &limits, |access| accesses.push(access));
     match window.expect("stepped").after {
         After::Stopped(stopped, _) => {
             support::run_natively(
-                stopped.resume(statcache::tracee::Resume::Continue, 0).expect("resumed"),
+                stopped
+                    .resume(statcache::tracee::Resume::Continue, 0)
+                    .expect("resumed"),
             );
         }
         after => panic!("{after:?}"),
@@ -123,9 +162,23 @@ fn blocks_access_the_same_translated_and_stepped() {
     let _turn = exclusive();
     let first = number("STATCACHE_FUZZ_SEED", 1) + 1_000_000;
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for (turn, plan) in [Plan::WHOLE, Plan { close_after: 1, ..Plan::TINY }].into_iter().enumerate() {
+    for (turn, plan) in [
+        Plan::WHOLE,
+        Plan {
+            close_after: 1,
+            ..Plan::TINY
+        },
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let blocks = number("STATCACHE_FUZZ_BLOCKS", 192).min(2000) / 2;
-        let program = Program { seed: first + turn as u64 * 10_000, blocks, rounds: 2, far: turn == 1 };
+        let program = Program {
+            seed: first + turn as u64 * 10_000,
+            blocks,
+            rounds: 2,
+            far: turn == 1,
+        };
         let mut expected = native(&program, directory.path());
         let (mut found, run) = under_windows(&program, directory.path(), plan, true);
         compare(&program, &mut expected, &mut found, &format!("{plan:?}"));

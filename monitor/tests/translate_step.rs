@@ -33,13 +33,21 @@ fn assert_same_accesses(what: &str, stepped: &[Access], translated: &[Access]) {
             &translated[around]
         );
     }
-    assert_eq!(stepped.len(), translated.len(), "{what}: number of accesses");
+    assert_eq!(
+        stepped.len(),
+        translated.len(),
+        "{what}: number of accesses"
+    );
 }
 
 /// Panics unless both observers counted the same and took the same samples.
 fn assert_same_samples(what: &str, one: &mut Observer, other: &mut Observer) {
     assert_eq!(one.accesses(), other.accesses(), "{what}: counts");
-    assert_eq!(one.refs(), other.refs(), "{what}: references at each line size");
+    assert_eq!(
+        one.refs(),
+        other.refs(),
+        "{what}: references at each line size"
+    );
     assert_eq!(one.samples(), other.samples(), "{what}: number of samples");
     let all = |observer: &mut Observer| -> Vec<Sample> {
         let mut samples = observer.drain_finished();
@@ -69,7 +77,10 @@ fn sorted(samples: &[Sample]) -> Vec<String> {
 /// Steps `stopped` until it is about to exit or has made `most` accesses. The position of the end
 /// mark in the stream, if it came by.
 fn step(mut stopped: Stopped, most: usize) -> (Seen, Option<usize>, Event) {
-    let mut seen = Seen { accesses: Vec::new(), observer: Observer::new(PERIOD, SEED) };
+    let mut seen = Seen {
+        accesses: Vec::new(),
+        observer: Observer::new(PERIOD, SEED),
+    };
     let mut stepper = Stepper::new();
     let mut mark = None;
     let event = loop {
@@ -144,13 +155,22 @@ fn translate(stopped: Stopped, plan: Plan) -> (Seen, translated::Run) {
     (Seen { accesses, observer }, run)
 }
 
-const PLANS: [Plan; 3] = [Plan::WHOLE, Plan::TINY, Plan { close_after: 1, ..Plan::TINY }];
+const PLANS: [Plan; 3] = [
+    Plan::WHOLE,
+    Plan::TINY,
+    Plan {
+        close_after: 1,
+        ..Plan::TINY
+    },
+];
 
 /// A tracee's accesses are the same to the access, and as many as it says itself.
 fn check(name: &str) {
     let _turn = exclusive();
     without_randomization();
-    let Some((_tracees, program)) = Tracees::build(name) else { return };
+    let Some((_tracees, program)) = Tracees::build(name) else {
+        return;
+    };
     for plan in PLANS {
         let (tracee, stopped) = to_the_mark(&program);
         let stopped = match stopped {
@@ -161,7 +181,11 @@ fn check(name: &str) {
             }
         };
         let (stepped, mark, event) = step(stopped, usize::MAX);
-        assert_eq!(mark.map(|n| n as u64), tracee.ended(event).expected_accesses(name), "{name}");
+        assert_eq!(
+            mark.map(|n| n as u64),
+            tracee.ended(event).expected_accesses(name),
+            "{name}"
+        );
         let (tracee, stopped) = to_the_mark(&program);
         let (seen, run) = translate(stopped.expect("at its mark"), plan);
         let ending = tracee.ended(run.event);
@@ -175,20 +199,28 @@ macro_rules! checks {
     ($($name:ident),*) => { $(#[test] fn $name() { check(stringify!($name)); })* };
 }
 
-checks!(avx512, bits, crossing, gather, locked, plain, segment, string, syscalls, x87);
+checks!(
+    avx512, bits, crossing, gather, locked, plain, segment, string, syscalls, x87
+);
 
 /// Its log ends in a loop without a place where flags are dead.
 #[test]
 fn sideways() {
     let _turn = exclusive();
-    let Some((_tracees, program)) = Tracees::build("sideways") else { return };
+    let Some((_tracees, program)) = Tracees::build("sideways") else {
+        return;
+    };
     for plan in PLANS {
         let (tracee, stopped) = to_the_mark(&program);
         let (seen, run) = translate(stopped.expect("at its mark"), plan);
         let ending = tracee.ended(run.event);
         let expected = ending.expected_accesses("sideways").expect("not skipped");
         let tail = seen.accesses.len() as u64 - expected;
-        assert!(tail < 1000, "{plan:?}: {} of {expected}", seen.accesses.len());
+        assert!(
+            tail < 1000,
+            "{plan:?}: {} of {expected}",
+            seen.accesses.len()
+        );
     }
 }
 
@@ -197,7 +229,9 @@ fn sideways() {
 fn check_number(name: &str) {
     let _turn = exclusive();
     without_randomization();
-    let Some((_tracees, program)) = Tracees::build(name) else { return };
+    let Some((_tracees, program)) = Tracees::build(name) else {
+        return;
+    };
     for plan in PLANS {
         let (tracee, stopped) = to_the_mark(&program);
         let (stepped, mark, event) = step(stopped.expect("at its mark"), usize::MAX);
@@ -211,7 +245,11 @@ fn check_number(name: &str) {
         // A digit more or less of the printed number.
         let digits = |ending: &Ending| ending.printed.len();
         if digits(&first) == digits(&ending) {
-            assert_eq!(seen.accesses.len() as u64, expected + tail as u64, "{name} {plan:?}");
+            assert_eq!(
+                seen.accesses.len() as u64,
+                expected + tail as u64,
+                "{name} {plan:?}"
+            );
         }
         assert_eq!(seen.observer.accesses(), seen.accesses.len() as u64);
     }
@@ -244,12 +282,17 @@ fn what_cannot_be_translated_runs_natively() {
         ("handles_sigtrap", &[]),
     ];
     for (name, reasons) in declined {
-        let Some((_tracees, program)) = Tracees::build(name) else { return };
+        let Some((_tracees, program)) = Tracees::build(name) else {
+            return;
+        };
         for plan in PLANS {
             let (tracee, stopped) = to_the_mark(&program);
             let (_, run) = translate(stopped.expect("at its mark"), plan);
             let ending = tracee.ended(run.event);
-            assert!(ending.expected_accesses(name).is_some(), "{name} {ending:?}");
+            assert!(
+                ending.expected_accesses(name).is_some(),
+                "{name} {ending:?}"
+            );
             for reason in reasons {
                 assert!(run.declined.contains(reason), "{name}: {:?}", run.declined);
             }
@@ -261,7 +304,10 @@ fn what_cannot_be_translated_runs_natively() {
 /// lies when the whole window is stepped.
 fn guarded(stopped: Stopped) -> (Vec<Access>, Stopped) {
     let mut accesses = Vec::new();
-    let limits = Limits { steps: 1, ..Limits::NONE };
+    let limits = Limits {
+        steps: 1,
+        ..Limits::NONE
+    };
     let window = Stepper::new().window(stopped, &limits, |access| accesses.push(access));
     match window.expect("stepped").after {
         After::Stopped(stopped, _) => (accesses, stopped),
@@ -272,7 +318,12 @@ fn guarded(stopped: Stopped) -> (Vec<Access>, Stopped) {
 /// Runs natively over the first `calls` system calls.
 fn past_calls(mut stopped: Stopped, calls: u64) -> Option<Stopped> {
     for _ in 0..2 * calls {
-        stopped = match stopped.resume(Resume::Syscall, 0).expect("resumed").wait().expect("waited") {
+        stopped = match stopped
+            .resume(Resume::Syscall, 0)
+            .expect("resumed")
+            .wait()
+            .expect("waited")
+        {
             Event::Stopped(stopped) if stopped.reason == StopReason::Syscall => stopped,
             _ => return None,
         };
@@ -286,7 +337,9 @@ fn input() -> tempfile::TempDir {
     let mut text = String::new();
     let mut state = 12345u64;
     for line in 0..2000 {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         text += &format!("{:x} line {line} of the input\n", state >> 40);
         if line % 400 == 0 {
             std::fs::create_dir(directory.path().join(format!("d{line}"))).expect("created");
@@ -312,7 +365,13 @@ fn windows_of_real_programs() {
         ("/bin/gzip", &["-c", &text]),
         ("/usr/bin/xz", &["-c", "-T1", &text]),
         ("/usr/bin/sqlite3", &[":memory:", query]),
-        ("/usr/bin/awk", &["{ n[$1 % 17] += length($0) } END { print length(n) }", &text]),
+        (
+            "/usr/bin/awk",
+            &[
+                "{ n[$1 % 17] += length($0) } END { print length(n) }",
+                &text,
+            ],
+        ),
     ];
     let mut compared = 0;
     for (program, args) in programs {
@@ -327,13 +386,18 @@ fn windows_of_real_programs() {
                 let (tracee, stopped) = Tracee::launch(&program, args);
                 past_calls(stopped, calls).map(|stopped| (tracee, stopped))
             };
-            let Some((tracee, stopped)) = launched() else { continue };
+            let Some((tracee, stopped)) = launched() else {
+                continue;
+            };
             let (stepped, _, event) = step(stopped, ACCESSES);
             let stepped_ending = tracee.ended(event);
             let (tracee, stopped) = launched().expect("again");
             let count = stepped.accesses.len();
             let (first, stopped) = guarded(stopped);
-            let plan = Plan { most: (count - first.len()) as u64, ..Plan::TINY };
+            let plan = Plan {
+                most: (count - first.len()) as u64,
+                ..Plan::TINY
+            };
             let (mut seen, run) = translate(stopped, plan);
             assert!(run.declined.is_empty(), "{program:?}: {:?}", run.declined);
             let ending = tracee.ended(run.event);
@@ -347,9 +411,15 @@ fn windows_of_real_programs() {
             seen.accesses.splice(0..0, first);
             seen.accesses.truncate(count);
             assert_same_accesses(&what, &stepped.accesses, &seen.accesses);
-            println!("{program:?} from call {calls}: {count} accesses, {:?}", run.stats);
+            println!(
+                "{program:?} from call {calls}: {count} accesses, {:?}",
+                run.stats
+            );
             compared += 1;
         }
     }
-    assert!(compared >= 6 || !Path::new("/bin/ls").exists(), "{compared} windows compared");
+    assert!(
+        compared >= 6 || !Path::new("/bin/ls").exists(),
+        "{compared} windows compared"
+    );
 }

@@ -79,14 +79,31 @@ pub struct Generator<'a> {
 /// Writes block `seed`: it loads every register, does what it does, and stores every register.
 pub fn block(a: &mut CodeAssembler, seed: u64, place: Place) -> Result<(), IcedError> {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let bases = [Gpr::Rbp, Gpr::R8, Gpr::R11, Gpr::R12, Gpr::R13, Gpr::R15, Gpr::Rdx, Gpr::Rdi];
+    let bases = [
+        Gpr::Rbp,
+        Gpr::R8,
+        Gpr::R11,
+        Gpr::R12,
+        Gpr::R13,
+        Gpr::R15,
+        Gpr::Rdx,
+        Gpr::Rdi,
+    ];
     let base = *bases.choose(&mut rng).expect("not empty");
     let mut reserved = GprSet::EMPTY;
     reserved.insert(Gpr::Rsp);
     reserved.insert(base);
     let factory = InstructionInfoFactory::new();
-    let mut g =
-        Generator { a, rng, factory, place, base, reserved, depth: 0, functions: Vec::new() };
+    let mut g = Generator {
+        a,
+        rng,
+        factory,
+        place,
+        base,
+        reserved,
+        depth: 0,
+        functions: Vec::new(),
+    };
     g.prologue()?;
     let length = g.rng.random_range(3..30);
     g.body(length)?;
@@ -111,8 +128,9 @@ pub fn block(a: &mut CodeAssembler, seed: u64, place: Place) -> Result<(), IcedE
 }
 
 fn decode(bytes: &[u8]) -> Vec<Instruction> {
-    let mut all: Vec<Instruction> =
-        Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).iter().collect();
+    let mut all: Vec<Instruction> = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE)
+        .iter()
+        .collect();
     for instruction in &mut all {
         assert!(!instruction.is_invalid(), "{bytes:02x?}");
         instruction.set_ip(0);
@@ -175,12 +193,20 @@ impl Generator<'_> {
         if self.place.vectors.1 {
             for n in 0..8 {
                 let k = Register::K0 + n;
-                self.add(Instruction::with2(Code::VEX_Kmovq_kr_km64, k, vector(n + 1))?)?;
+                self.add(Instruction::with2(
+                    Code::VEX_Kmovq_kr_km64,
+                    k,
+                    vector(n + 1),
+                )?)?;
             }
         }
         // Overflow, then the other flags; what follows leaves them.
         let overflow = if self.rng.random() { 0x7f } else { 0 };
-        self.add(Instruction::with2(Code::Mov_r8_imm8, Register::AL, overflow)?)?;
+        self.add(Instruction::with2(
+            Code::Mov_r8_imm8,
+            Register::AL,
+            overflow,
+        )?)?;
         self.add(Instruction::with2(Code::Add_AL_imm8, Register::AL, 1)?)?;
         let flags = u32::from(self.rng.random::<u8>());
         self.add(Instruction::with2(Code::Mov_r8_imm8, Register::AH, flags)?)?;
@@ -211,7 +237,10 @@ impl Generator<'_> {
         for n in 0..if self.place.vectors.1 { 32u64 } else { 16 } {
             let to = self.absolute(layout::VECTORS + 64 * n);
             let (code, register) = match self.place.vectors {
-                (_, true) => (Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm, Register::ZMM0 + n as u32),
+                (_, true) => (
+                    Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm,
+                    Register::ZMM0 + n as u32,
+                ),
                 (true, _) => (Code::VEX_Vmovdqu_ymmm256_ymm, Register::YMM0 + n as u32),
                 _ => (Code::Movdqu_xmmm128_xmm, Register::XMM0 + n as u32),
             };
@@ -238,7 +267,11 @@ impl Generator<'_> {
         match self.rng.random_range(0..100) {
             0..45 => {
                 let (bytes, operand, sizes) = *INTEGER.choose(&mut self.rng).expect("not empty");
-                let bytes = if sizes { self.resize(bytes) } else { bytes.to_vec() };
+                let bytes = if sizes {
+                    self.resize(bytes)
+                } else {
+                    bytes.to_vec()
+                };
                 self.template(&bytes, operand)
             }
             45..50 => self.pick(FLOATING),
@@ -305,7 +338,10 @@ impl Generator<'_> {
             if matches!(bytes[0], 0x9c) {
                 reserved = reserved.without([Gpr::Rsp].into_iter().collect());
             }
-            if Gpr::ALL.iter().any(|g| written.contains(*g) && reserved.contains(*g)) {
+            if Gpr::ALL
+                .iter()
+                .any(|g| written.contains(*g) && reserved.contains(*g))
+            {
                 return Ok(());
             }
             return examples.into_iter().try_for_each(|i| self.add(i));
@@ -339,14 +375,24 @@ impl Generator<'_> {
                 instruction.set_memory_base(Register::None);
             }
             let written = gprs_written(&instruction, &mut self.factory);
-            if Gpr::ALL.iter().any(|g| written.contains(*g) && self.reserved.contains(*g)) {
+            if Gpr::ALL
+                .iter()
+                .any(|g| written.contains(*g) && self.reserved.contains(*g))
+            {
                 continue;
             }
             if memory {
-                let place = if aligned { self.aligned() } else { self.memory(true)? };
+                let place = if aligned {
+                    self.aligned()
+                } else {
+                    self.memory(true)?
+                };
                 set_memory(&mut instruction, &place);
             }
-            if Encoder::new(64).encode(&instruction, self.place.memory).is_ok() {
+            if Encoder::new(64)
+                .encode(&instruction, self.place.memory)
+                .is_ok()
+            {
                 return self.add(instruction);
             }
         }
@@ -379,7 +425,9 @@ impl Generator<'_> {
             return sized(gpr, i.memory_size().size());
         }
         let others = (0..i.op_count()).filter(|&n| i.op_kind(n) == OpKind::Register);
-        let vector = others.map(|n| i.op_register(n)).find(|r| r.is_vector_register());
+        let vector = others
+            .map(|n| i.op_register(n))
+            .find(|r| r.is_vector_register());
         self.same_class(vector.unwrap_or(Register::XMM0), evex)
     }
 
@@ -397,7 +445,15 @@ impl Generator<'_> {
         let (none, fs) = (Register::None, Register::FS);
         Ok(match self.rng.random_range(0..14) {
             0 => self.absolute((layout::SCRATCH as i64 / 2 + near) as u64),
-            1 => MemoryOperand::new(none, none, 1, self.rng.random_range(512..1536), 8, false, fs),
+            1 => MemoryOperand::new(
+                none,
+                none,
+                1,
+                self.rng.random_range(512..1536),
+                8,
+                false,
+                fs,
+            ),
             2 => {
                 // Of the stack below, which nobody uses.
                 let displacement = self.rng.random_range(-320..-128);
@@ -417,7 +473,11 @@ impl Generator<'_> {
                     self.two(Code::Movzx_r32_rm8, sized(gpr, 4), sized(gpr, 1))?;
                 } else {
                     let mask = self.rng.random_range(1..=0xffu32);
-                    self.add(Instruction::with2(Code::And_rm32_imm32, sized(gpr, 4), mask)?)?;
+                    self.add(Instruction::with2(
+                        Code::And_rm32_imm32,
+                        sized(gpr, 4),
+                        mask,
+                    )?)?;
                     if self.rng.random() {
                         self.add(Instruction::with1(Code::Neg_rm64, full(gpr))?)?;
                     }
@@ -453,12 +513,22 @@ impl Generator<'_> {
         if !self.place.vectors.0 {
             return Ok(());
         }
-        let opcode = *[0x90u8, 0x91, 0x92, 0x93].choose(&mut self.rng).expect("not empty");
+        let opcode = *[0x90u8, 0x91, 0x92, 0x93]
+            .choose(&mut self.rng)
+            .expect("not empty");
         let wide = u8::from(self.rng.random::<bool>()) << 7;
         let scatter = evex && self.rng.random();
         let bytes = if evex {
             let length = *[0x09, 0x29, 0x49].choose(&mut self.rng).expect("not empty");
-            vec![0x62, 0xf2, 0x7d | wide, length, opcode + if scatter { 0x10 } else { 0 }, 0x04, 0x08]
+            vec![
+                0x62,
+                0xf2,
+                0x7d | wide,
+                length,
+                opcode + if scatter { 0x10 } else { 0 },
+                0x04,
+                0x08,
+            ]
         } else {
             let long = u8::from(self.rng.random::<bool>()) << 2;
             vec![0xc4, 0xe2, 0x69 | wide | long, opcode, 0x04, 0x08]
@@ -467,8 +537,11 @@ impl Generator<'_> {
         let limit = if evex { 32 } else { 16 };
         let mut numbers: Vec<u32> = (0..limit).collect();
         let mut draw = |rng: &mut SmallRng| numbers.swap_remove(rng.random_range(0..numbers.len()));
-        let (value, index, mask) =
-            (draw(&mut self.rng), draw(&mut self.rng), draw(&mut self.rng));
+        let (value, index, mask) = (
+            draw(&mut self.rng),
+            draw(&mut self.rng),
+            draw(&mut self.rng),
+        );
         let index_register = instruction.memory_index();
         let kind = |r: Register| match r {
             r if r.is_zmm() => Register::ZMM0,
@@ -477,7 +550,11 @@ impl Generator<'_> {
         };
         let index = kind(index_register) + index;
         // Small indices: the high bits of what is there.
-        let shift = if matches!(opcode, 0x90 | 0x92) { 26u32 } else { 58 };
+        let shift = if matches!(opcode, 0x90 | 0x92) {
+            26u32
+        } else {
+            58
+        };
         let code = match (shift, kind(index)) {
             (26, Register::ZMM0) => Code::EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8,
             (58, Register::ZMM0) => Code::EVEX_Vpsrlq_zmm_k1z_zmmm512b64_imm8,
@@ -514,15 +591,22 @@ impl Generator<'_> {
             return Ok(());
         }
         for gpr in [Gpr::Rsi, Gpr::Rdi] {
-            let at = MemoryOperand::with_base_displ(full(self.base), self.rng.random_range(-300..300));
+            let at =
+                MemoryOperand::with_base_displ(full(self.base), self.rng.random_range(-300..300));
             self.add(Instruction::with2(Code::Lea_r64_m, full(gpr), at)?)?;
         }
-        self.add(Instruction::with2(Code::And_rm32_imm8, Register::ECX, 0x1f)?)?;
+        self.add(Instruction::with2(
+            Code::And_rm32_imm8,
+            Register::ECX,
+            0x1f,
+        )?)?;
         if self.rng.random_range(0..4) == 0 {
             // Comparisons that run for a while need equal bytes.
             self.two(Code::Mov_rm64_r64, Register::RSI, Register::RDI)?;
         }
-        let opcode = *[0xa4u8, 0xa6, 0xaa, 0xac, 0xae].choose(&mut self.rng).expect("not empty");
+        let opcode = *[0xa4u8, 0xa6, 0xaa, 0xac, 0xae]
+            .choose(&mut self.rng)
+            .expect("not empty");
         let bytes: &[u8] = &match self.rng.random_range(0..4) {
             0 => vec![opcode],
             1 => vec![0x66, opcode + 1],
@@ -566,13 +650,21 @@ impl Generator<'_> {
         if used.contains(&divisor) || used.iter().any(|gpr| self.reserved.contains(*gpr)) {
             return Ok(());
         }
-        self.add(Instruction::with2(Code::Or_rm32_imm8, sized(divisor, 4), 1)?)?;
+        self.add(Instruction::with2(
+            Code::Or_rm32_imm8,
+            sized(divisor, 4),
+            1,
+        )?)?;
         self.two(Code::Xor_rm32_r32, Register::EDX, Register::EDX)?;
         let signed = self.rng.random::<bool>();
         if signed {
             self.add(Instruction::with2(Code::Shr_rm64_imm8, Register::RAX, 1)?)?;
         }
-        let code = if signed { Code::Idiv_rm64 } else { Code::Div_rm64 };
+        let code = if signed {
+            Code::Idiv_rm64
+        } else {
+            Code::Div_rm64
+        };
         self.add(Instruction::with1(code, full(divisor))?)
     }
 
@@ -635,7 +727,11 @@ impl Generator<'_> {
         let by_rcx = !self.reserved.contains(Gpr::Rcx) && self.rng.random_range(0..4) == 0;
         let counter = if by_rcx { Gpr::Rcx } else { self.free() };
         let rounds = *[2u32, 5, 12, 60].choose(&mut self.rng).expect("not empty");
-        self.add(Instruction::with2(Code::Mov_r32_imm32, sized(counter, 4), rounds)?)?;
+        self.add(Instruction::with2(
+            Code::Mov_r32_imm32,
+            sized(counter, 4),
+            rounds,
+        )?)?;
         let reserved = self.reserved;
         self.reserved.insert(counter);
         self.depth += 1;
@@ -672,7 +768,11 @@ impl Generator<'_> {
         let keep = self.free();
         self.two(Code::Mov_rm64_r64, full(keep), Register::RSP)?;
         let word = self.absolute(layout::GPRS + 160);
-        self.add(Instruction::with2(Code::Mov_rm64_r64, word.clone(), full(keep))?)?;
+        self.add(Instruction::with2(
+            Code::Mov_rm64_r64,
+            word.clone(),
+            full(keep),
+        )?)?;
         self.add(Instruction::with1(Code::Pushq_imm8, 7)?)?;
         match self.rng.random_range(0..3) {
             0 => {
@@ -686,7 +786,11 @@ impl Generator<'_> {
                 let own = get_gpr64(full(gpr)).expect("64 bits");
                 self.a.lea(own, ptr(function))?;
                 let at = self.memory(false)?;
-                self.add(Instruction::with2(Code::Mov_rm64_r64, at.clone(), full(gpr))?)?;
+                self.add(Instruction::with2(
+                    Code::Mov_rm64_r64,
+                    at.clone(),
+                    full(gpr),
+                )?)?;
                 self.add(Instruction::with1(Code::Call_rm64, at)?)?;
             }
             _ => self.a.call(function)?,
@@ -701,14 +805,22 @@ impl Generator<'_> {
         let own = |gpr: Gpr| get_gpr64(full(gpr)).expect("64 bits");
         self.a.lea(own(first), ptr(one))?;
         self.a.lea(own(second), ptr(other))?;
-        let codes = [Code::Cmovb_r64_rm64, Code::Cmove_r64_rm64, Code::Cmovs_r64_rm64];
+        let codes = [
+            Code::Cmovb_r64_rm64,
+            Code::Cmove_r64_rm64,
+            Code::Cmovs_r64_rm64,
+        ];
         let code = *codes.choose(&mut self.rng).expect("not empty");
         self.two(code, full(first), full(second))?;
         match self.rng.random_range(0..3) {
             0 => self.add(Instruction::with1(Code::Jmp_rm64, full(first))?)?,
             1 => {
                 let at = self.memory(false)?;
-                self.add(Instruction::with2(Code::Mov_rm64_r64, at.clone(), full(first))?)?;
+                self.add(Instruction::with2(
+                    Code::Mov_rm64_r64,
+                    at.clone(),
+                    full(first),
+                )?)?;
                 self.add(Instruction::with1(Code::Jmp_rm64, at)?)?;
             }
             _ => {

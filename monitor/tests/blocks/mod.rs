@@ -32,7 +32,11 @@ pub struct Program {
 
 impl Program {
     fn base(&self) -> u64 {
-        if self.far { 0x5555_5540_0000 } else { 0x40_0000 }
+        if self.far {
+            0x5555_5540_0000
+        } else {
+            0x40_0000
+        }
     }
 
     fn place(&self, index: u64) -> Place {
@@ -107,10 +111,22 @@ impl Program {
         let mut a = CodeAssembler::new(64).expect("64 bits");
         (|| {
             let argument = MemoryOperand::with_base_displ(Register::RSP, 16);
-            a.add_instruction(Instruction::with2(Code::Mov_r64_rm64, Register::RDI, argument)?)?;
-            system_call(&mut a, libc::SYS_open, &[(Register::RSI, libc::O_RDWR as u64)])?;
+            a.add_instruction(Instruction::with2(
+                Code::Mov_r64_rm64,
+                Register::RDI,
+                argument,
+            )?)?;
+            system_call(
+                &mut a,
+                libc::SYS_open,
+                &[(Register::RSI, libc::O_RDWR as u64)],
+            )?;
             let length = FS_BYTES + self.blocks * layout::BYTES;
-            a.add_instruction(Instruction::with2(Code::Mov_rm64_r64, Register::R8, Register::RAX)?)?;
+            a.add_instruction(Instruction::with2(
+                Code::Mov_rm64_r64,
+                Register::R8,
+                Register::RAX,
+            )?)?;
             let map = [
                 (Register::RDI, DATA),
                 (Register::RSI, length),
@@ -128,12 +144,20 @@ impl Program {
                 MemoryOperand::new(none, none, 1, (DATA + at) as i64, 8, false, none)
             };
             let rounds = word(UNDER_WAY + 8);
-            a.add_instruction(Instruction::with2(Code::Mov_rm32_imm32, rounds, self.rounds)?)?;
+            a.add_instruction(Instruction::with2(
+                Code::Mov_rm32_imm32,
+                rounds,
+                self.rounds,
+            )?)?;
             let mut again = a.create_label();
             a.set_label(&mut again)?;
             for index in 0..self.blocks {
                 let number = word(UNDER_WAY);
-                a.add_instruction(Instruction::with2(Code::Mov_rm32_imm32, number, index as u32)?)?;
+                a.add_instruction(Instruction::with2(
+                    Code::Mov_rm32_imm32,
+                    number,
+                    index as u32,
+                )?)?;
                 block(&mut a, self.seed + index, self.place(index))?;
             }
             a.add_instruction(Instruction::with1(Code::Dec_rm32, rounds)?)?;
@@ -179,7 +203,12 @@ pub fn difference(native: &[u8], other: &[u8]) -> String {
         let (a, b) = (&native[offset..offset + 8], &other[offset..offset + 8]);
         if a != b {
             let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-            text += &format!("{}: {:x} became {:x}\n", name(offset as u64), word(a), word(b));
+            text += &format!(
+                "{}: {:x} became {:x}\n",
+                name(offset as u64),
+                word(a),
+                word(b)
+            );
         }
     }
     text

@@ -16,7 +16,11 @@ pub const WAYS: [&[&str]; 2] = [&[], &["--full"]];
 /// `statcache run -o PROFILE OPTIONS -- `, to be completed by the program and its arguments.
 pub fn run(profile: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
-    command.args(["run", "--seed", "1", "-o"]).arg(profile).args(options).arg("--");
+    command
+        .args(["run", "--seed", "1", "-o"])
+        .arg(profile)
+        .args(options)
+        .arg("--");
     command
 }
 
@@ -28,7 +32,13 @@ pub fn native(directory: &Path, words: &[&str], input: &[u8]) -> Output {
 }
 
 /// The same under `statcache run OPTIONS`; the profile is `p` in `profiles`.
-pub fn under(directory: &Path, profiles: &Path, options: &[&str], words: &[&str], input: &[u8]) -> Output {
+pub fn under(
+    directory: &Path,
+    profiles: &Path,
+    options: &[&str],
+    words: &[&str],
+    input: &[u8],
+) -> Output {
     let mut command = run(&profiles.join("p"), options);
     command.args(words).current_dir(directory);
     output(command, input)
@@ -62,8 +72,11 @@ pub fn shell_status(output: &Output) -> i32 {
 pub fn readable(path: &Path) -> Profile {
     let profile = Profile::read(path).expect("a profile");
     assert!(profile.footer.is_some(), "it has an end");
-    let report =
-        Command::new(env!("CARGO_BIN_EXE_statcache")).arg("report").arg(path).output().expect("run");
+    let report = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .arg("report")
+        .arg(path)
+        .output()
+        .expect("run");
     assert!(report.status.success(), "{report:?}");
     profile
 }
@@ -71,7 +84,10 @@ pub fn readable(path: &Path) -> Profile {
 /// Where `name` is installed; says so when it is not.
 pub fn installed(name: &str) -> Option<PathBuf> {
     let places = ["/usr/bin", "/bin", "/usr/local/bin"];
-    let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
+    let found = places
+        .iter()
+        .map(|place| Path::new(place).join(name))
+        .find(|path| path.exists());
     if found.is_none() {
         println!("SKIP {name}: not installed");
     }

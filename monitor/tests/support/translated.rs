@@ -26,10 +26,17 @@ pub struct Plan {
 
 impl Plan {
     /// One window over everything, with a log of the usual length.
-    pub const WHOLE: Plan =
-        Plan { log: u64::MAX, close_after: u64::MAX, native: Duration::ZERO, most: u64::MAX };
+    pub const WHOLE: Plan = Plan {
+        log: u64::MAX,
+        close_after: u64::MAX,
+        native: Duration::ZERO,
+        most: u64::MAX,
+    };
     /// One window over everything, with the shortest log.
-    pub const TINY: Plan = Plan { log: 1, ..Plan::WHOLE };
+    pub const TINY: Plan = Plan {
+        log: 1,
+        ..Plan::WHOLE
+    };
 }
 
 struct Paced {
@@ -83,7 +90,9 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
     let event = loop {
         let mut paced = Paced { plan, full: 0 };
         windows += 1;
-        let end = engine.window(stopped, &mut observer, &mut paced).expect("observed");
+        let end = engine
+            .window(stopped, &mut observer, &mut paced)
+            .expect("observed");
         let native = match end {
             WindowEnd::Closed(back) if observer.accesses() >= plan.most => {
                 break to_the_end(back, 0);
@@ -109,8 +118,17 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
     };
     let stats = engine.stats;
     drop(engine);
-    let accesses = Rc::into_inner(accesses).expect("the engine is gone").into_inner();
-    Run { accesses, observer, event, declined, stats, windows }
+    let accesses = Rc::into_inner(accesses)
+        .expect("the engine is gone")
+        .into_inner();
+    Run {
+        accesses,
+        observer,
+        event,
+        declined,
+        stats,
+        windows,
+    }
 }
 
 /// Lets the program run for a while; it is stopped at its own registers again, or has ended.
