@@ -53,7 +53,6 @@ pub struct RunArgs {
     #[arg(
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "PROGRAM [ARGS]"
     )]
     pub command: Vec<OsString>,

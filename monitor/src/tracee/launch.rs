@@ -44,7 +44,7 @@ pub fn launch(path: &CString, args: &[CString]) -> Result<(Pid, Running, ExecRes
     let (status_read, status_write) = pipe2(OFlag::O_CLOEXEC).map_err(io)?;
     let mut argv: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
     argv.push(std::ptr::null());
-    // SAFETY: the child calls only async-signal-safe functions (read, execv, write, _exit) on
+    // SAFETY: the child calls only async-signal-safe functions (close, read, execv, write, _exit) on
     // memory prepared before the fork.
     match unsafe { fork() }.map_err(io)? {
         ForkResult::Child => {
@@ -52,6 +52,8 @@ pub fn launch(path: &CString, args: &[CString]) -> Result<(Pid, Running, ExecRes
             // SAFETY: descriptors and buffers are live; `path` and `argv` are NUL-terminated and
             // null-terminated respectively; `_exit` does not return.
             unsafe {
+                // Or the end of the pipe would never come when we give up, or die.
+                libc::close(go_write.as_raw_fd());
                 if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) == 1 {
                     restore_sigpipe();
                     libc::execv(path.as_ptr(), argv.as_ptr());
