@@ -768,15 +768,7 @@ impl Generator<'_> {
         let keep = self.free();
         self.two(Code::Mov_rm64_r64, full(keep), Register::RSP)?;
         let word = self.absolute(layout::GPRS + 160);
-<<<<<<< HEAD
         self.add(Instruction::with2(Code::Mov_rm64_r64, word, full(keep))?)?;
-=======
-        self.add(Instruction::with2(
-            Code::Mov_rm64_r64,
-            word.clone(),
-            full(keep),
-        )?)?;
->>>>>>> tests
         self.add(Instruction::with1(Code::Pushq_imm8, 7)?)?;
         match self.rng.random_range(0..3) {
             0 => {
@@ -790,15 +782,7 @@ impl Generator<'_> {
                 let own = get_gpr64(full(gpr)).expect("64 bits");
                 self.a.lea(own, ptr(function))?;
                 let at = self.memory(false)?;
-<<<<<<< HEAD
                 self.add(Instruction::with2(Code::Mov_rm64_r64, at, full(gpr))?)?;
-=======
-                self.add(Instruction::with2(
-                    Code::Mov_rm64_r64,
-                    at.clone(),
-                    full(gpr),
-                )?)?;
->>>>>>> tests
                 self.add(Instruction::with1(Code::Call_rm64, at)?)?;
             }
             _ => self.a.call(function)?,
@@ -824,15 +808,7 @@ impl Generator<'_> {
             0 => self.add(Instruction::with1(Code::Jmp_rm64, full(first))?)?,
             1 => {
                 let at = self.memory(false)?;
-<<<<<<< HEAD
                 self.add(Instruction::with2(Code::Mov_rm64_r64, at, full(first))?)?;
-=======
-                self.add(Instruction::with2(
-                    Code::Mov_rm64_r64,
-                    at.clone(),
-                    full(first),
-                )?)?;
->>>>>>> tests
                 self.add(Instruction::with1(Code::Jmp_rm64, at)?)?;
             }
             _ => {
