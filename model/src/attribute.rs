@@ -1,4 +1,4 @@
-//! Who misses: the arithmetic of attribution (paper sections 3.8 and 3.10; DESIGN.md 7.5).
+//! Who misses: the arithmetic of attribution (paper sections 3.8 and 3.10).
 //!
 //! A reuse is charged to the key that triggered it, with the miss probability of its exposure; the
 //! reuse edge points from the trigger to the sample. A first touch has no trigger: what a key was

@@ -1,7 +1,7 @@
 //! Which windows behave alike: merging neighbours in time, then clustering what recurs.
 //!
-//! The equation is not linear, so nothing is solved on fewer than about 1,000 samples (DESIGN.md
-//! 7.4): windows whose distance distributions cannot be told apart share one. Likeness is the
+//! The equation is not linear, so nothing is solved on fewer than about 1,000 samples (ARCHITECTURE.md
+//! "The model"): windows whose distance distributions cannot be told apart share one. Likeness is the
 //! two-sample Kolmogorov-Smirnov statistic of octave-binned Kaplan-Meier curves, up to the
 //! distance that both have seen.
 
@@ -10,7 +10,7 @@ use crate::survival::CompactHistogram;
 
 /// Octaves of distance in a signature.
 const OCTAVES: usize = 48;
-/// Samples below which a cluster is never solved alone. Source: DESIGN.md 7.4.
+/// Samples below which a cluster is never solved alone. Source: ARCHITECTURE.md.
 pub(crate) const SOLVE_SAMPLES: f64 = 1000.0;
 /// Kolmogorov-Smirnov statistic below which two sets count as alike: 1.36 is its 5 % point for
 /// independent samples; windows are correlated inside, hence the larger figure (guessed).

@@ -57,7 +57,7 @@
 //! `cargo bench -p statcache-model --bench accuracy`; times: `--bench solve`.
 //!
 //! Sources: Berg & Hagersten, SIGMETRICS 2005 (StatCache); Eklov & Hagersten, ISPASS 2010
-//! (StatStack); Kaplan & Meier 1958; DESIGN.md sections 3 and 7.
+//! (StatStack); Kaplan & Meier 1958; ARCHITECTURE.md.
 #![forbid(unsafe_code)]
 
 mod attribute;

@@ -36,7 +36,7 @@ impl Default for Options {
     }
 }
 
-/// Samples below which any figure is weak. Source: DESIGN.md 7.4.
+/// Samples below which any figure is weak. Source: ARCHITECTURE.md.
 const WEAK_SAMPLES: u64 = 1000;
 /// Sampling half width above which a curve point is weak.
 const WEAK_HALF_WIDTH: f64 = 0.02;

@@ -6,7 +6,7 @@
 //! stretch behaves like its window, and a reuse at distance `d` triggered in it was exposed to the
 //! evictions of the `d` references before, whatever stretches those lie in. (Laying the triggers
 //! out `d` after their samples instead is worse: at a change of phase the reuse does not come.)
-//! Source: DESIGN.md 7.4.
+//! Source: ARCHITECTURE.md.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! How much of a fetched line is used: spatial use, and bytes touched while a line lives.
 //!
-//! Source: Berg & Hagersten 2005, section 5.2 and figure 12; DESIGN.md 7.6.
+//! Source: Berg & Hagersten 2005, section 5.2 and figure 12; ARCHITECTURE.md.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -2,7 +2,7 @@
 //!
 //! Memory does not grow with the number of samples. A watch cut off by us is censored, one still
 //! open at the process's end is never reused (mass at infinity); the two are never mixed.
-//! Source: Kaplan & Meier, JASA 53 (1958), with weights; variance by Greenwood (1926); DESIGN.md 7.1.
+//! Source: Kaplan & Meier, JASA 53 (1958), with weights; variance by Greenwood (1926); ARCHITECTURE.md.
 
 use crate::bins::{self, BINS};
 use crate::{LineSize, ModelError, Outcome, Weight};
@@ -196,7 +196,7 @@ impl Histogram {
 
     /// As [`Histogram::survival`], but from the first bin on where fewer than `thin` (effective)
     /// samples are at risk because the others were censored (not because they were reused), the conditional tail `S(t)/S(T)` of `pool` is taken: what windows
-    /// of this kind are too short to see, longer windows saw (DESIGN.md 7.4).
+    /// of this kind are too short to see, longer windows saw (ARCHITECTURE.md "The model").
     #[must_use]
     pub fn survival_spliced(&self, pool: Option<&Survival>, thin: f64) -> Survival {
         let total = self.weight;
