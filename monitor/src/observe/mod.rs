@@ -23,8 +23,7 @@ pub const DEFAULT_LINE: usize = 2;
 const _: () = assert!(LINE_SIZES[DEFAULT_LINE] == 64 && 1 << LINE_SHIFTS[4] == LINE_SIZES[4]);
 
 /// One sample in this many is followed at 16 and 32 bytes too. A hot neighbour inside the same
-/// 64-byte line makes such a watch expensive, and a random choice keeps it unbiased. (Guessed,
-/// then measured: with every sample followed, windows of an interpreter were several times slower.)
+/// 64-byte line makes such a watch expensive, and a random choice keeps it unbiased. (Guessed.)
 const FINE_ONE_IN: u32 = 8;
 
 /// One access as an engine reports it.

@@ -198,8 +198,8 @@ struct Cost {
     stops: u64,
 }
 
-/// CPU seconds a stop takes on the side of the stopped thread. (Measured: half of a round trip
-/// of 8 us on one processor.)
+/// CPU seconds a stop takes on the side of the stopped thread. (Guessed as half of
+/// a round trip, measured as 8 us on one processor.)
 const STOP_S: f64 = 4e-6;
 
 impl Cost {

@@ -10,8 +10,8 @@ use crate::profile::types::{Estimate, WindowRecord};
 /// all of the stretch it is applied to. (Guessed.)
 const RATE_SPREAD: f64 = 0.15;
 /// Added instructions that show in the time, as a share: some hide behind waits for memory, but the
-/// caches are cold after a stop too. Low, best and high. (Measured on six programs of two to ten
-/// seconds whose accesses are known: estimates of the whole run were within a third of the truth.)
+/// caches are cold after a stop too. Low, best and high. (Guessed. On long inputs the estimate of the
+/// whole run that rests on it was off by 15 to 98 %: a known weakness.)
 const SHOWS: (f64, f64, f64) = (0.2, 1.0, 2.5);
 
 /// Accesses per native CPU second.

@@ -65,17 +65,6 @@ pub fn seccomp_filters(tid: Pid) -> u64 {
     }
 }
 
-/// Number of threads of the process.
-pub fn threads(pid: Pid) -> Option<u64> {
-    parse(&stat_fields(&format!("/proc/{pid}/stat"))?, 20)
-}
-
-/// Whether the process has any children now.
-pub fn has_children(pid: Pid) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-        .is_ok_and(|children| !children.trim().is_empty())
-}
-
 /// Signal sets of a thread, as bit masks with signal n at bit n-1.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SignalSets {

@@ -839,8 +839,8 @@ fn flags_dead_at(items: &[Item]) -> Vec<bool> {
             live = STATUS_FLAGS;
         }
         let mut killed = arch::flags_killed(instruction);
-        // The manuals call AF undefined after these; every processor clears or keeps it without
-        // regard to its old value (the differential tests would tell).
+        // The manuals call AF undefined after these; the processors at hand overwrite it
+        // (the differential tests would tell).
         if matches!(
             instruction.mnemonic(),
             Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Test

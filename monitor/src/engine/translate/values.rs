@@ -4,7 +4,7 @@
 //! bases that differ by a constant, need one logged value. Nothing is approximated: the log gives
 //! every address exactly.
 
-use crate::arch::{Gpr, GprSet, gprs_written};
+use crate::arch::{Gpr, gprs_written};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 /// What is known of a register: `value(number) + offset`, or a constant.
@@ -136,13 +136,6 @@ impl Values {
             self.registers[to.number()] = value;
         }
         handled
-    }
-
-    /// Forgets `set`: their values are new.
-    pub fn forget(&mut self, set: GprSet) {
-        for gpr in set.iter() {
-            self.registers[gpr.number()] = self.fresh();
-        }
     }
 }
 

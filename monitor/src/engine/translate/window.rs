@@ -196,11 +196,6 @@ impl Translate {
         self.reader.expansion(&self.cache)
     }
 
-    /// Records that were expanded since the start.
-    pub fn expanded(&self) -> u64 {
-        self.reader.expanded
-    }
-
     /// From now on hands every access to `tap` too, beside the observer: slow, for comparisons with
     /// other engines.
     pub fn set_tap(&mut self, tap: Tap) {
