@@ -102,6 +102,8 @@ pub struct Translate {
     /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
     /// ends its stay can be turned into one of the program's own.
     by_syscall: bool,
+    /// Whether the next entry is one that the table of indirect targets should have held.
+    learn: bool,
     /// Seccomp filters of the monitor, which the program inherited.
     own_filters: u64,
     tap: Option<Tap>,
@@ -168,6 +170,7 @@ impl Translate {
                 fs_base: 0,
                 words_per_access: 0.5,
                 by_syscall: false,
+                learn: false,
                 own_filters: procinfo::seccomp_filters(Pid::this()),
                 tap: None,
                 stats: Stats::default(),
@@ -391,6 +394,11 @@ impl Translate {
                 }
             }
         };
+        if std::mem::take(&mut self.learn) {
+            // While the thread is stopped: it reads its table without any synchronisation.
+            self.cache
+                .learn_indirect(regs.rip, &mut self.data.memory, self.data.gs);
+        }
         regs.rip = entry;
         regs.gs_base = self.data.gs;
         regs.orig_rax = u64::MAX;
@@ -502,13 +510,8 @@ impl Translate {
         match exit.map(|e| (e.fragment, e.kind)) {
             None | Some((_, ExitKind::Direct { .. })) => {
                 self.stats.misses += 1;
-                let target = regs.rip;
-                let next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
-                if number == EXIT_INDIRECT {
-                    self.cache
-                        .learn_indirect(target, &mut self.data.memory, self.data.gs);
-                }
-                Ok(next)
+                self.learn = number == EXIT_INDIRECT;
+                self.enter(stopped, regs, observer, Resume::SyscallEmulated)
             }
             Some((fragment, ExitKind::Full { item, resume })) => {
                 self.stats.full += 1;
