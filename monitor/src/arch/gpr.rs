@@ -92,6 +92,11 @@ impl GprSet {
         self.0 |= 1 << gpr.number();
     }
 
+    /// Takes a register out.
+    pub fn remove(&mut self, gpr: Gpr) {
+        self.0 &= !(1 << gpr as u16);
+    }
+
     /// Whether `gpr` is in the set.
     pub fn contains(self, gpr: Gpr) -> bool {
         self.0 >> gpr.number() & 1 != 0

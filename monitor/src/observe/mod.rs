@@ -54,6 +54,11 @@ pub struct Observer {
     watches: WatchTable,
     window: u32,
     samples: u64,
+    /// Accesses whose addresses were looked at, and references beyond one each that they made.
+    seen: u64,
+    crossings: [u64; 5],
+    /// Fractions of references that unseen accesses are still owed.
+    owed: [f64; 5],
 }
 
 impl Observer {
@@ -68,6 +73,9 @@ impl Observer {
             watches: WatchTable::new(seed),
             window: 0,
             samples: 0,
+            seen: 0,
+            crossings: [0; 5],
+            owed: [0.0; 5],
         };
         observer.draw();
         observer
@@ -90,6 +98,11 @@ impl Observer {
     /// Line references so far, for each of [`LINE_SIZES`].
     pub fn refs(&self) -> [u64; 5] {
         self.refs
+    }
+
+    /// Mean references from one sample to the next.
+    pub fn period(&self) -> u64 {
+        self.period
     }
 
     /// Samples taken so far.
@@ -118,18 +131,47 @@ impl Observer {
     pub fn skip(&mut self, accesses: u64) {
         debug_assert!(accesses < self.until_sample);
         self.accesses += accesses;
+        self.seen += accesses;
         self.until_sample -= accesses;
         for refs in &mut self.refs {
             *refs += accesses;
         }
     }
 
+    /// Counts `accesses` accesses whose addresses nobody knows, none of which touches a watched line or
+    /// is due to be sampled. They are taken to cross lines as often as those that were seen: as the gap to
+    /// the next sample is memoryless, that leaves every reference equally likely to be sampled.
+    pub fn skip_unseen(&mut self, accesses: u64) {
+        debug_assert!(accesses < self.until_sample);
+        self.accesses += accesses;
+        self.until_sample = self.until_sample.saturating_sub(accesses).max(1);
+        for k in 0..self.refs.len() {
+            let ratio = self.crossings[k] as f64 / self.seen.max(1) as f64;
+            self.owed[k] += accesses as f64 * ratio;
+            let whole = self.owed[k].floor();
+            self.owed[k] -= whole;
+            self.refs[k] += accesses + whole as u64;
+        }
+    }
+
+    /// Lines that came to be watched (true) or ceased to be since the last call, in order; `None` at
+    /// the first call of another `reader` than before, which begins with [`Observer::watched_lines`].
+    pub fn take_changes(&mut self, reader: u64) -> Option<Vec<(u64, bool)>> {
+        self.watches.take_changes(reader)
+    }
+
+    /// Every watched 64-byte line, as often as it is watched.
+    pub fn watched_lines(&self) -> impl Iterator<Item = u64> {
+        self.watches.lines()
+    }
+
     /// Counts references beyond one per access, by line size: accesses just counted with
     /// [`Observer::skip`] that cross lines.
     pub fn skip_crossings(&mut self, extra: [u32; 5]) {
         self.until_sample -= u64::from(extra[DEFAULT_LINE]);
-        for (refs, extra) in self.refs.iter_mut().zip(extra) {
-            *refs += u64::from(extra);
+        for (k, extra) in extra.into_iter().enumerate() {
+            self.refs[k] += u64::from(extra);
+            self.crossings[k] += u64::from(extra);
         }
     }
 
@@ -156,9 +198,12 @@ impl Observer {
             self.until_sample -= lines;
         }
         self.accesses += 1;
+        self.seen += 1;
         let last_byte = last_byte(&access);
-        for (refs, shift) in self.refs.iter_mut().zip(LINE_SHIFTS) {
-            *refs += (last_byte >> shift) - (access.address >> shift) + 1;
+        for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
+            let crossings = (last_byte >> shift) - (access.address >> shift);
+            self.refs[k] += crossings + 1;
+            self.crossings[k] += crossings;
         }
     }
 

@@ -71,6 +71,8 @@ pub(super) struct WatchTable {
     filter: LineFilter,
     finished: Vec<Sample>,
     hits: u64,
+    /// Who follows the changes, and those it has not taken yet.
+    changes: Option<(u64, Vec<(u64, bool)>)>,
 }
 
 /// Sizes of 64 bytes and more.
@@ -85,6 +87,29 @@ impl WatchTable {
             filter: LineFilter::new(seed),
             finished: Vec::new(),
             hits: 0,
+            changes: None,
+        }
+    }
+
+    pub(super) fn take_changes(&mut self, reader: u64) -> Option<Vec<(u64, bool)>> {
+        match &mut self.changes {
+            Some((by, changes)) if *by == reader => Some(std::mem::take(changes)),
+            _ => {
+                self.changes = Some((reader, Vec::new()));
+                None
+            }
+        }
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = u64> {
+        self.by_line
+            .iter()
+            .flat_map(|(&line, ids)| std::iter::repeat_n(line, ids.len()))
+    }
+
+    fn changed(&mut self, line: u64, watched: bool) {
+        if let Some((_, changes)) = &mut self.changes {
+            changes.push((line, watched));
         }
     }
 
@@ -144,11 +169,13 @@ impl WatchTable {
 
     fn register(&mut self, line: u64, id: u32) {
         self.filter.add(line);
+        self.changed(line, true);
         self.by_line.entry(line).or_default().push(id);
     }
 
     fn unregister(&mut self, line: u64, id: u32) {
         self.filter.remove(line);
+        self.changed(line, false);
         if let Some(ids) = self.by_line.get_mut(&line) {
             ids.retain(|&other| other != id);
             if ids.is_empty() {
@@ -241,6 +268,7 @@ impl WatchTable {
         for (line, ids) in std::mem::take(&mut self.by_line) {
             for _ in ids {
                 self.filter.remove(line);
+                self.changed(line, false);
             }
         }
         ended

@@ -91,13 +91,86 @@ impl Asm {
         self.own(Instruction::with2(Code::Mov_rm64_r64, to, gpr.register()));
     }
 
-    /// `mov qword [log], id`
-    pub fn log_header(&mut self, log: Gpr, id: u32) {
+    /// `mov dword [log], id; mov dword [log + 4], count32`
+    pub fn log_header(&mut self, log: Gpr, id: u32, count: Gpr) {
+        self.own(Instruction::with2(Code::Mov_rm32_imm32, at(log, 0), id));
         self.own(Instruction::with2(
-            Code::Mov_rm64_imm32,
-            at(log, 0),
-            id as i32,
+            Code::Mov_rm32_r32,
+            at(log, 4),
+            low32(count),
         ));
+    }
+
+    /// `mov register, [log + 8*word]`
+    pub fn load_logged(&mut self, gpr: Gpr, log: Gpr, word: usize) {
+        self.two(Code::Mov_r64_rm64, gpr.register(), at(log, 8 * word as i64));
+    }
+
+    /// `lea register, [base + index*scale + displacement]`, either register optional.
+    ///
+    /// # Errors
+    /// [`OutOfReach`] when the displacement does not fit into 32 bits.
+    pub fn lea_address(
+        &mut self,
+        gpr: Gpr,
+        base: Option<Gpr>,
+        index: Option<(Gpr, u8)>,
+        displacement: i64,
+    ) -> Result<(), OutOfReach> {
+        i32::try_from(displacement).map_err(|_| OutOfReach)?;
+        let size = match (base, displacement) {
+            (Some(_), 0) => 0,
+            (Some(_), -128..=127) => 1,
+            _ => 8,
+        };
+        let (index, scale) = index.map_or((Register::None, 1), |(gpr, scale)| {
+            (gpr.register(), u32::from(scale))
+        });
+        let from = MemoryOperand::new(
+            base.map_or(Register::None, Gpr::register),
+            index,
+            scale,
+            displacement,
+            size,
+            false,
+            Register::None,
+        );
+        self.two(Code::Lea_r64_m, gpr.register(), from);
+        Ok(())
+    }
+
+    /// `pext register, register, gs:[offset]`
+    pub fn extract(&mut self, gpr: Gpr, offset: i32) {
+        self.own(Instruction::with3(
+            Code::VEX_Pext_r64_r64_rm64,
+            gpr.register(),
+            gpr.register(),
+            gs(offset),
+        ));
+    }
+
+    /// `movzx register32, word gs:[offset]`
+    pub fn load_word16(&mut self, gpr: Gpr, offset: i32) {
+        self.two(Code::Movzx_r32_rm16, low32(gpr), gs(offset));
+    }
+
+    /// `movzx register32, byte gs:[index + offset]`
+    pub fn load_byte_indexed(&mut self, gpr: Gpr, index: Gpr, offset: i32) {
+        let from = MemoryOperand::new(
+            index.register(),
+            Register::None,
+            1,
+            i64::from(offset),
+            8,
+            false,
+            Register::GS,
+        );
+        self.two(Code::Movzx_r32_rm8, low32(gpr), from);
+    }
+
+    /// `mov byte gs:[offset], 1`
+    pub fn set_byte(&mut self, offset: i32) {
+        self.own(Instruction::with2(Code::Mov_rm8_imm8, gs(offset), 1u32));
     }
 
     /// Stores vector register `number` of `bytes` bytes to `[log + 8*word]`.
@@ -146,15 +219,6 @@ impl Asm {
     /// `mov register32, imm32`
     pub fn constant32(&mut self, gpr: Gpr, value: u32) {
         self.own(Instruction::with2(Code::Mov_r32_imm32, low32(gpr), value));
-    }
-
-    /// `test register32, register32`
-    pub fn test32(&mut self, gpr: Gpr) {
-        self.own(Instruction::with2(
-            Code::Test_rm32_r32,
-            low32(gpr),
-            low32(gpr),
-        ));
     }
 
     /// `movzx register32, byte gs:[offset]`

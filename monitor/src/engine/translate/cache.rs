@@ -36,8 +36,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    fn new(mut memory: Shared) -> Arena {
-        let (code, runtime) = runtime::generate(memory.remote());
+    fn new(mut memory: Shared, wide: bool) -> Arena {
+        let (code, runtime) = runtime::generate(memory.remote(), wide);
         memory.write(memory.remote(), &code);
         let mut arena = Arena {
             memory,
@@ -99,21 +99,17 @@ pub struct CodeCache {
     waiting: FxHashMap<u64, Vec<u32>>,
     tables: Tables,
     factory: InstructionInfoFactory,
+    /// Whether fragments look lines up by `pext`.
+    wide: bool,
     /// Fragments translated since the start, flushed ones included.
     pub translated: u64,
     /// Times everything was thrown away.
     pub flushes: u64,
 }
 
-impl Default for CodeCache {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl CodeCache {
-    /// An empty cache.
-    pub fn new() -> CodeCache {
+    /// An empty cache; `wide`: for a processor with a fast `pext`.
+    pub fn new(wide: bool) -> CodeCache {
         CodeCache {
             arenas: Vec::new(),
             fragments: Vec::new(),
@@ -121,6 +117,7 @@ impl CodeCache {
             waiting: FxHashMap::default(),
             tables: Tables::default(),
             factory: InstructionInfoFactory::new(),
+            wide,
             translated: 0,
             flushes: 0,
         }
@@ -128,7 +125,7 @@ impl CodeCache {
 
     /// Adds an arena.
     pub fn add_arena(&mut self, memory: Shared) {
-        self.arenas.push(Arena::new(memory));
+        self.arenas.push(Arena::new(memory, self.wide));
     }
 
     /// The fragment with this number.
@@ -230,9 +227,46 @@ impl CodeCache {
         Ok(id)
     }
 
+    /// Gives a side exit that has been taken its own code. (Without room the next flush makes some.)
+    pub fn build_side(&mut self, exit: u32) {
+        let Some(id) = self.tables.exit(exit).map(|e| e.fragment) else {
+            return;
+        };
+        let fragment = &mut self.fragments[id as usize];
+        let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(fragment.hot)) else {
+            return;
+        };
+        if arena.full() {
+            return;
+        }
+        let at = arena.cold_next;
+        let before = fragment.exits.len();
+        let Some((field, code)) =
+            fragment::side(fragment, id, exit, at, &arena.runtime, &mut self.tables)
+        else {
+            return;
+        };
+        arena.memory.write(at, &code);
+        arena.cold_next = (at + code.len() as u64).next_multiple_of(16);
+        arena.cold_index.push((at, id));
+        let displacement = i32::try_from(at.wrapping_sub(field + 4) as i64)
+            .expect("both lie in one arena");
+        arena.memory.write(field, &displacement.to_le_bytes());
+        self.link_exits(id, before);
+    }
+
     /// Links the exits of a new fragment, and those that waited for it.
     fn link_new(&mut self, id: FragmentId) {
-        for exit in self.fragments[id as usize].exits.clone() {
+        self.link_exits(id, 0);
+        let ip = self.fragments[id as usize].ip;
+        for exit in self.waiting.remove(&ip).unwrap_or_default() {
+            self.link(exit, id);
+        }
+    }
+
+    /// Links the exits of a fragment from the `first` one on.
+    fn link_exits(&mut self, id: FragmentId, first: usize) {
+        for exit in self.fragments[id as usize].exits[first..].to_vec() {
             let Some(Exit {
                 kind: ExitKind::Direct { target, .. },
                 ..
@@ -244,10 +278,6 @@ impl CodeCache {
                 Some(&to) => self.link(exit, to),
                 None => self.waiting.entry(*target).or_default().push(exit),
             }
-        }
-        let ip = self.fragments[id as usize].ip;
-        for exit in self.waiting.remove(&ip).unwrap_or_default() {
-            self.link(exit, id);
         }
     }
 
@@ -317,6 +347,13 @@ impl CodeCache {
         self.arenas
             .iter()
             .any(|a| a.runtime.after_syscall == address)
+    }
+
+    /// Whether `address` lies in the stub by which threads leave the cache.
+    pub fn is_in_exit(&self, address: u64) -> bool {
+        self.arenas
+            .iter()
+            .any(|a| (a.runtime.exit..a.runtime.indirect).contains(&address))
     }
 
     /// Whether `address` lies in the cache.

@@ -5,11 +5,12 @@
 //! ```text
 //! END-LOG_BYTES .. END           the access log; END is a multiple of 4 GiB
 //! END .. END+SLACK               room for the records written between two checks for "full"
-//! END+SLACK ..                   the state block (gs base), then the table of indirect targets
+//! END+SLACK ..                   the state block (gs base), then the table of indirect targets,
+//!                                then the filter of watched lines
 //! ```
 //!
-//! The log grows towards END. Because END is a multiple of 4 GiB, "full" is bit 31 of the log
-//! pointer turning 0, which costs one `test` where flags are dead and needs none elsewhere.
+//! The log grows towards END. Because END is a multiple of 4 GiB, "full" is byte 3 of the log
+//! pointer turning 0, which can be tested without touching the flags.
 
 use crate::arch::Gpr;
 
@@ -27,7 +28,13 @@ const _: () = assert!(2 * MAX_RECORD_QWORDS * 8 < SLACK as usize);
 const RECORD_BITS: u32 = 24;
 const _: () = assert!(MAX_RECORD_QWORDS < 1 << (31 - RECORD_BITS));
 
-/// First word of a record, or `None` when there are too many kinds of records.
+/// Value of [`state::COUNT`] from which on records are kept.
+pub const COUNT_DUE: u64 = 1 << 56;
+/// Most accesses of one record, `rep` apart.
+pub const MAX_RECORD_ACCESSES: u64 = 512;
+
+/// Low half of the first word of a record, or `None` when there are too many kinds of records. The
+/// high half is the low half of [`state::COUNT`] before the record.
 pub fn header(record: u32, words: u16) -> Option<u32> {
     (record < 1 << RECORD_BITS).then_some(record | u32::from(words) << RECORD_BITS)
 }
@@ -64,6 +71,14 @@ pub mod state {
     pub const JUMP: i32 = 0x20;
     /// Scratch word of the flagless "full" check.
     pub const SCRATCH: i32 = 0x28;
+    /// Accesses so far, from a start such that [`DUE`] turns nonzero when records are to be kept.
+    pub const COUNT: i32 = 0x30;
+    /// Byte of [`COUNT`]: nonzero while every record is kept.
+    pub const DUE: i32 = COUNT + 7;
+    /// Bits of an address that choose its byte of the filter.
+    pub const MASK: i32 = 0x38;
+    /// The thread's fs base.
+    pub const FS: i32 = 0x40;
     /// The program's values of general registers, by encoding number.
     const REGISTERS: i32 = 0x80;
 
@@ -79,9 +94,12 @@ pub const TABLE: i32 = 0x1000;
 pub const TABLE_ENTRIES: usize = 1 << 16;
 /// Consecutive entries looked at for one target.
 pub const PROBES: usize = 4;
-/// Bytes of the state block and the table.
-pub const STATE_BYTES: u64 =
-    (TABLE as u64 + 16 * (TABLE_ENTRIES + PROBES) as u64).next_multiple_of(4096);
+/// Offset of the filter of watched lines from gs.
+pub const FILTER: i32 = (TABLE as u32 + 16 * (TABLE_ENTRIES + PROBES) as u32).next_multiple_of(4096) as i32;
+/// log2 of the bytes of the filter.
+pub const FILTER_BITS: u32 = 22;
+/// Bytes of the state block, the table and the filter.
+pub const STATE_BYTES: u64 = FILTER as u64 + (1 << FILTER_BITS);
 /// Bytes of the whole data region.
 pub const DATA_BYTES: u64 = LOG_BYTES + SLACK + STATE_BYTES;
 

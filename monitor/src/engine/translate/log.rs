@@ -5,15 +5,13 @@
 //! line, in which a sample is due, or whose number of accesses varies are expanded.
 
 use super::cache::CodeCache;
-use super::fragment::{Dynamic, Fragment, LoggedAccess};
+use super::fragment::{Adds, Dynamic, Fragment, LoggedAccess};
+use super::group;
 use super::layout::{MAX_RECORD_QWORDS, split_header};
 use crate::arch::Kind;
 use crate::observe::filter::LineFilter;
 use crate::observe::{Access, LINE_SHIFTS, Observer};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-/// Most bytes from the first to the last byte of a group: it then lies in at most two lines.
-const GROUP_BYTES: u64 = 64;
 
 /// Accesses at constant distances from one computed address.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +32,9 @@ impl Group {
     #[inline(always)]
     fn address(&self, view: &[u64; VIEW]) -> u64 {
         let word = |word: u8| view[usize::from(word) % VIEW];
+        let base = word(self.base) & u64::from(self.base != 0).wrapping_neg();
         self.low
-            .wrapping_add(word(self.base))
+            .wrapping_add(base)
             .wrapping_add(word(self.index).wrapping_mul(u64::from(self.scale)))
     }
 }
@@ -50,6 +49,8 @@ struct Shape {
     groups: u8,
     kind: Kinds,
     accesses: u16,
+    /// What it adds to the thread's count, if that is fixed.
+    adds: u16,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +74,12 @@ pub struct LogReader {
     /// Offset from a group's first byte, and size.
     members: Vec<(u8, u8)>,
     false_hits: u64,
+    /// Records read since the start.
+    pub records: u64,
     /// Records expanded since the start.
     pub expanded: u64,
+    /// Low half of the thread's count behind what was read.
+    count: u32,
     fs_base: u64,
 }
 
@@ -204,10 +209,20 @@ impl LogReader {
                 .expect("a slice of that length");
             let (id, words) = split_header(view[0]);
             at += words;
+            self.records += 1;
             let mut shape = self.shapes[id];
             if shape.kind == Kinds::Unknown {
-                shape = self.learn(id, view[0], cache);
+                shape = self.learn(id, cache);
             }
+            let count = (view[0] >> 32) as u32;
+            let unseen = count.wrapping_sub(self.count);
+            if unseen != 0 {
+                observer.skip(harmless);
+                harmless = 0;
+                observer.skip_unseen(u64::from(unseen));
+                until_sample = observer.until_sample();
+            }
+            self.count = count.wrapping_add(u32::from(shape.adds));
             self.shapes[id].seen = shape.seen.saturating_add(1);
             let dynamic = shape.kind == Kinds::Dynamic;
             let accesses = u64::from(shape.accesses);
@@ -234,6 +249,7 @@ impl LogReader {
             self.expanded += 1;
             let record = &records[id];
             let hits = observer.filter_hits();
+            let before = observer.accesses();
             expand(
                 cache.fragment(record.fragment),
                 record.items,
@@ -242,6 +258,9 @@ impl LogReader {
                 None,
                 &mut |access| observer.access(access),
             );
+            if record.adds == Adds::Expanded {
+                self.count = count.wrapping_add((observer.accesses() - before) as u32);
+            }
             if !due && !dynamic && observer.filter_hits() == hits {
                 self.false_hits += 1;
             }
@@ -250,6 +269,21 @@ impl LogReader {
         observer.skip(harmless);
         if self.false_hits > REHASH_AFTER {
             observer.rehash();
+        }
+    }
+
+    /// Says what the thread's count of accesses was set to.
+    pub fn set_count(&mut self, count: u64) {
+        self.count = count as u32;
+    }
+
+    /// Accounts for accesses of records that were not kept, up to the thread's present count.
+    pub fn read_count(&mut self, count: u64, observer: &mut Observer) {
+        let unseen = (count as u32).wrapping_sub(self.count);
+        // Stopped after its last record was kept and before that was counted: the record was read.
+        if unseen as i32 > 0 {
+            observer.skip_unseen(u64::from(unseen));
+            self.count = count as u32;
         }
     }
 
@@ -267,15 +301,15 @@ impl LogReader {
     }
 
     #[cold]
-    fn learn(&mut self, id: usize, header: u64, cache: &CodeCache) -> Shape {
+    fn learn(&mut self, id: usize, cache: &CodeCache) -> Shape {
         let record = cache.tables().records[id];
         let fragment = cache.fragment(record.fragment);
         let count = usize::from(fragment.first_access[usize::from(record.items)]);
         let accesses = &fragment.accesses[..count];
         let first_group = self.groups.len();
-        self.group(accesses, header);
+        self.group(accesses);
         let groups = u8::try_from(self.groups.len() - first_group);
-        let grouped = accesses.iter().all(groupable) && groups.is_ok();
+        let grouped = accesses.iter().all(group::groupable) && groups.is_ok();
         let shape = Shape {
             first_group: first_group as u32,
             seen: 0,
@@ -286,6 +320,10 @@ impl LogReader {
                 Kinds::Dynamic
             },
             accesses: count as u16,
+            adds: match record.adds {
+                Adds::Fixed(n) => n,
+                Adds::Expanded | Adds::Nothing => 0,
+            },
         };
         self.shapes[id] = shape;
         shape
@@ -328,70 +366,26 @@ impl LogReader {
         }
     }
 
-    /// Sorts accesses into groups. Word 0 of a record is its header, which stands for "no register"
-    /// once it is subtracted.
-    fn group(&mut self, accesses: &[LoggedAccess], header: u64) {
-        /// Word of the base, word and factor of the index, fs.
-        type Registers = (u8, u8, u8, bool);
-        let mut by_registers: FxHashMap<Registers, Vec<(i64, u32)>> = FxHashMap::default();
-        let mut order = Vec::new();
-        for access in accesses.iter().filter(|a| groupable(a)) {
-            let scale = if access.index == 0 { 0 } else { access.scale };
-            let key = (access.base, access.index, scale, access.fs);
-            let members = by_registers.entry(key).or_insert_with(|| {
-                order.push(key);
-                Vec::new()
-            });
-            members.push((access.disp as i64, access.size));
-        }
-        for key in order {
-            let mut members = by_registers.remove(&key).unwrap_or_default();
-            members.sort_unstable();
-            let mut rest = &members[..];
-            while let Some(&(low, _)) = rest.first() {
-                let fits = |&(disp, size): &(i64, u32)| {
-                    disp.wrapping_sub(low) as u64 + u64::from(size) <= GROUP_BYTES
-                };
-                let count = rest.iter().position(|m| !fits(m)).unwrap_or(rest.len());
-                let (these, others) = rest.split_at(count);
-                rest = others;
-                let start = self.members.len();
-                self.members
-                    .extend(these.iter().map(|&(d, size)| ((d - low) as u8, size as u8)));
-                let list = &self.members[start..];
-                let extent = list.iter().map(|&(o, s)| o + s - 1).max().unwrap_or(0);
-                let no_span = (0..16u16).fold(0, |bits, a| {
-                    let stays = |&(o, s): &(u8, u8)| (a + u16::from(o)) % 16 + u16::from(s) <= 16;
-                    bits | u16::from(list.iter().all(stays)) << a
-                });
-                let (base, index, scale, fs) = key;
-                let mut low = if base == 0 {
-                    (low as u64).wrapping_sub(header)
-                } else {
-                    low as u64
-                };
-                if fs {
-                    low = low.wrapping_add(self.fs_base);
-                }
-                self.ranges.push((start as u32, self.members.len() as u32));
-                self.groups.push(Group {
-                    low,
-                    extent,
-                    base,
-                    index,
-                    scale,
-                    no_span,
-                });
+    /// Puts the groups of a record's accesses into the lists.
+    fn group(&mut self, accesses: &[LoggedAccess]) {
+        for group in group::groups(accesses) {
+            let start = self.members.len() as u32;
+            self.members.extend(&group.members);
+            let mut low = group.low;
+            if group.fs {
+                low = low.wrapping_add(self.fs_base);
             }
+            self.ranges.push((start, self.members.len() as u32));
+            self.groups.push(Group {
+                low,
+                extent: group.extent,
+                base: group.base,
+                index: group.index,
+                scale: group.scale,
+                no_span: group.no_span,
+            });
         }
     }
-}
-
-fn groupable(access: &LoggedAccess) -> bool {
-    access.dynamic == Dynamic::No
-        && !access.addr32
-        && access.size >= 1
-        && u64::from(access.size) <= GROUP_BYTES
 }
 
 /// Calls `each` with every access of the first `items` items of `fragment`, whose record is

@@ -87,6 +87,13 @@ impl Shared {
         self.write(remote, &word.to_le_bytes());
     }
 
+    /// Reads a byte.
+    pub fn byte(&self, remote: u64) -> u8 {
+        let offset = self.range(remote, 1);
+        // SAFETY: in the mapping, by `range`; any bits are a valid u8.
+        unsafe { self.view.as_ptr().add(offset).read() }
+    }
+
     /// Reads a word.
     pub fn word(&self, remote: u64) -> u64 {
         let offset = self.range(remote, 8);
@@ -107,16 +114,6 @@ impl Shared {
         // SAFETY: in the mapping and aligned (the mapping is page-aligned); the borrow of `self`
         // keeps it mapped, and the target's thread is stopped while the monitor looks.
         unsafe { std::slice::from_raw_parts(self.view.as_ptr().add(offset).cast(), count) }
-    }
-
-    /// Moves `count` words inside the region.
-    pub fn move_words(&mut self, from: u64, to: u64, count: usize) {
-        let (from, to) = (self.range(from, 8 * count), self.range(to, 8 * count));
-        // SAFETY: both ranges lie in the mapping; `copy` allows overlap.
-        unsafe {
-            let base = self.view.as_ptr();
-            std::ptr::copy(base.add(from), base.add(to), 8 * count);
-        }
     }
 
     /// Sets a range to zero.

@@ -3,7 +3,9 @@
 
 pub mod asm;
 pub mod cache;
+pub mod filter;
 pub mod fragment;
+pub mod group;
 pub mod layout;
 pub mod log;
 pub mod memory;

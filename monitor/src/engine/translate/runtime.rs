@@ -18,13 +18,15 @@ pub struct Runtime {
     pub end: u64,
     /// Meaning of the registers.
     pub states: StateMap,
+    /// Whether fragments look lines up by `pext`.
+    pub wide: bool,
 }
 
 /// Exit number of a target that the table of indirect targets does not hold.
 pub const EXIT_INDIRECT: u32 = 0;
 
-/// Generates the stubs to run at `base`.
-pub fn generate(base: u64) -> (Vec<u8>, Runtime) {
+/// Generates the stubs to run at `base`; `wide`: for a processor with a fast `pext`.
+pub fn generate(base: u64, wide: bool) -> (Vec<u8>, Runtime) {
     let mut asm = Asm::new(base);
     let mut states = StateMap::default();
     let rax: GprSet = [Gpr::Rax].into_iter().collect();
@@ -113,6 +115,7 @@ pub fn generate(base: u64) -> (Vec<u8>, Runtime) {
             indirect,
             end,
             states,
+            wide,
         },
     )
 }

@@ -133,6 +133,11 @@ impl StateMap {
         self.0[..after].last().map(|(_, state)| *state)
     }
 
+    /// Adds the boundaries of code at higher addresses.
+    pub fn append(&mut self, later: StateMap) {
+        self.0.extend(later.0);
+    }
+
     /// Gives back memory that was allocated ahead.
     pub fn shrink(&mut self) {
         self.0.shrink_to_fit();

@@ -6,8 +6,12 @@
 //! stub it stopped in leads back to native code by itself, should nobody resume it.
 
 use super::cache::{Blocked, CodeCache, Place};
+use super::filter::TargetFilter;
 use super::fragment::{ExitKind, FragmentId};
-use super::layout::{LOG_BYTES, MAX_RECORD_QWORDS, PROBES, TABLE, TABLE_ENTRIES, state};
+use super::layout::{
+    COUNT_DUE, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, PROBES, TABLE, TABLE_ENTRIES,
+    state,
+};
 use super::log::{self, LogReader, VIEW};
 use super::memory::Block;
 use super::runtime::EXIT_INDIRECT;
@@ -20,11 +24,24 @@ use crate::tracee::{
     self, Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo,
 };
 use nix::unistd::Pid;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes of log in use at a time: it should stay inside a second-level cache.
 const LOG_IN_USE: u64 = 512 << 10;
 /// Least bytes of log in use: a stop costs about as much as filling it.
 const LOG_AT_LEAST: u64 = 4 << 10;
+/// Bytes of log while only records that may touch a watched line are kept, and most accesses kept
+/// behind a sample: most reuses are found among them.
+const LOG_QUIET: u64 = 16 << 10;
+const BURST: u64 = 1_000;
+/// Not worth a stop: with samples nearer to each other than this, every record is kept.
+const QUIET_LEAST: u64 = 3_000;
+/// Accesses counted between two stops at the most: gaps are told by their low 32 bits.
+const QUIET_MOST: u64 = 1 << 30;
+/// Logs full of records that touched nothing watched, after which the filter is placed anew.
+const REHASH_AFTER: u32 = 8;
+/// Numbers filters.
+static NEXT_FILTER: AtomicU64 = AtomicU64::new(0);
 /// Stops after which the tracer looks where the thread runs.
 const FOLLOW_EVERY: u64 = 64;
 
@@ -99,6 +116,17 @@ pub struct Translate {
     fs_base: u64,
     /// Log words per access, as seen so far.
     words_per_access: f64,
+    filter: TargetFilter,
+    /// Tells this engine's filter from others that follow the same observer.
+    filter_id: u64,
+    /// Accesses of the observer at which the window ends.
+    limit: u64,
+    /// Whether only records that may touch a watched line are kept, up to the next sample.
+    quiet: bool,
+    /// Every record is kept, always.
+    exact: bool,
+    /// Quiet logs in a row that held next to no touches of watched lines.
+    false_logs: u32,
     /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
     /// ends its stay can be turned into one of the program's own.
     by_syscall: bool,
@@ -142,6 +170,18 @@ impl Translate {
     /// # Errors
     /// [`TraceError`].
     pub fn new(stopped: Stopped, pid: Pid) -> Result<(Stopped, Result<Translate>)> {
+        Self::with_lookup(stopped, pid, TargetFilter::fast_extract())
+    }
+
+    /// As [`Translate::new`], saying whether the processor has a fast `pext`.
+    ///
+    /// # Errors
+    /// As [`Translate::new`].
+    pub fn with_lookup(
+        stopped: Stopped,
+        pid: Pid,
+        wide: bool,
+    ) -> Result<(Stopped, Result<Translate>)> {
         let code = match TargetCode::open(pid) {
             Ok(code) => code,
             Err(e) => return Ok((stopped, Err(e))),
@@ -155,7 +195,7 @@ impl Translate {
             .collect();
         let (stopped, mapped) = target::map_runtime(stopped, code.maps(), &near)?;
         let translate = mapped.map(|(data, arenas)| {
-            let mut cache = CodeCache::new();
+            let mut cache = CodeCache::new(wide);
             for arena in arenas {
                 cache.add_arena(arena);
             }
@@ -169,6 +209,12 @@ impl Translate {
                 log_start,
                 fs_base: 0,
                 words_per_access: 0.5,
+                filter: TargetFilter::new(wide),
+                filter_id: NEXT_FILTER.fetch_add(1, Ordering::Relaxed),
+                limit: 0,
+                quiet: false,
+                exact: false,
+                false_logs: 0,
                 by_syscall: false,
                 learn: false,
                 own_filters: procinfo::seccomp_filters(Pid::this()),
@@ -202,7 +248,14 @@ impl Translate {
     /// From now on hands every access to `tap` too, beside the observer: slow, for comparisons with
     /// other engines.
     pub fn set_tap(&mut self, tap: Tap) {
+        self.exact = true;
         self.tap = Some(tap);
+    }
+
+    /// From now on looks at the address of every access, where else it would do so around samples and
+    /// at watched lines only: slow, for comparisons.
+    pub fn set_exact(&mut self) {
+        self.exact = true;
     }
 
     /// Runs one window with `stopped`, which must be stopped in user mode at its own registers.
@@ -217,7 +270,8 @@ impl Translate {
     ) -> Result<WindowEnd> {
         self.code.set_stale();
         self.reader.reset_executions();
-        self.place_log(control.progress(observer, self.code.maps()));
+        let left = control.progress(observer, self.code.maps());
+        self.prepare(left, observer);
         let regs = stopped.regs()?;
         // A filter of the program's own may kill it for the refused call that leaves the cache.
         if procinfo::seccomp_filters(stopped.tid()) > self.own_filters {
@@ -313,12 +367,46 @@ impl Translate {
             .write_word(self.data.gs + offset as u64, value);
     }
 
-    /// Empties the log and makes it as long as the accesses still wanted need.
-    fn place_log(&mut self, accesses: u64) {
-        let bytes = (accesses as f64 * self.words_per_access * 8.0) as u64;
+    /// Empties the log and sets what is kept in it, up to the next sample or the end of the window.
+    fn prepare(&mut self, left: u64, observer: &mut Observer) {
+        self.limit = observer.accesses().saturating_add(left);
+        let next = observer.until_sample().min(left);
+        let quiet = next.saturating_sub(MAX_RECORD_ACCESSES);
+        self.quiet = !self.exact && quiet >= QUIET_LEAST;
+        let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
+        let (count, bytes) = if self.quiet {
+            (COUNT_DUE - quiet.min(QUIET_MOST), LOG_QUIET)
+        } else if self.exact || observer.period() < QUIET_LEAST {
+            (COUNT_DUE, bytes(left))
+        } else {
+            (COUNT_DUE, bytes(left.min(next.saturating_add(BURST))))
+        };
         let bytes = bytes.clamp(LOG_AT_LEAST, LOG_IN_USE.min(LOG_BYTES)) & !7;
         self.log_start = self.data.end - bytes;
         self.set_word(state::LOG, self.log_start);
+        self.set_word(state::COUNT, count);
+        self.reader.set_count(count);
+        if !self.exact {
+            self.follow_watches(observer);
+        }
+    }
+
+    /// Brings the filter up to date.
+    fn follow_watches(&mut self, observer: &mut Observer) {
+        let (filter, data, gs) = (&mut self.filter, &mut self.data.memory, self.data.gs);
+        match observer.take_changes(self.filter_id) {
+            Some(_) if self.false_logs >= REHASH_AFTER => {
+                self.false_logs = 0;
+                filter.rehash();
+                filter.fill(data, gs, observer.watched_lines());
+            }
+            Some(changes) => {
+                for (line, watched) in changes {
+                    filter.change(data, gs, line, watched);
+                }
+            }
+            None => filter.fill(data, gs, observer.watched_lines()),
+        }
     }
 
     /// Reads the log up to `pointer`, and the open record there: `open` is its fragment, the items
@@ -337,6 +425,9 @@ impl Translate {
         }
         self.reader
             .read(words, count, self.fs_base, &self.cache, observer);
+        let counted = self.block().word(state::COUNT);
+        self.reader.read_count(counted, observer);
+        let closed = observer.accesses();
         if let Some((fragment, items, rep)) = open {
             let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
             let fragment = self.cache.fragment(fragment);
@@ -347,8 +438,12 @@ impl Translate {
                 observer.access(access);
             });
         }
+        // The open record was counted by us, not by the thread.
+        let counted = counted.wrapping_add(observer.accesses() - closed);
+        self.set_word(state::COUNT, counted);
+        self.reader.set_count(counted);
         let seen = observer.accesses() - before;
-        if seen > 1000 {
+        if seen > 1000 && !self.quiet {
             let ratio = count as f64 / seen as f64;
             self.words_per_access = 0.5 * self.words_per_access + 0.5 * ratio.max(0.01);
         }
@@ -377,6 +472,7 @@ impl Translate {
             // Records logged so far belong to the old base.
             self.drain(self.log_pointer(), None, observer);
             self.fs_base = regs.fs_base;
+            self.set_word(state::FS, regs.fs_base);
         }
         let entry = loop {
             match self.cache.entry(regs.rip, &mut self.code) {
@@ -513,9 +609,15 @@ impl Translate {
                 self.learn = number == EXIT_INDIRECT;
                 self.enter(stopped, regs, observer, Resume::SyscallEmulated)
             }
-            Some((fragment, ExitKind::Full { item, resume })) => {
+            Some((fragment, ExitKind::Side { done, .. })) => {
+                self.stats.misses += 1;
+                self.drain(self.log_pointer(), Some((fragment, done, None)), observer);
+                self.cache.build_side(number);
+                self.enter(stopped, regs, observer, Resume::SyscallEmulated)
+            }
+            Some((fragment, ExitKind::Full { resume })) => {
                 self.stats.full += 1;
-                self.log_full(stopped, regs, (fragment, item, resume), observer, control)
+                self.log_full(stopped, regs, (fragment, resume), observer, control)
             }
             Some((_, ExitKind::Declined(reason))) => self.decline(stopped, regs, observer, reason),
             Some((_, ExitKind::Syscall)) => {
@@ -529,24 +631,24 @@ impl Translate {
         &mut self,
         stopped: Stopped,
         mut regs: Regs,
-        (fragment, item, resume): (FragmentId, u16, u64),
+        (fragment, resume): (FragmentId, u64),
         observer: &mut Observer,
         control: &mut impl Control,
     ) -> Result<Next> {
-        let pointer = self.log_pointer();
-        self.drain(pointer, None, observer);
+        let (hits, records) = (observer.filter_hits(), self.reader.records);
+        self.drain(self.log_pointer(), None, observer);
+        if self.quiet && observer.filter_hits() - hits < (self.reader.records - records) / 8 {
+            self.false_logs += 1;
+        } else {
+            self.false_logs = 0;
+        }
         let left = control.progress(observer, self.code.maps());
         if left == 0 {
-            self.drain(pointer, Some((fragment, item, None)), observer);
             regs.orig_rax = u64::MAX;
             stopped.set_regs(&regs)?;
             return Ok(Next::End(WindowEnd::Closed(stopped)));
         }
-        // The open record moves to the front of the log, and the thread goes on in its middle.
-        self.place_log(left);
-        self.data
-            .memory
-            .move_words(pointer, self.log_start, MAX_RECORD_QWORDS);
+        self.prepare(left, observer);
         let log = self.cache.fragment(fragment).log;
         *get_mut(&mut regs, log) = self.log_start;
         regs.rip = resume;
@@ -757,14 +859,14 @@ impl Translate {
             (Some(id), Some(items)) => Some((id, items, Some(context.regs.rcx))),
             _ => None,
         };
-        if fragment.is_none() {
+        if self.cache.is_in_exit(regs.rip) {
             // On its way out with a record still open?
             let number = self.block().word(state::EXIT) as u32;
             if let Some(exit) = self.cache.tables().exit(number)
-                && let ExitKind::Full { item, .. } = exit.kind
+                && let ExitKind::Side { done, .. } = exit.kind
                 && self.block().word(state::TARGET) == context.regs.rip
             {
-                open = Some((exit.fragment, item, None));
+                open = Some((exit.fragment, done, None));
             }
         }
         // A `rep` has begun only if its copy is what the thread is stopped at; before, its counter
@@ -775,8 +877,8 @@ impl Translate {
             *rep = None;
         }
         self.drain(context.log, open, observer);
-        self.log_start = self.data.end - LOG_AT_LEAST;
-        self.set_word(state::LOG, self.log_start);
+        let left = self.limit.saturating_sub(observer.accesses());
+        self.prepare(left, observer);
         Some(context)
     }
 

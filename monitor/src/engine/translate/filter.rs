@@ -1,0 +1,100 @@
+//! The filter of watched lines that translated code looks into: one byte for every class of addresses,
+//! the number of watched lines that an access there may touch.
+//!
+//! Translated code looks up the first byte of up to [`GROUP_BYTES`] bytes only, so that a watched line
+//! is entered under the line before it too. No line is ever missed; a class shared with other lines
+//! costs records that need not have been kept.
+
+use super::group::GROUP_BYTES;
+use super::layout::{FILTER, FILTER_BITS, state};
+use super::memory::Shared;
+
+/// log2 of the lines that lie side by side in the filter.
+const LOW_BITS: u32 = 16;
+/// Bits of the address from elsewhere.
+const HIGH_BITS: u32 = FILTER_BITS - LOW_BITS;
+/// log2 of the bytes of a line.
+const LINE_SHIFT: u32 = 6;
+/// Where those bits may be taken from.
+const HIGH_SHIFTS: std::ops::Range<u32> = LINE_SHIFT + LOW_BITS..36;
+
+/// Where the filter has a line.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetFilter {
+    /// Whether the processor has a fast `pext`; without, bits 8 to 23 of the address choose.
+    wide: bool,
+    high_shift: u32,
+    /// Whether there may be anything in it.
+    used: bool,
+}
+
+impl TargetFilter {
+    /// A filter without lines.
+    pub fn new(wide: bool) -> TargetFilter {
+        TargetFilter {
+            wide,
+            high_shift: HIGH_SHIFTS.start,
+            used: false,
+        }
+    }
+
+    fn mask(self) -> u64 {
+        ((1 << LOW_BITS) - 1) << LINE_SHIFT | ((1 << HIGH_BITS) - 1) << self.high_shift
+    }
+
+    fn place(self, address: u64) -> u64 {
+        if self.wide {
+            (address >> LINE_SHIFT & ((1 << LOW_BITS) - 1))
+                | (address >> self.high_shift & ((1 << HIGH_BITS) - 1)) << LOW_BITS
+        } else {
+            address >> 8 & 0xffff
+        }
+    }
+
+    /// Empties the filter at `gs` in `data` and enters `lines`.
+    pub fn fill(&mut self, data: &mut Shared, gs: u64, lines: impl Iterator<Item = u64>) {
+        data.write_word(gs + state::MASK as u64, self.mask());
+        if std::mem::replace(&mut self.used, true) {
+            data.zero(gs + FILTER as u64, 1 << FILTER_BITS);
+        }
+        for line in lines {
+            self.change(data, gs, line, true);
+        }
+    }
+
+    /// Enters a line or takes one away.
+    pub fn change(self, data: &mut Shared, gs: u64, line: u64, watched: bool) {
+        let address = line << LINE_SHIFT;
+        for address in [address, address.wrapping_sub(GROUP_BYTES)] {
+            let at = gs + FILTER as u64 + self.place(address);
+            let count = data.byte(at);
+            // A count that has reached its limit stays there.
+            let count = match (watched, count) {
+                (_, u8::MAX) => u8::MAX,
+                (true, n) => n + 1,
+                (false, n) => n.saturating_sub(1),
+            };
+            data.write(at, &[count]);
+        }
+    }
+
+    /// Whether this processor has a `pext` that is faster than what replaces it. AMD's first
+    /// processors with the instruction interpret it (Software Optimization Guide for family 17h, table
+    /// of instruction latencies: 18 cycles and more; 19h: 3).
+    pub fn fast_extract() -> bool {
+        use std::arch::x86_64::__cpuid;
+        let vendor = __cpuid(0);
+        let amd = vendor.ebx == u32::from_le_bytes(*b"Auth");
+        let signature = __cpuid(1).eax;
+        let family = (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
+        is_x86_feature_detected!("bmi2") && !(amd && family < 0x19)
+    }
+
+    /// Chooses other bits.
+    pub fn rehash(&mut self) {
+        self.high_shift += 1;
+        if !HIGH_SHIFTS.contains(&self.high_shift) {
+            self.high_shift = HIGH_SHIFTS.start;
+        }
+    }
+}

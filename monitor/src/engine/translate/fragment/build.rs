@@ -1,0 +1,531 @@
+//! From a trace to the code of a fragment.
+
+use super::super::asm::OutOfReach;
+use super::super::layout::{MAX_RECORD_QWORDS, state};
+use super::super::runtime::Runtime;
+use super::super::state::{Ip, Log, State};
+use super::super::trace::{self, End, Item, Step, Trace};
+use super::super::values::{Term, Values};
+use super::close::{self, Record};
+use super::{
+    Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Stretch, Tables,
+    inside,
+};
+use crate::arch::{self, Gpr, GprSet, Mask, RepCondition, Shape};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, MemoryOperand, OpKind, Register};
+
+/// Registers tried for the log pointer, least used by compilers first. Never rsp; never rcx, which
+/// the decision at the end and indirect transfers use.
+const LOG_CANDIDATES: [Gpr; 14] = [
+    Gpr::R11,
+    Gpr::R10,
+    Gpr::R15,
+    Gpr::R14,
+    Gpr::R9,
+    Gpr::R13,
+    Gpr::R8,
+    Gpr::R12,
+    Gpr::Rbp,
+    Gpr::Rbx,
+    Gpr::Rdi,
+    Gpr::Rsi,
+    Gpr::Rdx,
+    Gpr::Rax,
+];
+
+/// Words after which a trace is cut: leaves room for one more instruction of any kind.
+const CUT_WORDS: usize = MAX_RECORD_QWORDS - 24;
+
+/// Translates `trace` as fragment `id` for addresses `hot` and `cold`.
+///
+/// # Errors
+/// [`OutOfReach`] when not even its first instruction can be placed there.
+pub fn translate(
+    trace: Trace,
+    id: FragmentId,
+    (hot, cold): (u64, u64),
+    runtime: &Runtime,
+    tables: &mut Tables,
+    factory: &mut InstructionInfoFactory,
+) -> Result<(Fragment, FragmentCode), OutOfReach> {
+    let (trace, log) = choose_log(trace, factory);
+    let mut builder = Builder {
+        log,
+        hot: Stretch::new(hot),
+        cold: Stretch::new(cold),
+        values: Values::new(),
+        words: 1,
+        accesses: Vec::new(),
+        first_access: vec![0],
+        exits: Exits {
+            id,
+            runtime,
+            tables,
+            numbers: Vec::new(),
+        },
+        factory,
+    };
+    let warm_entry = builder.entry(trace.ip);
+    let (items, end) = builder.items(&trace)?;
+    let indirect = matches!(end, End::Indirect);
+    builder.end(&trace.items[..items], end)?;
+    let mut fragment = Fragment {
+        ip: trace.ip,
+        hot,
+        cold,
+        warm_entry,
+        log,
+        indirect,
+        item_ips: trace.items[..items]
+            .iter()
+            .map(|i| i.instruction.ip())
+            .collect(),
+        accesses: builder.accesses,
+        first_access: builder.first_access,
+        exits: builder.exits.numbers,
+        hot_states: builder.hot.states,
+        cold_states: builder.cold.states,
+    };
+    fragment.accesses.shrink_to_fit();
+    fragment.hot_states.shrink();
+    fragment.cold_states.shrink();
+    let code = FragmentCode {
+        hot: builder.hot.asm.into_bytes(),
+        cold: builder.cold.asm.into_bytes(),
+    };
+    Ok((fragment, code))
+}
+
+/// Writes the code of side exit `exit` (its number) of `fragment` for address `at`, above all its other cold
+/// code. Returns the displacement field of the branch to it, and the code.
+pub fn side(
+    fragment: &mut Fragment,
+    id: FragmentId,
+    exit: u32,
+    at: u64,
+    runtime: &Runtime,
+    tables: &mut Tables,
+) -> Option<(u64, Vec<u8>)> {
+    let &ExitKind::Side {
+        done,
+        words,
+        target,
+        field,
+    } = &tables.exit(exit)?.kind
+    else {
+        return None;
+    };
+    let done = usize::from(done);
+    let mut exits = Exits {
+        id,
+        runtime,
+        tables,
+        numbers: Vec::new(),
+    };
+    let mut out = Stretch::new(at);
+    let record = Record {
+        log: fragment.log,
+        accesses: &fragment.accesses[..usize::from(fragment.first_access[done])],
+        done,
+        words: usize::from(words),
+        wide: runtime.wide,
+    };
+    let pending = close::close(&mut out, &record, Ip::At(target));
+    let jump = out.asm.jump(out.asm.here());
+    let (pad, number) = exits.direct(&mut out, fragment.log, target);
+    out.asm.patch(jump, pad);
+    exits.set_warm_field(number, jump);
+    if let Some(pending) = pending {
+        let (from, to) = close::keep(&mut out, &record, &pending, &mut exits);
+        out.asm.patch(from, to);
+    }
+    fragment.exits.extend(exits.numbers);
+    fragment.cold_states.append(out.states);
+    Some((field, out.asm.into_bytes()))
+}
+
+/// Finds a register that no item uses, cutting the trace where there is none.
+fn choose_log(mut trace: Trace, factory: &mut InstructionInfoFactory) -> (Trace, Gpr) {
+    let used = trace::registers_used(&trace.items, factory);
+    let mut union = GprSet::EMPTY;
+    let mut log = LOG_CANDIDATES[0];
+    for (i, set) in used.into_iter().enumerate() {
+        union = union.union(set);
+        match LOG_CANDIDATES.into_iter().find(|gpr| !union.contains(*gpr)) {
+            Some(free) => log = free,
+            None => {
+                trace.end = End::Fall(trace.items[i].instruction.ip());
+                trace.items.truncate(i);
+                break;
+            }
+        }
+    }
+    (trace, log)
+}
+
+struct Builder<'a> {
+    log: Gpr,
+    hot: Stretch,
+    cold: Stretch,
+    values: Values,
+    /// Words of the record so far, header included.
+    words: usize,
+    accesses: Vec<LoggedAccess>,
+    first_access: Vec<u16>,
+    exits: Exits<'a>,
+    factory: &'a mut InstructionInfoFactory,
+}
+
+impl Builder<'_> {
+
+    /// Inside the trace: the log pointer in its register, `done` items executed.
+    fn inside(&self, ip: u64, done: usize) -> State {
+        inside(self.log, Ip::At(ip), Some(done))
+    }
+
+    fn entry(&mut self, ip: u64) -> u64 {
+        self.hot.mark(State {
+            ip: Ip::At(ip),
+            spilled: GprSet::EMPTY,
+            log: Log::Slot,
+            open: None,
+        });
+        self.hot.asm.spill(self.log);
+        self.hot.asm.load(self.log, state::LOG);
+        self.hot.mark(self.inside(ip, 0));
+        self.hot.asm.here()
+    }
+
+    /// Emits the items; returns how many fitted, and the end they lead to.
+    fn items(&mut self, trace: &Trace) -> Result<(usize, End), OutOfReach> {
+        // A branch or indirect transfer that ends the trace is emitted with the end.
+        let last_is_end = matches!(
+            trace.end,
+            End::Branch(..) | End::Counted(..) | End::Indirect
+        );
+        let straight = trace.items.len() - usize::from(last_is_end);
+        for (i, item) in trace.items.iter().enumerate() {
+            let ip = item.instruction.ip();
+            if self.words > CUT_WORDS {
+                return Ok((i, End::Fall(ip)));
+            }
+            self.hot.mark(self.inside(ip, i));
+            self.log_accesses(i, item);
+            if i < straight {
+                match self.copy(i, item) {
+                    Ok(()) => {}
+                    // Nothing of this item has run yet: a fragment of its own begins here.
+                    Err(OutOfReach) if i > 0 => {
+                        self.accesses.truncate(usize::from(self.first_access[i]));
+                        return Ok((i, End::Fall(ip)));
+                    }
+                    Err(OutOfReach) => return Err(OutOfReach),
+                }
+                self.values.execute(&item.instruction, self.factory);
+            }
+            self.first_access.push(self.accesses.len() as u16);
+        }
+        Ok((trace.items.len(), trace.end.clone()))
+    }
+
+    /// Emits the stores that the accesses of an item need.
+    fn log_accesses(&mut self, i: usize, item: &Item) {
+        for access in &item.accesses {
+            let zero = Term { slot: 0, add: 0 };
+            let base = access.address.base.map_or(zero, |gpr| self.term(gpr));
+            let index = access.address.index.map_or(zero, |gpr| self.term(gpr));
+            let scale = access.address.scale;
+            let dynamic = self.dynamic(&access.shape, &item.instruction);
+            let disp = (access.address.disp as u64)
+                .wrapping_add(base.add)
+                .wrapping_add(index.add.wrapping_mul(u64::from(scale)));
+            self.accesses.push(LoggedAccess {
+                disp,
+                size: access.size,
+                item: i as u16,
+                base: base.slot,
+                index: index.slot,
+                scale,
+                fs: access.address.fs,
+                addr32: access.address.addr32,
+                kind: access.kind,
+                dynamic,
+            });
+        }
+    }
+
+    fn term(&mut self, gpr: Gpr) -> Term {
+        let (hot, log, words) = (&mut self.hot, self.log, &mut self.words);
+        self.values.term(gpr, |gpr| {
+            hot.asm.log(log, *words, gpr);
+            *words += 1;
+            (*words - 1) as u8
+        })
+    }
+
+    fn vector(&mut self, number: u8, bytes: usize, evex: bool) -> u8 {
+        let word = self.words;
+        self.hot.asm.log_vector(self.log, word, number, bytes, evex);
+        self.words += bytes / 8;
+        word as u8
+    }
+
+    fn dynamic(&mut self, shape: &Shape, instruction: &Instruction) -> Dynamic {
+        match *shape {
+            Shape::Plain | Shape::MaskMov => Dynamic::No,
+            Shape::Rep {
+                counter32,
+                condition,
+                step,
+            } => {
+                let count = self.term(Gpr::Rcx);
+                // Where a condition may stop it, `copy` logs the counter behind it too.
+                let after = u8::from(condition != RepCondition::None);
+                Dynamic::Rep {
+                    count,
+                    after,
+                    counter32,
+                    step,
+                }
+            }
+            Shape::Gather {
+                index,
+                lanes,
+                index_bytes,
+                element_bytes,
+                scale,
+                mask,
+                ..
+            } => {
+                let evex = matches!(mask, Mask::K(_));
+                let bytes = |element: u8| {
+                    (usize::from(lanes) * usize::from(element))
+                        .next_power_of_two()
+                        .max(16)
+                };
+                let index = self.vector(index, bytes(index_bytes), evex);
+                let (mask, vector_mask) = match mask {
+                    Mask::Vector(n) => (self.vector(n, bytes(element_bytes), evex), true),
+                    Mask::K(n) => {
+                        self.hot.asm.log_mask(self.log, self.words, n);
+                        self.words += 1;
+                        ((self.words - 1) as u8, false)
+                    }
+                };
+                debug_assert!(instruction.is_vsib());
+                Dynamic::Gather {
+                    index,
+                    lanes,
+                    index_bytes,
+                    element_bytes,
+                    scale,
+                    mask,
+                    vector_mask,
+                }
+            }
+            Shape::BitOffset {
+                offset,
+                operand_bytes,
+            } => Dynamic::Bit {
+                offset: self.term(offset),
+                operand_bytes,
+            },
+            Shape::Xlat => Dynamic::Xlat {
+                rax: self.term(Gpr::Rax),
+            },
+        }
+    }
+
+    /// Emits the copy of an item.
+    fn copy(&mut self, i: usize, item: &Item) -> Result<(), OutOfReach> {
+        match item.step {
+            Step::Elided => {}
+            Step::Call => {
+                self.push_return(item.instruction.next_ip())?;
+            }
+            Step::Side { exit, negate } => {
+                let mut branch = item.instruction;
+                branch.as_near_branch();
+                if negate {
+                    branch.negate_condition_code();
+                }
+                let done = i + 1;
+                let kind = ExitKind::Side {
+                    done: done as u16,
+                    words: self.words as u16,
+                    target: exit,
+                    field: 0,
+                };
+                let state = self.inside(exit, done);
+                let (pad, number) =
+                    self.exits
+                        .pad(&mut self.cold, self.log, state, Some(exit), kind);
+                let field = self.hot.asm.branch(branch.code(), pad);
+                self.exits.set_side_field(number, field);
+            }
+            Step::Next => {
+                self.hot.asm.put(&item.instruction)?;
+                let conditional = item.accesses.iter().any(|a| {
+                    matches!(a.shape, Shape::Rep { condition, .. } if condition != RepCondition::None)
+                });
+                if conditional {
+                    self.hot.mark(self.inside(item.instruction.next_ip(), i + 1));
+                    let word = self.words as u8;
+                    self.hot.asm.log(self.log, self.words, Gpr::Rcx);
+                    self.words += 1;
+                    for access in &mut self.accesses[usize::from(self.first_access[i])..] {
+                        if let Dynamic::Rep { after, .. } = &mut access.dynamic {
+                            *after = word;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn push_return(&mut self, address: u64) -> Result<(), OutOfReach> {
+        self.cold.asm.align(8);
+        let literal = self.cold.asm.here();
+        self.cold.asm.raw(&address.to_le_bytes());
+        self.hot.asm.push_word_at(literal)
+    }
+
+    /// Decides whether the record of the first `done` items is kept; the registers are as before.
+    fn close(&mut self, ip: Ip, done: usize) {
+        let record = Record {
+            log: self.log,
+            accesses: &self.accesses[..usize::from(self.first_access[done])],
+            done,
+            words: self.words,
+            wide: self.exits.runtime.wide,
+        };
+        if let Some(pending) = close::close(&mut self.hot, &record, ip) {
+            let (from, to) = close::keep(&mut self.cold, &record, &pending, &mut self.exits);
+            self.hot.asm.patch(from, to);
+        }
+    }
+
+    fn end(&mut self, items: &[Item], end: End) -> Result<(), OutOfReach> {
+        let done = items.len();
+        match end {
+            End::Fall(target) => {
+                self.close(Ip::At(target), done);
+                self.jump_direct(target);
+            }
+            End::Branch(taken, next) => {
+                let branch = &items[done - 1].instruction;
+                self.close(Ip::At(branch.ip()), done);
+                let mut near = *branch;
+                near.as_near_branch();
+                let (pad, exit) = self.exits.direct(&mut self.cold, self.log, taken);
+                let field = self.hot.asm.branch(near.code(), pad);
+                self.exits.set_warm_field(exit, field);
+                self.jump_direct(next);
+            }
+            End::Counted(taken, next) => {
+                let branch = &items[done - 1].instruction;
+                self.close(Ip::At(branch.ip()), done);
+                // Taken skips the 5-byte jump to the other direction.
+                let near = self.hot.asm.here() + 16;
+                let again =
+                    Instruction::with_branch(branch.code(), near).map_err(|_| OutOfReach)?;
+                self.hot.asm.put(&again)?;
+                self.hot.asm.patch_byte(self.hot.asm.here() - 1, 5);
+                let target = self.hot.asm.here() + 5;
+                self.hot.mark(inside(self.log, Ip::At(next), None));
+                self.jump_direct(next);
+                debug_assert_eq!(self.hot.asm.here(), target);
+                self.hot.mark(inside(self.log, Ip::At(taken), None));
+                self.jump_direct(taken);
+            }
+            End::Indirect => self.indirect(&items[done - 1].instruction, done)?,
+            End::Syscall(ip) => self.leave(ip, done, ExitKind::Syscall),
+            End::Declined(ip, reason) => self.leave(ip, done, ExitKind::Declined(reason)),
+        }
+        Ok(())
+    }
+
+    fn jump_direct(&mut self, target: u64) {
+        let (pad, exit) = self.exits.direct(&mut self.cold, self.log, target);
+        let field = self.hot.asm.jump(pad);
+        self.exits.set_warm_field(exit, field);
+    }
+
+    fn leave(&mut self, ip: u64, done: usize, kind: ExitKind) {
+        self.close(Ip::At(ip), done);
+        let state = inside(self.log, Ip::At(ip), None);
+        let (pad, _) = self
+            .exits
+            .pad(&mut self.cold, self.log, state, Some(ip), kind);
+        self.hot.asm.jump(pad);
+    }
+
+    /// Emits an indirect transfer: its target goes to rcx and on to the shared lookup.
+    fn indirect(&mut self, instruction: &Instruction, done: usize) -> Result<(), OutOfReach> {
+        let ip = instruction.ip();
+        let mut at = self.inside(ip, done - 1);
+        self.hot.mark(at);
+        self.hot.asm.spill(Gpr::Rcx);
+        at.spilled.insert(Gpr::Rcx);
+        match arch::classify(instruction) {
+            arch::Flow::Ret { pop } => {
+                if pop == 0 {
+                    let pop = Instruction::with1(Code::Pop_r64, Register::RCX);
+                    self.hot.asm.put(&pop.map_err(|_| OutOfReach)?)?;
+                } else {
+                    // Target first, then both moves of the stack pointer at once: at every
+                    // instruction in between, the return has either not happened or happened.
+                    let top = MemoryOperand::with_base(Register::RSP);
+                    let load = Instruction::with2(Code::Mov_r64_rm64, Register::RCX, top);
+                    self.hot.asm.put(&load.map_err(|_| OutOfReach)?)?;
+                    self.hot.mark(at);
+                    self.hot.asm.lea(Gpr::Rsp, Gpr::Rsp, 8 + i64::from(pop));
+                }
+                at.ip = Ip::InRcx;
+                at.open = Some(done as u16);
+                self.hot.mark(at);
+            }
+            flow => {
+                self.load_target(instruction)?;
+                self.hot.mark(at);
+                if flow == arch::Flow::IndirectCall {
+                    self.push_return(instruction.next_ip())?;
+                }
+                at.ip = Ip::InRcx;
+                at.open = Some(done as u16);
+                self.hot.mark(at);
+            }
+        }
+        self.hot.asm.save(state::TARGET, Gpr::Rcx);
+        self.close(Ip::InTarget, done);
+        self.hot.asm.save(state::LOG, self.log);
+        self.hot.asm.unspill(self.log);
+        let mut out = State {
+            ip: Ip::InTarget,
+            spilled: [Gpr::Rcx].into_iter().collect(),
+            log: Log::Slot,
+            open: None,
+        };
+        self.hot.mark(out);
+        self.hot.asm.load(Gpr::Rcx, state::TARGET);
+        out.ip = Ip::InRcx;
+        self.hot.mark(out);
+        self.hot.asm.jump(self.exits.runtime.indirect);
+        Ok(())
+    }
+
+    /// `mov rcx, operand` with the operand of an indirect jump or call.
+    fn load_target(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
+        let mut load = *instruction;
+        load.set_code(Code::Mov_r64_rm64);
+        let (kind, register) = (instruction.op0_kind(), instruction.op0_register());
+        load.set_op0_kind(OpKind::Register);
+        load.set_op0_register(Register::RCX);
+        load.set_op1_kind(kind);
+        if kind == OpKind::Register {
+            load.set_op1_register(register);
+        }
+        self.hot.asm.put(&load)
+    }
+}
