@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::{MARK_BEGIN, Tracee, exclusive};
-use translated::Plan;
+use translated::{Looking, Plan};
 
 const BLOCKS_AT_A_TIME: u64 = 256;
 
@@ -50,6 +50,7 @@ fn under_windows(
     program: &Program,
     directory: &Path,
     plan: Plan,
+    period: u64,
     tap: bool,
 ) -> (Vec<u8>, translated::Run) {
     let data = directory.join("translated");
@@ -57,7 +58,7 @@ fn under_windows(
     let argument = data.to_str().expect("text").to_owned();
     let (_tracee, stopped) = Tracee::launch(&directory.join("program"), &[&argument]);
     let stopped = Tracee::run_past(stopped, MARK_BEGIN).expect("at its mark");
-    let run = translated::run(stopped, plan, Observer::new(1000, 7), tap);
+    let run = translated::run(stopped, plan, Observer::new(period, 7), tap);
     let left = std::fs::read(&data).expect("read");
     let at = Program::under_way(&left);
     let event = &run.event;
@@ -118,11 +119,28 @@ fn blocks_do_the_same_translated() {
         };
         let plan = plans[turn / 2 % plans.len()];
         let mut expected = native(&program, directory.path());
-        let (mut found, run) = under_windows(&program, directory.path(), plan, false);
+        let (mut found, run) = under_windows(&program, directory.path(), plan, 1000, false);
         compare(&program, &mut expected, &mut found, &format!("{plan:?}"));
         full += run.stats.full;
         windows += run.windows;
         misses += run.stats.misses;
+        // Without a look at most addresses: the same again, and as many accesses.
+        let looking = [Looking::Wide, Looking::Narrow][turn % 2];
+        let quiet = Plan {
+            looking,
+            ..Plan::WHOLE
+        };
+        let period = [5_000, 200_000][turn / 2 % 2];
+        let (mut found, seldom) = under_windows(&program, directory.path(), quiet, period, false);
+        compare(&program, &mut expected, &mut found, &format!("{quiet:?}"));
+        if plan.native.is_zero() {
+            assert_eq!(
+                seldom.observer.accesses(),
+                run.observer.accesses(),
+                "seed {}: {quiet:?}",
+                program.seed
+            );
+        }
     }
     println!("{blocks} blocks, {windows} windows, log full {full} times, {misses} new targets");
     assert!(
@@ -180,7 +198,7 @@ fn blocks_access_the_same_translated_and_stepped() {
             far: turn == 1,
         };
         let mut expected = native(&program, directory.path());
-        let (mut found, run) = under_windows(&program, directory.path(), plan, true);
+        let (mut found, run) = under_windows(&program, directory.path(), plan, 1000, true);
         compare(&program, &mut expected, &mut found, &format!("{plan:?}"));
         let steps = stepped(&program, directory.path());
         let differ = run.accesses.iter().zip(&steps).position(|(a, b)| a != b);

@@ -26,6 +26,12 @@ const _: () = assert!(LINE_SIZES[DEFAULT_LINE] == 64 && 1 << LINE_SHIFTS[4] == L
 /// 64-byte line makes such a watch expensive, and a random choice keeps it unbiased. (Guessed.)
 const FINE_ONE_IN: u32 = 8;
 
+/// From this period on, samples come in clusters.
+const CLUSTER_LEAST: u64 = 600;
+/// Mean samples of a cluster, and mean references between two of them.
+const CLUSTER: f64 = 8.0;
+const CLUSTER_GAP: f64 = 64.0;
+
 /// One access as an engine reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -77,7 +83,7 @@ impl Observer {
             crossings: [0; 5],
             owed: [0.0; 5],
         };
-        observer.draw();
+        observer.draw_first();
         observer
     }
 
@@ -86,7 +92,7 @@ impl Observer {
         self.window = window;
         if self.period != period.max(1) {
             self.period = period.max(1);
-            self.draw();
+            self.draw_first();
         }
     }
 
@@ -98,11 +104,6 @@ impl Observer {
     /// Line references so far, for each of [`LINE_SIZES`].
     pub fn refs(&self) -> [u64; 5] {
         self.refs
-    }
-
-    /// Mean references from one sample to the next.
-    pub fn period(&self) -> u64 {
-        self.period
     }
 
     /// Samples taken so far.
@@ -230,12 +231,50 @@ impl Observer {
         }
     }
 
-    /// Draws the distance to the next sample: geometric with mean `period`, so that every
-    /// reference is equally likely and independent of the others.
+    /// Draws the distance to the next sample. With a short period it is geometric: every reference is
+    /// sampled independently of the others. With a longer one it is a mixture of two such, so that
+    /// samples come in clusters: a stationary renewal process, in which every reference is as likely to
+    /// be sampled as any other, while an engine need look at addresses during clusters only.
     fn draw(&mut self) {
+        let mean = if self.period < CLUSTER_LEAST {
+            self.period as f64
+        } else if self.random.random_bool(1.0 / CLUSTER) {
+            self.spacing()
+        } else {
+            CLUSTER_GAP
+        };
+        self.until_sample = self.geometric(mean);
+    }
+
+    /// Draws the distance to the first sample, from a place that knows nothing of those before: what
+    /// is left of a gap is longer on average than a gap (renewal theory, the inspection paradox).
+    fn draw_first(&mut self) {
+        let (period, spacing) = (self.period as f64, self.spacing());
+        let mean = if self.period < CLUSTER_LEAST {
+            period
+        } else if self
+            .random
+            .random_bool((spacing / CLUSTER / period).min(1.0))
+        {
+            spacing
+        } else {
+            CLUSTER_GAP
+        };
+        self.until_sample = self.geometric(mean);
+    }
+
+    /// Mean references between two samples of different clusters.
+    pub fn spacing(&self) -> f64 {
+        if self.period < CLUSTER_LEAST {
+            self.period as f64
+        } else {
+            CLUSTER * self.period as f64 - (CLUSTER - 1.0) * CLUSTER_GAP
+        }
+    }
+
+    fn geometric(&mut self, mean: f64) -> u64 {
         let uniform: f64 = self.random.random_range(f64::EPSILON..1.0);
-        let gap = uniform.ln() / (1.0 - 1.0 / (self.period as f64).max(1.000_001)).ln();
-        self.until_sample = 1 + gap as u64;
+        1 + (uniform.ln() / (1.0 - 1.0 / mean.max(1.000_001)).ln()) as u64
     }
 
     /// The samples whose watches have ended at every line size since the last call.

@@ -263,7 +263,12 @@ impl Session<'_> {
         }
         let (stopped, engine) = Translate::new(stopped, self.pid)?;
         match engine {
-            Ok(engine) => self.engine = Some(Engine::Translate(Box::new(engine))),
+            Ok(mut engine) => {
+                if !self.config.full {
+                    engine.set_exact();
+                }
+                self.engine = Some(Engine::Translate(Box::new(engine)));
+            }
             Err(error) => {
                 self.over = true;
                 self.warnings.push(Warning {

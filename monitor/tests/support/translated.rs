@@ -11,6 +11,19 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Which addresses are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looking {
+    /// As the engine does on this processor.
+    AsUsual,
+    /// All of them.
+    Everywhere,
+    /// Those around samples and at watched lines, by `pext`.
+    Wide,
+    /// The same without `pext`.
+    Narrow,
+}
+
 /// How windows are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -22,6 +35,8 @@ pub struct Plan {
     pub native: Duration,
     /// No more windows, and no more of this one, from this many accesses on.
     pub most: u64,
+    /// Which addresses are looked at.
+    pub looking: Looking,
 }
 
 impl Plan {
@@ -31,6 +46,7 @@ impl Plan {
         close_after: u64::MAX,
         native: Duration::ZERO,
         most: u64::MAX,
+        looking: Looking::AsUsual,
     };
     /// One window over everything, with the shortest log.
     pub const TINY: Plan = Plan {
@@ -77,8 +93,17 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
     let pid = stopped.tid();
     let (mut observer, mut declined, mut windows) = (observer, Vec::new(), 0);
     let accesses = Rc::new(RefCell::new(Vec::new()));
-    let (back, engine) = Translate::new(stopped, pid).expect("alive");
+    let bmi2 = std::arch::is_x86_feature_detected!("bmi2");
+    let (back, engine) = match plan.looking {
+        Looking::Wide => Translate::with_lookup(stopped, pid, bmi2),
+        Looking::Narrow => Translate::with_lookup(stopped, pid, false),
+        Looking::AsUsual | Looking::Everywhere => Translate::new(stopped, pid),
+    }
+    .expect("alive");
     let mut engine = engine.expect("this process can be observed");
+    if plan.looking == Looking::Everywhere {
+        engine.set_exact();
+    }
     stopped = back;
     if tap {
         let accesses = Rc::clone(&accesses);

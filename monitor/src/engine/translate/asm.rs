@@ -10,10 +10,19 @@ use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 pub struct OutOfReach;
 
 /// Code being written for addresses from `base` on.
-#[derive(Debug)]
 pub struct Asm {
     base: u64,
-    bytes: Vec<u8>,
+    /// Holds the code so far.
+    encoder: Encoder,
+    length: usize,
+    /// Bytes to be put over others in the end: where, how many, which.
+    patches: Vec<(usize, usize, [u8; 4])>,
+}
+
+impl std::fmt::Debug for Asm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Asm({:#x}, {} bytes)", self.base, self.length)
+    }
 }
 
 impl Asm {
@@ -21,33 +30,44 @@ impl Asm {
     pub fn new(base: u64) -> Asm {
         Asm {
             base,
-            bytes: Vec::with_capacity(1024),
+            encoder: Encoder::new(64),
+            length: 0,
+            patches: Vec::new(),
         }
     }
 
     /// Address of the next byte.
     pub fn here(&self) -> u64 {
-        self.base + self.bytes.len() as u64
+        self.base + self.length as u64
     }
 
     /// The code.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        let mut bytes = self.encoder.take_buffer();
+        for (at, count, patch) in self.patches {
+            bytes[at..at + count].copy_from_slice(&patch[..count]);
+        }
+        bytes
     }
 
     /// Encodes `instruction` here.
     ///
     /// # Errors
-    /// [`OutOfReach`] when an address in it cannot be reached from here.
+    /// [`OutOfReach`] when an address in it cannot be reached from here; nothing is written then.
     pub fn put(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
-        let mut encoder = Encoder::new(64);
-        let length = encoder
-            .encode(instruction, self.here())
-            .map_err(|_| OutOfReach)?;
-        let bytes = encoder.take_buffer();
-        debug_assert_eq!(bytes.len(), length);
-        self.bytes.extend_from_slice(&bytes);
-        Ok(())
+        match self.encoder.encode(instruction, self.here()) {
+            Ok(length) => {
+                self.length += length;
+                Ok(())
+            }
+            Err(_) => {
+                // What was written before the error was met goes again.
+                let mut bytes = self.encoder.take_buffer();
+                bytes.truncate(self.length);
+                self.encoder.set_buffer(bytes);
+                Err(OutOfReach)
+            }
+        }
     }
 
     /// As [`Asm::put`] for instructions of ours without far addresses.
@@ -263,7 +283,7 @@ impl Asm {
 
     /// `syscall`
     pub fn syscall(&mut self) {
-        self.bytes.extend_from_slice(&[0x0f, 0x05]);
+        self.raw(&[0x0f, 0x05]);
     }
 
     /// A jump or conditional jump with a 32-bit displacement; returns the address of the displacement.
@@ -279,33 +299,36 @@ impl Asm {
 
     /// `jrcxz` forward by `distance` bytes after itself.
     pub fn jrcxz(&mut self, distance: i8) {
-        self.bytes.extend_from_slice(&[0xe3, distance as u8]);
+        self.raw(&[0xe3, distance as u8]);
     }
 
     /// The bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        for byte in bytes {
+            self.encoder.write_u8(*byte);
+        }
+        self.length += bytes.len();
     }
 
     /// Pads to a multiple of `align` (a power of two) with one-byte `nop`s, never run.
     pub fn align(&mut self, align: u64) {
         while !self.here().is_multiple_of(align) {
-            self.bytes.push(0x90);
+            self.raw(&[0x90]);
         }
     }
 
     /// Rewrites the 32-bit displacement at `field` (an address written before) to reach `target`.
     pub fn patch(&mut self, field: u64, target: u64) {
-        let at = (field - self.base) as usize;
         let displacement = target.wrapping_sub(field + 4) as i64;
         let displacement = i32::try_from(displacement).expect("patches stay within an arena");
-        self.bytes[at..at + 4].copy_from_slice(&displacement.to_le_bytes());
+        let at = (field - self.base) as usize;
+        self.patches.push((at, 4, displacement.to_le_bytes()));
     }
 
     /// Rewrites the byte at `at` (an address written before).
     pub fn patch_byte(&mut self, at: u64, byte: u8) {
-        let index = (at - self.base) as usize;
-        self.bytes[index] = byte;
+        let at = (at - self.base) as usize;
+        self.patches.push((at, 1, [byte, 0, 0, 0]));
     }
 }
 

@@ -249,8 +249,8 @@ impl CodeCache {
         arena.memory.write(at, &code);
         arena.cold_next = (at + code.len() as u64).next_multiple_of(16);
         arena.cold_index.push((at, id));
-        let displacement = i32::try_from(at.wrapping_sub(field + 4) as i64)
-            .expect("both lie in one arena");
+        let displacement =
+            i32::try_from(at.wrapping_sub(field + 4) as i64).expect("both lie in one arena");
         arena.memory.write(field, &displacement.to_le_bytes());
         self.link_exits(id, before);
     }

@@ -95,7 +95,8 @@ pub const TABLE_ENTRIES: usize = 1 << 16;
 /// Consecutive entries looked at for one target.
 pub const PROBES: usize = 4;
 /// Offset of the filter of watched lines from gs.
-pub const FILTER: i32 = (TABLE as u32 + 16 * (TABLE_ENTRIES + PROBES) as u32).next_multiple_of(4096) as i32;
+pub const FILTER: i32 =
+    (TABLE as u32 + 16 * (TABLE_ENTRIES + PROBES) as u32).next_multiple_of(4096) as i32;
 /// log2 of the bytes of the filter.
 pub const FILTER_BITS: u32 = 22;
 /// Bytes of the state block, the table and the filter.

@@ -376,7 +376,7 @@ impl Translate {
         let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
         let (count, bytes) = if self.quiet {
             (COUNT_DUE - quiet.min(QUIET_MOST), LOG_QUIET)
-        } else if self.exact || observer.period() < QUIET_LEAST {
+        } else if self.exact || observer.spacing() < QUIET_LEAST as f64 {
             (COUNT_DUE, bytes(left))
         } else {
             (COUNT_DUE, bytes(left.min(next.saturating_add(BURST))))

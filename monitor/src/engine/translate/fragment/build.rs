@@ -177,7 +177,6 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-
     /// Inside the trace: the log pointer in its register, `done` items executed.
     fn inside(&self, ip: u64, done: usize) -> State {
         inside(self.log, Ip::At(ip), Some(done))
@@ -369,7 +368,8 @@ impl Builder<'_> {
                     matches!(a.shape, Shape::Rep { condition, .. } if condition != RepCondition::None)
                 });
                 if conditional {
-                    self.hot.mark(self.inside(item.instruction.next_ip(), i + 1));
+                    self.hot
+                        .mark(self.inside(item.instruction.next_ip(), i + 1));
                     let word = self.words as u8;
                     self.hot.asm.log(self.log, self.words, Gpr::Rcx);
                     self.words += 1;

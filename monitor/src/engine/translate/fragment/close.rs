@@ -126,8 +126,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
             out.asm.jrcxz(JUMP_BYTES);
             let field = out.asm.jump(out.asm.here());
             out.asm.load(scratch, state::COUNT);
-            out.asm
-                .lea(scratch, scratch, record.accesses.len() as i64);
+            out.asm.lea(scratch, scratch, record.accesses.len() as i64);
             out.asm.save(state::COUNT, scratch);
             field
         }
@@ -260,8 +259,7 @@ pub(super) fn keep(
     out.asm.load(scratch, state::COUNT);
     out.asm.log_header(record.log, header, scratch);
     add(out, record, pending.adds, scratch);
-    out.asm
-        .lea(record.log, record.log, 8 * record.words as i64);
+    out.asm.lea(record.log, record.log, 8 * record.words as i64);
     state.open = None;
     out.mark(state);
     out.asm.save(state::COUNT, scratch);

@@ -214,7 +214,6 @@ pub struct FragmentCode {
     pub cold: Vec<u8>,
 }
 
-
 /// Code being written, with the meaning of the registers in it.
 #[derive(Debug)]
 struct Stretch {
@@ -309,7 +308,13 @@ impl Exits<'_> {
             warm_field: 0,
             cold_field: 0,
         };
-        self.pad(out, log, inside(log, Ip::At(target), None), Some(target), kind)
+        self.pad(
+            out,
+            log,
+            inside(log, Ip::At(target), None),
+            Some(target),
+            kind,
+        )
     }
 
     fn set_warm_field(&mut self, exit: u32, at: u64) {

@@ -1,0 +1,124 @@
+//! Windows that look at addresses around samples and at watched lines only find what windows that
+//! look at every address find.
+
+mod support;
+#[path = "support/translated.rs"]
+mod translated;
+
+use statcache::observe::{Ended, Observer, Outcome, Sample};
+use support::{MARK_BEGIN, Tracee, Tracees, exclusive};
+use translated::{Looking, Plan};
+
+const SEED: u64 = 11;
+
+struct Found {
+    accesses: u64,
+    refs: [u64; 5],
+    samples: Vec<Sample>,
+    stops: u64,
+    expected: Option<u64>,
+    /// Nothing had to run natively.
+    whole: bool,
+}
+
+fn find(name: &str, period: u64, looking: Looking) -> Option<Found> {
+    let (_tracees, program) = Tracees::build(name)?;
+    let (tracee, stopped) = Tracee::launch(&program, &[]);
+    let stopped = Tracee::run_past(stopped, MARK_BEGIN).expect("at its mark");
+    let plan = Plan {
+        looking,
+        ..Plan::WHOLE
+    };
+    let mut run = translated::run(stopped, plan, Observer::new(period, SEED), false);
+    let whole = run.declined.is_empty();
+    let expected = tracee.ended(run.event).expected_accesses(name);
+    let mut samples = run.observer.drain_finished();
+    samples.extend(run.observer.end_all(Ended::Cut));
+    samples.sort_by_key(|sample| sample.position);
+    Some(Found {
+        accesses: run.observer.accesses(),
+        refs: run.observer.refs(),
+        samples,
+        stops: run.stats.stops,
+        expected,
+        whole,
+    })
+}
+
+/// Addresses are the same from run to run only where the kernel does not draw them.
+fn without_randomization() {
+    // SAFETY: sets a number in the process's own state.
+    unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
+}
+
+#[test]
+fn every_sample_of_an_aligned_walk_is_the_same() {
+    let _turn = exclusive();
+    without_randomization();
+    for period in [700, 4_000, 60_000] {
+        let Some(exact) = find("wander", period, Looking::Everywhere) else {
+            return;
+        };
+        for looking in [Looking::Wide, Looking::Narrow] {
+            let quiet = find("wander", period, looking).expect("built before");
+            assert!(quiet.whole && exact.whole);
+            assert_eq!(quiet.expected, exact.expected);
+            assert_eq!(quiet.accesses, exact.accesses, "{period} {looking:?}");
+            assert_eq!(quiet.refs, exact.refs, "{period} {looking:?}");
+            assert!(exact.samples.len() > 3, "{}", exact.samples.len());
+            for (one, other) in exact.samples.iter().zip(&quiet.samples) {
+                assert_eq!(one, other, "{period} {looking:?}");
+            }
+            assert_eq!(exact.samples.len(), quiet.samples.len());
+            let reused = |s: &&Sample| matches!(s.outcomes[2], Outcome::Reused { .. });
+            println!(
+                "period {period}, {looking:?}: {} samples, {} reused, {} stops against {}",
+                quiet.samples.len(),
+                quiet.samples.iter().filter(reused).count(),
+                quiet.stops,
+                exact.stops
+            );
+        }
+    }
+}
+
+#[test]
+fn accesses_are_counted_to_the_access() {
+    let _turn = exclusive();
+    without_randomization();
+    let mut compared = 0;
+    for name in [
+        "plain",
+        "string",
+        "bits",
+        "crossing",
+        "gather",
+        "avx512",
+        "locked",
+        "x87",
+        "backwards",
+        "sideways",
+        "syscalls",
+        "alarms",
+        "faults",
+        "wander",
+    ] {
+        let mut counts = Vec::new();
+        for looking in [Looking::Everywhere, Looking::Wide, Looking::Narrow] {
+            let Some(found) = find(name, 1_000_000, looking) else {
+                continue;
+            };
+            if found.whole {
+                counts.push(found.accesses);
+            }
+        }
+        compared += usize::from(counts.len() == 3);
+        counts.dedup();
+        // How often its timer fires is another matter each time.
+        assert!(counts.len() <= 1 || name == "alarms", "{name}: {counts:?}");
+    }
+    assert!(
+        compared >= 8 || compared == 0,
+        "{compared} programs compared"
+    );
+}
