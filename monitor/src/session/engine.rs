@@ -68,6 +68,21 @@ impl Engine {
         }
     }
 
+    /// As [`Translate::looked_everywhere`].
+    pub fn looked_everywhere(&self) -> bool {
+        match self {
+            Engine::Translate(engine) => engine.looked_everywhere(),
+            Engine::Step(_) => true,
+        }
+    }
+
+    /// As [`Translate::count_executions`].
+    pub fn count_executions(&mut self, ips: Option<Vec<u64>>) {
+        if let Engine::Translate(engine) = self {
+            engine.count_executions(ips);
+        }
+    }
+
     /// How much slower than native the last window's code may have run for its own sake.
     pub fn expansion(&self) -> f64 {
         match self {

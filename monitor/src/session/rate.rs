@@ -27,6 +27,9 @@ pub const HITS: f64 = 30.0;
 /// ever used, and its old address is overwritten.
 pub const UNITS: usize = 1;
 
+/// Instructions that the windows to come are to count, so that one of them has the right number.
+pub const CANDIDATES: usize = 16;
+
 /// Counts units natively.
 pub struct RateProbe {
     hit_cost_s: f64,

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Longest native stretch over which the access rate is measured after a window, in seconds.
 const RATE_S: f64 = 0.004;
+/// Windows that look at few addresses, where none of all instructions was fit for counting.
+const LEAST_BLIND: u32 = 6;
 /// Pause before an observed run goes on after something that must run natively.
 const AFTER_DECLINED: Duration = Duration::from_micros(200);
 /// The pause doubles up to this while less than [`LEAST_OBSERVED`] accesses come of it.
@@ -141,6 +143,7 @@ pub fn run(config: &RunConfig) -> std::result::Result<Outcome, RunError> {
         declined: std::collections::BTreeMap::new(),
         pause: AFTER_DECLINED,
         breakpoint: 0,
+        without_unit: 0,
         pid,
     };
     let status = session.follow(stopped);
@@ -184,6 +187,8 @@ struct Session<'a> {
     pause: Duration,
     /// Where the last breakpoint of the rate measurement was; 0 before the first.
     breakpoint: u64,
+    /// Windows to come that look at few addresses although nothing can be counted in them.
+    without_unit: u32,
     pid: Pid,
 }
 
@@ -265,7 +270,7 @@ impl Session<'_> {
         match engine {
             Ok(mut engine) => {
                 if !self.config.full {
-                    engine.set_exact();
+                    engine.count_executions(None);
                 }
                 self.engine = Some(Engine::Translate(Box::new(engine)));
             }
@@ -515,6 +520,7 @@ impl Session<'_> {
         Inside {
             per_second: self.cost.rate_in_cache(accesses),
             expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
+            everywhere: self.engine.as_ref().is_none_or(Engine::looked_everywhere),
         }
     }
 
@@ -527,14 +533,27 @@ impl Session<'_> {
 
     /// Sets breakpoints on instructions that should come up often enough in [`RATE_S`].
     fn start_counting(&mut self, accesses: u64, native_s: f64) -> Option<rate::Counting> {
-        let (probe, engine) = (self.probe.as_ref()?, self.engine.as_ref()?);
+        let engine = self.engine.as_mut()?;
         let wanted = (rate::HITS * native_s / RATE_S).max(rate::HITS);
-        let range = (0.4 * wanted) as u64..=(3.0 * wanted) as u64;
+        let between = |low: f64, high: f64| (low * wanted) as u64..=(high * wanted) as u64;
         let units: Vec<Unit> = engine
-            .executed(&range, rate::UNITS)
+            .executed(&between(0.4, 3.0), rate::UNITS)
             .into_iter()
             .map(|(ip, executions)| Unit { ip, executions })
             .collect();
+        if engine.looked_everywhere() {
+            // The next windows look at few addresses: they count these, so that one of them may do.
+            let next = engine.executed(&between(0.1, 12.0), rate::CANDIDATES);
+            let ips: Vec<u64> = next.into_iter().map(|(ip, _)| ip).collect();
+            self.without_unit = if ips.is_empty() { LEAST_BLIND } else { 0 };
+            engine.count_executions(Some(ips));
+        } else if units.is_empty() {
+            self.without_unit = self.without_unit.saturating_sub(1);
+            if self.without_unit == 0 {
+                engine.count_executions(None);
+            }
+        }
+        let probe = self.probe.as_ref()?;
         self.breakpoint = units.first().map_or(0, |unit| unit.ip);
         probe.start(self.pid, &units, accesses)
     }

@@ -31,8 +31,8 @@ const MOST_ACCESSES: f64 = 2e9;
 const SHORT_SAMPLES: f64 = 700.0;
 const LONG_SAMPLES: f64 = 8000.0;
 /// Shortest sample period in references. A sample costs the monitor about as much as reading this
-/// some hundred accesses (seen on a busy machine: 1.3 us, against 2 to 5 ns an access).
-const LEAST_PERIOD: f64 = 1500.0;
+/// some hundred accesses. (Guessed from the cost of a stop, shared by the samples of a cluster.)
+const LEAST_PERIOD: f64 = 2000.0;
 
 /// What the next window shall be.
 #[derive(Clone, Copy, Debug, PartialEq)]

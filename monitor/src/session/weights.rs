@@ -29,6 +29,8 @@ pub struct Inside {
     pub per_second: f64,
     /// Instructions executed for each of the program's own.
     pub expansion: f64,
+    /// Whether every address was looked at.
+    pub everywhere: bool,
 }
 
 impl Inside {
@@ -44,8 +46,9 @@ pub struct Weights {
     pending: Option<Pending>,
     /// CPU seconds at the end of the last window.
     last_end_s: f64,
-    /// Measured native rates over those guessed from the same window.
-    speedups: Vec<f64>,
+    /// Measured native rates over those guessed from the same window: for windows that looked at few
+    /// addresses, and at all.
+    speedups: [Vec<f64>; 2],
     total: Estimate,
     first_done: bool,
 }
@@ -94,7 +97,7 @@ impl Weights {
     pub fn measured(&mut self, rate: f64, error: f64, cost_s: f64) {
         self.last_end_s += cost_s;
         if let Some(pending) = &mut self.pending {
-            self.speedups
+            self.speedups[usize::from(pending.inside.everywhere)]
                 .push(rate / pending.inside.native(SHOWS.1).max(1.0));
             let spread = 2.0 * error + RATE_SPREAD;
             pending.rate = Rate {
@@ -111,7 +114,7 @@ impl Weights {
     }
 
     fn guess(&self, inside: Inside) -> Rate {
-        match self.typical() {
+        match self.typical(inside.everywhere) {
             Some((low, value, high)) => {
                 let native = inside.native(SHOWS.1);
                 Rate {
@@ -129,12 +132,13 @@ impl Weights {
     }
 
     /// Low, median and high of the measured speed-ups, once there are some.
-    fn typical(&self) -> Option<(f64, f64, f64)> {
+    fn typical(&self, everywhere: bool) -> Option<(f64, f64, f64)> {
+        let speedups = &self.speedups[usize::from(everywhere)];
         const ENOUGH: usize = 5;
-        if self.speedups.len() < ENOUGH {
+        if speedups.len() < ENOUGH {
             return None;
         }
-        let mut sorted = self.speedups.clone();
+        let mut sorted = speedups.clone();
         sorted.sort_by(f64::total_cmp);
         let at = |q: f64| sorted[((sorted.len() as f64 - 1.0) * q).round() as usize];
         Some((at(0.1), at(0.5), at(0.9)))
@@ -195,6 +199,7 @@ mod tests {
         Inside {
             per_second,
             expansion: 1.0,
+            everywhere: true,
         }
     }
 

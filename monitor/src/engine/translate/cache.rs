@@ -1,13 +1,13 @@
 //! The code cache: fragments by original address, the arenas they lie in, the links between them.
 
-use super::fragment::{self, Exit, ExitKind, Fragment, FragmentId, Tables};
+use super::fragment::{self, DROP, Exit, ExitKind, Fragment, FragmentId, KEEP, Tables};
 use super::layout::{PROBES, TABLE};
 use super::memory::Shared;
 use super::runtime::{self, Runtime};
 use super::state::State;
 use super::trace::{self, Code, End, Trace};
 use iced_x86::InstructionInfoFactory;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes of an arena. Within reach of every 32-bit displacement from the module it serves.
 pub const ARENA_BYTES: u64 = 320 << 20;
@@ -101,6 +101,9 @@ pub struct CodeCache {
     factory: InstructionInfoFactory,
     /// Whether fragments look lines up by `pext`.
     wide: bool,
+    /// Instructions whose every execution is to be seen, and the fragments that hold any.
+    marked: FxHashSet<u64>,
+    marked_fragments: Vec<FragmentId>,
     /// Fragments translated since the start, flushed ones included.
     pub translated: u64,
     /// Times everything was thrown away.
@@ -118,6 +121,8 @@ impl CodeCache {
             tables: Tables::default(),
             factory: InstructionInfoFactory::new(),
             wide,
+            marked: FxHashSet::default(),
+            marked_fragments: Vec::new(),
             translated: 0,
             flushes: 0,
         }
@@ -222,9 +227,51 @@ impl CodeCache {
         arena.cold_index.push((fragment.cold, id));
         self.translated += 1;
         self.by_ip.insert(ip, id);
+        let marked = self.holds_marked(&fragment);
         self.fragments.push(fragment);
+        if marked {
+            self.keep_records(id, KEEP);
+            self.marked_fragments.push(id);
+        }
         self.link_new(id);
         Ok(id)
+    }
+
+    fn holds_marked(&self, fragment: &Fragment) -> bool {
+        !self.marked.is_empty() && fragment.item_ips.iter().any(|ip| self.marked.contains(ip))
+    }
+
+    /// Keeps every record of fragments that hold any of these instructions, so that executions of them
+    /// can be counted; those marked before no longer.
+    pub fn mark(&mut self, ips: impl Iterator<Item = u64>) {
+        for id in std::mem::take(&mut self.marked_fragments) {
+            self.keep_records(id, DROP);
+        }
+        self.marked = ips.collect();
+        if self.marked.is_empty() {
+            return;
+        }
+        let held: Vec<FragmentId> = (0..self.fragments.len() as FragmentId)
+            .filter(|id| self.holds_marked(&self.fragments[*id as usize]))
+            .collect();
+        for id in &held {
+            self.keep_records(*id, KEEP);
+        }
+        self.marked_fragments = held;
+    }
+
+    /// Instructions marked at present.
+    pub fn marked(&self) -> &FxHashSet<u64> {
+        &self.marked
+    }
+
+    fn keep_records(&mut self, id: FragmentId, how: u8) {
+        let fragment = &self.fragments[id as usize];
+        if let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(fragment.hot)) {
+            for &decision in &fragment.decisions {
+                arena.memory.write(decision, &[how]);
+            }
+        }
     }
 
     /// Gives a side exit that has been taken its own code. (Without room the next flush makes some.)
@@ -252,6 +299,9 @@ impl CodeCache {
         let displacement =
             i32::try_from(at.wrapping_sub(field + 4) as i64).expect("both lie in one arena");
         arena.memory.write(field, &displacement.to_le_bytes());
+        if self.holds_marked(&self.fragments[id as usize]) {
+            self.keep_records(id, KEEP);
+        }
         self.link_exits(id, before);
     }
 
@@ -377,6 +427,7 @@ impl CodeCache {
     /// cleared by the caller.
     pub fn flush(&mut self) {
         self.fragments.clear();
+        self.marked_fragments.clear();
         self.by_ip.clear();
         self.waiting.clear();
         self.tables = Tables::default();

@@ -90,6 +90,9 @@ const _: () = assert!(VIEW * 8 <= super::layout::SLACK as usize);
 
 /// Instructions a record takes besides one store for each of its words: pointer and check.
 const RECORD_INSTRUCTIONS: f64 = 3.0;
+/// Instructions of the decision whether to keep a record, and of one look into the filter.
+const DECISION_INSTRUCTIONS: f64 = 10.0;
+const GROUP_INSTRUCTIONS: f64 = 5.0;
 /// Instructions an indirect transfer takes to find its fragment (counted in the generated stub).
 const LOOKUP_INSTRUCTIONS: f64 = 24.0;
 
@@ -113,12 +116,14 @@ impl LogReader {
     }
 
     /// Up to `most` instructions with how often they were executed since the last reset, a number
-    /// within `range` and as near to its geometric middle as there are.
+    /// within `range` and as near to its geometric middle as there are; of those
+    /// `among` which every execution was seen, where that is not all.
     pub fn executed(
         &self,
         cache: &CodeCache,
         range: &std::ops::RangeInclusive<u64>,
         most: usize,
+        among: Option<&FxHashSet<u64>>,
     ) -> Vec<(u64, u64)> {
         let middle = ((*range.start() * *range.end()) as f64).sqrt();
         let records = &cache.tables().records;
@@ -128,15 +133,26 @@ impl LogReader {
                 .zip(&self.shapes)
                 .filter(|(_, shape)| shape.seen > 0)
         };
-        let mut heads: Vec<(u64, u64)> = seen()
-            .map(|(record, shape)| (u64::from(shape.seen), cache.fragment(record.fragment).ip))
-            .filter(|(count, _)| range.contains(count))
-            .collect();
         let off = |count: u64| ((count as f64 / middle).ln().abs() * 1e6) as u64;
-        heads.sort_by_key(|&(count, ip)| (off(count), ip));
-        heads.truncate(8 * most);
         // Other fragments may hold the same instruction in their middle.
-        let wanted: FxHashSet<u64> = heads.iter().map(|&(_, ip)| ip).collect();
+        let wanted: FxHashSet<u64> = match among {
+            Some(among) => among.clone(),
+            None => {
+                // Records without accesses are never kept: an instruction that makes one is seen each time.
+                let mut heads: Vec<(u64, u64)> = seen()
+                    .filter(|(_, shape)| range.contains(&u64::from(shape.seen)))
+                    .filter_map(|(record, shape)| {
+                        let fragment = cache.fragment(record.fragment);
+                        let first = fragment.accesses.first()?;
+                        let ip = fragment.item_ips[usize::from(first.item)];
+                        (first.dynamic == Dynamic::No).then_some((u64::from(shape.seen), ip))
+                    })
+                    .collect();
+                heads.sort_by_key(|&(count, ip)| (off(count), ip));
+                heads.truncate(8 * most);
+                heads.iter().map(|&(_, ip)| ip).collect()
+            }
+        };
         let mut total: FxHashMap<u64, u64> = FxHashMap::default();
         for (record, shape) in seen() {
             let ips = &cache.fragment(record.fragment).item_ips;
@@ -158,7 +174,7 @@ impl LogReader {
 
     /// Instructions executed in the code cache for each of the program's own since the last reset:
     /// how much slower the cache can be where execution is what limits it.
-    pub fn expansion(&self, cache: &CodeCache) -> f64 {
+    pub fn expansion(&self, cache: &CodeCache, quiet: bool) -> f64 {
         let (mut own, mut ours) = (0.0, 0.0);
         for (record, shape) in cache.tables().records.iter().zip(&self.shapes) {
             if shape.seen > 0 {
@@ -171,7 +187,13 @@ impl LogReader {
                 };
                 let seen = f64::from(shape.seen);
                 own += seen * f64::from(record.items);
-                ours += seen * (f64::from(record.words) + RECORD_INSTRUCTIONS + lookup);
+                let decision = if quiet {
+                    DECISION_INSTRUCTIONS + GROUP_INSTRUCTIONS * f64::from(shape.groups)
+                } else {
+                    0.0
+                };
+                let stores = f64::from(record.words) + RECORD_INSTRUCTIONS;
+                ours += seen * (stores + decision + lookup);
             }
         }
         if own > 0.0 { 1.0 + ours / own } else { 1.0 }

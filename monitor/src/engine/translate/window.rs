@@ -125,6 +125,8 @@ pub struct Translate {
     quiet: bool,
     /// Every record is kept, always.
     exact: bool,
+    /// Whether the last window did.
+    looked_everywhere: bool,
     /// Quiet logs in a row that held next to no touches of watched lines.
     false_logs: u32,
     /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
@@ -214,6 +216,7 @@ impl Translate {
                 limit: 0,
                 quiet: false,
                 exact: false,
+                looked_everywhere: false,
                 false_logs: 0,
                 by_syscall: false,
                 learn: false,
@@ -237,12 +240,25 @@ impl Translate {
 
     /// Instructions of the last window with their executions, as [`LogReader::executed`].
     pub fn executed(&self, range: &std::ops::RangeInclusive<u64>, most: usize) -> Vec<(u64, u64)> {
-        self.reader.executed(&self.cache, range, most)
+        let among = (!self.looked_everywhere).then(|| self.cache.marked());
+        self.reader.executed(&self.cache, range, most, among)
+    }
+
+    /// Whether the last window looked at every address.
+    pub fn looked_everywhere(&self) -> bool {
+        self.looked_everywhere
+    }
+
+    /// In the windows to come, counts executions of these instructions only, and looks at no more
+    /// addresses than it must; of all instructions, and looks at every address, if there are none.
+    pub fn count_executions(&mut self, ips: Option<Vec<u64>>) {
+        self.exact = ips.is_none();
+        self.cache.mark(ips.unwrap_or_default().into_iter());
     }
 
     /// Instructions executed for each of the program's own in the last window.
     pub fn expansion(&self) -> f64 {
-        self.reader.expansion(&self.cache)
+        self.reader.expansion(&self.cache, !self.looked_everywhere)
     }
 
     /// From now on hands every access to `tap` too, beside the observer: slow, for comparisons with
@@ -270,6 +286,7 @@ impl Translate {
     ) -> Result<WindowEnd> {
         self.code.set_stale();
         self.reader.reset_executions();
+        self.looked_everywhere = true;
         let left = control.progress(observer, self.code.maps());
         self.prepare(left, observer);
         let regs = stopped.regs()?;
@@ -373,6 +390,7 @@ impl Translate {
         let next = observer.until_sample().min(left);
         let quiet = next.saturating_sub(MAX_RECORD_ACCESSES);
         self.quiet = !self.exact && quiet >= QUIET_LEAST;
+        self.looked_everywhere &= !self.quiet;
         let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
         let (count, bytes) = if self.quiet {
             (COUNT_DUE - quiet.min(QUIET_MOST), LOG_QUIET)

@@ -63,6 +63,7 @@ pub fn translate(
             tables,
             numbers: Vec::new(),
         },
+        decisions: Vec::new(),
         factory,
     };
     let warm_entry = builder.entry(trace.ip);
@@ -83,6 +84,7 @@ pub fn translate(
         accesses: builder.accesses,
         first_access: builder.first_access,
         exits: builder.exits.numbers,
+        decisions: builder.decisions,
         hot_states: builder.hot.states,
         cold_states: builder.cold.states,
     };
@@ -138,6 +140,7 @@ pub fn side(
     if let Some(pending) = pending {
         let (from, to) = close::keep(&mut out, &record, &pending, &mut exits);
         out.asm.patch(from, to);
+        fragment.decisions.extend(pending.decision);
     }
     fragment.exits.extend(exits.numbers);
     fragment.cold_states.append(out.states);
@@ -173,6 +176,7 @@ struct Builder<'a> {
     accesses: Vec<LoggedAccess>,
     first_access: Vec<u16>,
     exits: Exits<'a>,
+    decisions: Vec<u64>,
     factory: &'a mut InstructionInfoFactory,
 }
 
@@ -401,6 +405,7 @@ impl Builder<'_> {
             wide: self.exits.runtime.wide,
         };
         if let Some(pending) = close::close(&mut self.hot, &record, ip) {
+            self.decisions.extend(pending.decision);
             let (from, to) = close::keep(&mut self.cold, &record, &pending, &mut self.exits);
             self.hot.asm.patch(from, to);
         }

@@ -9,7 +9,7 @@
 use super::super::group::{self, Group};
 use super::super::layout::{self, FILTER, MAX_RECORD_ACCESSES, state};
 use super::super::state::{Ip, State};
-use super::{Adds, Dynamic, ExitKind, Exits, LoggedAccess, RecordShape, Stretch, inside};
+use super::{Adds, DROP, Dynamic, ExitKind, Exits, LoggedAccess, RecordShape, Stretch, inside};
 use crate::arch::Gpr;
 
 /// What is closed: the first `done` items of a fragment.
@@ -36,6 +36,8 @@ struct Plan {
 pub(super) struct Pending {
     /// Displacement field of the jump to that code.
     field: u64,
+    /// Address of the byte that lets the record be dropped; none where it never is.
+    pub(super) decision: Option<u64>,
     /// Where it returns to.
     back: u64,
     /// Where a thread goes on after the log was emptied.
@@ -103,6 +105,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
     state.spilled.insert(Gpr::Rcx);
     state.spilled.insert(scratch);
     out.mark(state);
+    let mut decision = None;
     let field = match &plan.groups {
         None => out.asm.jump(out.asm.here()),
         Some(groups) => {
@@ -122,8 +125,8 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
             }
             out.asm.load_byte(scratch, state::DUE);
             out.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
-            const JUMP_BYTES: i8 = 5;
-            out.asm.jrcxz(JUMP_BYTES);
+            out.asm.jrcxz(DROP as i8);
+            decision = Some(out.asm.here() - 1);
             let field = out.asm.jump(out.asm.here());
             out.asm.load(scratch, state::COUNT);
             out.asm.lea(scratch, scratch, record.accesses.len() as i64);
@@ -145,6 +148,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
     }
     Some(Pending {
         field,
+        decision,
         back,
         resume: out.asm.here(),
         scratch,
