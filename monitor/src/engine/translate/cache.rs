@@ -316,7 +316,8 @@ impl CodeCache {
 
     /// Links the exits of a fragment from the `first` one on.
     fn link_exits(&mut self, id: FragmentId, first: usize) {
-        for exit in self.fragments[id as usize].exits[first..].to_vec() {
+        for place in first..self.fragments[id as usize].exits.len() {
+            let exit = self.fragments[id as usize].exits[place];
             let Some(Exit {
                 kind: ExitKind::Direct { target, .. },
                 ..
