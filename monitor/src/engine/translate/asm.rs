@@ -28,9 +28,11 @@ impl std::fmt::Debug for Asm {
 impl Asm {
     /// Nothing yet, to run at `base`.
     pub fn new(base: u64) -> Asm {
+        let mut encoder = Encoder::new(64);
+        encoder.set_buffer(Vec::with_capacity(1024));
         Asm {
             base,
-            encoder: Encoder::new(64),
+            encoder,
             length: 0,
             patches: Vec::new(),
         }
