@@ -68,6 +68,14 @@ impl Engine {
         }
     }
 
+    /// As [`LogReader::seldom`](crate::engine::translate::log::LogReader::seldom).
+    pub fn seldom(&self, most: u64, count: usize) -> Vec<u64> {
+        match self {
+            Engine::Translate(engine) => engine.seldom(most, count),
+            Engine::Step(_) => Vec::new(),
+        }
+    }
+
     /// As [`Translate::looked_everywhere`].
     pub fn looked_everywhere(&self) -> bool {
         match self {

@@ -21,12 +21,8 @@ pub struct Unit {
 
 /// Hits of one unit aimed at in one measurement: enough to average over, few enough to disturb little.
 pub const HITS: f64 = 30.0;
-/// Units counted at once. Never more than one: a processor may report the address match of a disabled
-/// breakpoint register too (Intel SDM vol. 3, 18.2.3, "B0 through B3"), which the kernel, finding no
-/// event behind it, passes to the program as a SIGTRAP. With one event the first register alone is
-/// ever used, and its old address is overwritten.
-pub const UNITS: usize = 1;
-
+/// Fewest executions of a unit in a window: between them lie about as many accesses each time.
+pub const LEAST_EXECUTIONS: f64 = 12.0;
 /// Instructions that the windows to come are to count, so that one of them has the right number.
 pub const CANDIDATES: usize = 16;
 
@@ -36,10 +32,16 @@ pub struct RateProbe {
 }
 
 /// A count in progress.
+///
+/// Never more than one: a processor may report the address match of a disabled breakpoint register too
+/// (Intel SDM vol. 3, 18.2.3, "B0 through B3"), which the kernel, finding no event behind it, passes to
+/// the program as a SIGTRAP. With one event the first register alone is ever used, and its old address
+/// is overwritten.
 pub struct Counting {
-    counters: Vec<Counter>,
-    /// Executions per access in the window, all units together.
+    counter: Counter,
+    /// Executions per access in the window, and how many those were.
     per_access: f64,
+    executions: f64,
     hit_cost_s: f64,
 }
 
@@ -62,27 +64,19 @@ impl RateProbe {
         })
     }
 
-    /// Begins to count `units` of a window with `accesses` accesses, in thread `tid`.
-    pub fn start(&self, tid: Pid, units: &[Unit], accesses: u64) -> Option<Counting> {
-        let mut counters = Vec::new();
-        let mut executions = 0;
-        for unit in units.iter().take(UNITS) {
-            let mut builder = breakpoint(unit.ip);
-            builder.observe_pid(tid.as_raw());
-            if let Ok(mut counter) = builder.build()
-                && counter.enable().is_ok()
-            {
-                counters.push(counter);
-                executions += unit.executions;
-            }
-        }
-        if executions == 0 || accesses == 0 {
+    /// Begins to count `unit` of a window with `accesses` accesses, in thread `tid`.
+    pub fn start(&self, tid: Pid, unit: &Unit, accesses: u64) -> Option<Counting> {
+        if unit.executions == 0 || accesses == 0 {
             return None;
         }
-        let per_access = executions as f64 / accesses as f64;
+        let mut builder = breakpoint(unit.ip);
+        builder.observe_pid(tid.as_raw());
+        let mut counter = builder.build().ok()?;
+        counter.enable().ok()?;
         Some(Counting {
-            counters,
-            per_access,
+            counter,
+            per_access: unit.executions as f64 / accesses as f64,
+            executions: unit.executions as f64,
             hit_cost_s: self.hit_cost_s,
         })
     }
@@ -123,7 +117,7 @@ impl Counting {
     /// Ends the count after `cpu_s` CPU seconds of the thread. Returns accesses per second, its
     /// relative standard error, and the seconds that the hits cost.
     pub fn finish(mut self, cpu_s: f64) -> Option<(f64, f64, f64)> {
-        let hits: u64 = self.counters.iter_mut().filter_map(|c| c.read().ok()).sum();
+        let hits = self.counter.read().ok()?;
         let cost = hits as f64 * self.hit_cost_s;
         // The cost is itself uncertain: where it is most of the time, nothing is known.
         let native_s = cpu_s - cost;
@@ -131,7 +125,8 @@ impl Counting {
             return None;
         }
         let rate = hits as f64 / self.per_access / native_s;
-        Some((rate, 1.0 / (hits as f64).sqrt(), cost))
+        let error = (1.0 / hits as f64 + 1.0 / self.executions).sqrt();
+        Some((rate, error, cost))
     }
 }
 

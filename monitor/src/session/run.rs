@@ -23,10 +23,15 @@ use nix::unistd::Pid;
 use std::ffi::CString;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Longest native stretch over which the access rate is measured after a window, in seconds.
-const RATE_S: f64 = 0.004;
-/// Windows that look at few addresses, where none of all instructions was fit for counting.
-const LEAST_BLIND: u32 = 6;
+/// Native stretches over which the access rate may be measured after a window, in seconds: the
+/// shortest in which an instruction comes up some dozen times.
+const RATE_S: [f64; 4] = [0.004, 0.02, 0.1, 0.4];
+/// They are at most this share of the run so far.
+const RATE_SHARE: f64 = 0.05;
+/// Windows without an instruction to count, after which others are tried, and after which a window looks
+/// at every address again.
+const REMARK_AFTER: u32 = 3;
+const LEAST_BLIND: u32 = 8;
 /// Pause before an observed run goes on after something that must run natively.
 const AFTER_DECLINED: Duration = Duration::from_micros(200);
 /// The pause doubles up to this while less than [`LEAST_OBSERVED`] accesses come of it.
@@ -187,7 +192,7 @@ struct Session<'a> {
     pause: Duration,
     /// Where the last breakpoint of the rate measurement was; 0 before the first.
     breakpoint: u64,
-    /// Windows to come that look at few addresses although nothing can be counted in them.
+    /// Windows since one had an instruction fit for counting.
     without_unit: u32,
     pid: Pid,
 }
@@ -531,37 +536,50 @@ impl Session<'_> {
         }
     }
 
-    /// Sets breakpoints on instructions that should come up often enough in [`RATE_S`].
-    fn start_counting(&mut self, accesses: u64, native_s: f64) -> Option<rate::Counting> {
+    /// Sets a breakpoint on an instruction that should come up often enough, but not too often, in one
+    /// of [`RATE_S`].
+    fn start_counting(
+        &mut self,
+        accesses: u64,
+        native_s: f64,
+    ) -> Option<(rate::Counting, Duration)> {
         let engine = self.engine.as_mut()?;
-        let wanted = (rate::HITS * native_s / RATE_S).max(rate::HITS);
-        let between = |low: f64, high: f64| (low * wanted) as u64..=(high * wanted) as u64;
-        let units: Vec<Unit> = engine
-            .executed(&between(0.4, 3.0), rate::UNITS)
+        let most_s = (RATE_SHARE * self.windows.start.elapsed().as_secs_f64()).max(RATE_S[0]);
+        let wanted = |seconds: f64| rate::HITS * native_s / seconds;
+        let unit = RATE_S
             .into_iter()
-            .map(|(ip, executions)| Unit { ip, executions })
-            .collect();
-        if engine.looked_everywhere() {
+            .filter(|seconds| *seconds <= most_s)
+            .find_map(|seconds| {
+                let wanted = wanted(seconds).max(rate::LEAST_EXECUTIONS);
+                let range = (0.4 * wanted) as u64..=(3.0 * wanted) as u64;
+                let (ip, executions) = engine.executed(&range, 1).pop()?;
+                Some((Unit { ip, executions }, seconds))
+            });
+        self.without_unit = match unit {
+            Some(_) => 0,
+            None => self.without_unit + 1,
+        };
+        if engine.looked_everywhere() || self.without_unit == REMARK_AFTER {
             // The next windows look at few addresses: they count these, so that one of them may do.
-            let next = engine.executed(&between(0.1, 12.0), rate::CANDIDATES);
-            let ips: Vec<u64> = next.into_iter().map(|(ip, _)| ip).collect();
-            self.without_unit = if ips.is_empty() { LEAST_BLIND } else { 0 };
-            engine.count_executions(Some(ips));
-        } else if units.is_empty() {
-            self.without_unit = self.without_unit.saturating_sub(1);
-            if self.without_unit == 0 {
-                engine.count_executions(None);
-            }
+            let most = 12.0 * wanted(RATE_S[0]).max(rate::LEAST_EXECUTIONS);
+            engine.count_executions(Some(engine.seldom(most as u64, rate::CANDIDATES)));
+        } else if self.without_unit > LEAST_BLIND {
+            self.without_unit = 0;
+            engine.count_executions(None);
         }
-        let probe = self.probe.as_ref()?;
-        self.breakpoint = units.first().map_or(0, |unit| unit.ip);
-        probe.start(self.pid, &units, accesses)
+        let (unit, seconds) = unit?;
+        self.breakpoint = unit.ip;
+        let counting = self.probe.as_ref()?.start(self.pid, &unit, accesses)?;
+        Some((counting, Duration::from_secs_f64(seconds)))
     }
 
-    fn measure_rate(&mut self, running: Running, counting: rate::Counting) -> Result<Next> {
+    fn measure_rate(
+        &mut self,
+        running: Running,
+        (counting, time): (rate::Counting, Duration),
+    ) -> Result<Next> {
         let before = procinfo::thread_cpu_s(self.pid, self.pid);
-        let deadline = Instant::now() + Duration::from_secs_f64(RATE_S);
-        let next = self.run_natively(running, Some(deadline))?;
+        let next = self.run_natively(running, Some(Instant::now() + time))?;
         let after = procinfo::thread_cpu_s(self.pid, self.pid);
         if let (Next::Stopped(_), Some(before), Some(after)) = (&next, before, after)
             && let Some((rate, error, cost_s)) = counting.finish(after - before)

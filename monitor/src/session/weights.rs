@@ -134,7 +134,7 @@ impl Weights {
     /// Low, median and high of the measured speed-ups, once there are some.
     fn typical(&self, everywhere: bool) -> Option<(f64, f64, f64)> {
         let speedups = &self.speedups[usize::from(everywhere)];
-        const ENOUGH: usize = 5;
+        const ENOUGH: usize = 3;
         if speedups.len() < ENOUGH {
             return None;
         }

@@ -138,14 +138,11 @@ impl LogReader {
         let wanted: FxHashSet<u64> = match among {
             Some(among) => among.clone(),
             None => {
-                // Records without accesses are never kept: an instruction that makes one is seen each time.
                 let mut heads: Vec<(u64, u64)> = seen()
                     .filter(|(_, shape)| range.contains(&u64::from(shape.seen)))
                     .filter_map(|(record, shape)| {
-                        let fragment = cache.fragment(record.fragment);
-                        let first = fragment.accesses.first()?;
-                        let ip = fragment.item_ips[usize::from(first.item)];
-                        (first.dynamic == Dynamic::No).then_some((u64::from(shape.seen), ip))
+                        let ip = counted(cache.fragment(record.fragment))?;
+                        Some((u64::from(shape.seen), ip))
                     })
                     .collect();
                 heads.sort_by_key(|&(count, ip)| (off(count), ip));
@@ -170,6 +167,23 @@ impl LogReader {
         found.sort_by_key(|&(ip, count)| (off(count), ip));
         found.truncate(most);
         found
+    }
+
+    /// `count` instructions that were seen to be executed, at most `most` times, seldom ones and more
+    /// frequent ones alike.
+    pub fn seldom(&self, cache: &CodeCache, most: u64, count: usize) -> Vec<u64> {
+        let records = cache.tables().records.iter().zip(&self.shapes);
+        let mut heads: Vec<(u32, u64)> = records
+            .filter(|(_, shape)| shape.seen > 0 && u64::from(shape.seen) <= most)
+            .filter_map(|(record, shape)| {
+                Some((shape.seen, counted(cache.fragment(record.fragment))?))
+            })
+            .collect();
+        heads.sort_unstable();
+        let classes = heads.chunk_by(|a, b| a.0.ilog2() == b.0.ilog2());
+        let each = count.div_ceil(1 + most.max(1).ilog2() as usize);
+        let spread = classes.flat_map(|class| class.iter().step_by(class.len().div_ceil(each)));
+        spread.map(|&(_, ip)| ip).collect()
     }
 
     /// Instructions executed in the code cache for each of the program's own since the last reset:
@@ -408,6 +422,14 @@ impl LogReader {
             });
         }
     }
+}
+
+/// The instruction by which executions of a fragment are counted: records without accesses are never
+/// kept, so it is one that makes an access; a `rep` may be interrupted and begin again.
+fn counted(fragment: &Fragment) -> Option<u64> {
+    let first = fragment.accesses.first()?;
+    let ip = fragment.item_ips[usize::from(first.item)];
+    (first.dynamic == Dynamic::No).then_some(ip)
 }
 
 /// Calls `each` with every access of the first `items` items of `fragment`, whose record is

@@ -244,6 +244,11 @@ impl Translate {
         self.reader.executed(&self.cache, range, most, among)
     }
 
+    /// As [`LogReader::seldom`], of the last window.
+    pub fn seldom(&self, most: u64, count: usize) -> Vec<u64> {
+        self.reader.seldom(&self.cache, most, count)
+    }
+
     /// Whether the last window looked at every address.
     pub fn looked_everywhere(&self) -> bool {
         self.looked_everywhere
