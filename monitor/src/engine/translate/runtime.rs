@@ -28,7 +28,7 @@ pub const EXIT_INDIRECT: u32 = 0;
 /// Generates the stubs to run at `base`; `wide`: for a processor with a fast `pext`.
 pub fn generate(base: u64, wide: bool) -> (Vec<u8>, Runtime) {
     let mut asm = Asm::new(base);
-    let mut states = StateMap::default();
+    let mut states = StateMap::new(base, 0);
     let rax: GprSet = [Gpr::Rax].into_iter().collect();
     let syscall_clobbers: GprSet = [Gpr::Rax, Gpr::Rcx, Gpr::R11].into_iter().collect();
     let leaving = |spilled| State {

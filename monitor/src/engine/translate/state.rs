@@ -113,33 +113,112 @@ pub fn get_mut(regs: &mut Regs, gpr: Gpr) -> &mut u64 {
     }
 }
 
-/// The boundaries of one stretch of code, in address order.
-#[derive(Clone, Debug, Default)]
-pub struct StateMap(Vec<(u64, State)>);
+/// The boundaries of the code of one fragment, in address order. There are tens of them for each of
+/// many thousand fragments, so they are packed.
+#[derive(Clone, Debug)]
+pub struct StateMap {
+    /// Addresses in the cache are kept relative to this one.
+    base: u64,
+    /// Original addresses are kept relative to this one.
+    ip: u64,
+    boundaries: Vec<Boundary>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Boundary {
+    address: u32,
+    /// Of [`Ip::At`].
+    ip: i32,
+    spilled: GprSet,
+    /// [`NOT_OPEN`] for none.
+    open: u16,
+    kind: IpKind,
+    log: Log,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IpKind {
+    At,
+    InRcx,
+    InTarget,
+}
+
+const NOT_OPEN: u16 = u16::MAX;
+const _: () = assert!(size_of::<Boundary>() <= 16);
 
 impl StateMap {
-    /// From `address` on, the registers mean `state`.
-    pub fn mark(&mut self, address: u64, state: State) {
-        match self.0.last_mut() {
-            Some((at, last)) if *at == address => *last = state,
-            Some((_, last)) if *last == state => {}
-            _ => self.0.push((address, state)),
+    /// For code at `base` and above, made of the original code around `ip`.
+    pub fn new(base: u64, ip: u64) -> StateMap {
+        StateMap {
+            base,
+            ip,
+            boundaries: Vec::new(),
         }
     }
 
-    /// The meaning at `address`, which must lie in the stretch.
-    pub fn at(&self, address: u64) -> Option<State> {
-        let after = self.0.partition_point(|(at, _)| *at <= address);
-        self.0[..after].last().map(|(_, state)| *state)
+    /// From `address` on, the registers mean `state`. An arena is smaller than 4 GiB, and a trace stays
+    /// within 1 GiB of its head.
+    pub fn mark(&mut self, address: u64, state: State) {
+        let (kind, ip) = match state.ip {
+            Ip::At(ip) => (IpKind::At, ip.wrapping_sub(self.ip) as i32),
+            Ip::InRcx => (IpKind::InRcx, 0),
+            Ip::InTarget => (IpKind::InTarget, 0),
+        };
+        let boundary = Boundary {
+            address: (address - self.base) as u32,
+            ip,
+            spilled: state.spilled,
+            open: state.open.unwrap_or(NOT_OPEN),
+            kind,
+            log: state.log,
+        };
+        match self.boundaries.last_mut() {
+            Some(last) if last.address == boundary.address => *last = boundary,
+            Some(last) if last.same_state(&boundary) => {}
+            _ => self.boundaries.push(boundary),
+        }
     }
 
-    /// Adds the boundaries of code at higher addresses.
-    pub fn append(&mut self, later: StateMap) {
-        self.0.extend(later.0);
+    /// The meaning at `address`, which must lie in the code.
+    pub fn at(&self, address: u64) -> Option<State> {
+        let offset = u32::try_from(address.checked_sub(self.base)?).ok()?;
+        let after = self.boundaries.partition_point(|b| b.address <= offset);
+        let boundary = self.boundaries[..after].last()?;
+        Some(State {
+            ip: match boundary.kind {
+                IpKind::At => Ip::At(self.ip.wrapping_add_signed(i64::from(boundary.ip))),
+                IpKind::InRcx => Ip::InRcx,
+                IpKind::InTarget => Ip::InTarget,
+            },
+            spilled: boundary.spilled,
+            log: boundary.log,
+            open: (boundary.open != NOT_OPEN).then_some(boundary.open),
+        })
+    }
+
+    /// Adds the boundaries of code of the same fragment at higher addresses.
+    pub fn append(&mut self, later: &StateMap) {
+        let moved = later.base - self.base;
+        debug_assert_eq!(self.ip, later.ip);
+        self.boundaries
+            .extend(later.boundaries.iter().map(|b| Boundary {
+                address: b.address + moved as u32,
+                ..*b
+            }));
     }
 
     /// Gives back memory that was allocated ahead.
     pub fn shrink(&mut self) {
-        self.0.shrink_to_fit();
+        self.boundaries.shrink_to_fit();
+    }
+}
+
+impl Boundary {
+    fn same_state(&self, other: &Boundary) -> bool {
+        self.ip == other.ip
+            && self.spilled == other.spilled
+            && self.open == other.open
+            && self.kind == other.kind
+            && self.log == other.log
     }
 }

@@ -178,7 +178,8 @@ impl Former {
             .items
             .iter()
             .any(|item| item.instruction.ip() == target);
-        if seen {
+        // A trace stays near its head, so that its addresses can be kept in 32 bits.
+        if seen || target.abs_diff(self.head) > 1 << 30 {
             Err(End::Fall(target))
         } else {
             Ok(target)

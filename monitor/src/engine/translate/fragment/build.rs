@@ -51,8 +51,8 @@ pub fn translate(
     let (trace, log) = choose_log(trace, factory);
     let mut builder = Builder {
         log,
-        hot: Stretch::new(hot),
-        cold: Stretch::new(cold),
+        hot: Stretch::new(hot, trace.ip),
+        cold: Stretch::new(cold, trace.ip),
         values: Values::new(),
         words: 1,
         accesses: Vec::new(),
@@ -124,7 +124,7 @@ pub fn side(
         tables,
         numbers: Vec::new(),
     };
-    let mut out = Stretch::new(at);
+    let mut out = Stretch::new(at, fragment.ip);
     let record = Record {
         log: fragment.log,
         accesses: &fragment.accesses[..usize::from(fragment.first_access[done])],
@@ -143,7 +143,7 @@ pub fn side(
         fragment.decisions.extend(pending.decision);
     }
     fragment.exits.extend(exits.numbers);
-    fragment.cold_states.append(out.states);
+    fragment.cold_states.append(&out.states);
     Some((field, out.asm.into_bytes()))
 }
 

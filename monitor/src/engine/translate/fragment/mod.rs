@@ -229,10 +229,10 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn new(base: u64) -> Stretch {
+    fn new(base: u64, ip: u64) -> Stretch {
         Stretch {
             asm: Asm::new(base),
-            states: StateMap::default(),
+            states: StateMap::new(base, ip),
         }
     }
 
