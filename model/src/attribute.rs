@@ -8,10 +8,12 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::interval::{Prepared, Z95, probabilities};
+use crate::interval::Z95;
 use crate::placed::{Group, Placed};
+use crate::point::{ALLOWANCE, DISAGREEMENT, SIZE_FACTOR};
 use crate::prepare::{Stored, outcome};
-use crate::run::{ALLOWANCE, DISAGREEMENT, Run, SIZE_FACTOR};
+use crate::run::Run;
+use crate::view::Probabilities;
 use crate::{
     Attribution, Cache, KeyFigures, LineSize, ModelError, Outcome, Policy, ReuseFrom, Site, Stream,
     Weak,
@@ -87,32 +89,29 @@ impl Run {
             sums: Vec::new(),
         };
         let mut cold = 0.0;
-        for (group, whole) in view.groups.iter().zip(&view.whole) {
-            cold += self.sum_group(group, whole, &cache, stream, &key_of, &mut names);
+        for (i, group) in view.groups.iter().enumerate() {
+            let miss = view.probabilities(i, &cache);
+            self.sum_group(group, &miss, line, stream, &key_of, &mut names);
+            cold += group.timeline.first_touches();
         }
         Ok(finish(names, cold, &cache))
     }
 
-    /// Adds a group's samples to the keys; returns its first touches.
+    /// Adds a group's samples to the keys.
     fn sum_group<K, F>(
         &self,
         group: &Group,
-        whole: &Prepared,
-        cache: &Cache,
+        miss: &Probabilities,
+        line: LineSize,
         stream: Stream,
         key_of: &F,
         names: &mut Names<K>,
-    ) -> f64
-    where
+    ) where
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
-        let line = cache.line_size;
-        let solution =
-            matches!(cache.policy, Policy::Random { .. }).then(|| group.timeline.random(cache));
-        let own = probabilities(group, cache, solution.as_ref());
-        let whole = whole_probabilities(whole, group, cache);
-        for ((p, &miss), &by_whole) in group.placed.iter().zip(&own).zip(&whole) {
+        let probabilities = miss.varying.iter().zip(&miss.whole);
+        for (p, (&miss, &by_whole)) in group.placed.iter().zip(probabilities) {
             let stored = &self.windows[p.window as usize];
             let (from, to) = sites(stored, p, line, stream);
             let from = names.number(key_of(&from));
@@ -147,7 +146,6 @@ impl Run {
             edge.0 += p.weight;
             edge.1 += p.weight * miss;
         }
-        group.timeline.first_touches()
     }
 }
 
@@ -169,29 +167,6 @@ fn sites(stored: &Stored, p: &Placed, line: LineSize, stream: Stream) -> (Site, 
         _ => None,
     };
     (at, trigger)
-}
-
-fn whole_probabilities(whole: &Prepared, group: &Group, cache: &Cache) -> Vec<f64> {
-    match cache.policy {
-        Policy::Random { .. } => {
-            let rate = crate::equation::hazard(cache.lines().0) * whole.miss_ratio(cache);
-            group
-                .placed
-                .iter()
-                .map(|p| 1.0 - (-rate * p.distance).exp())
-                .collect()
-        }
-        Policy::Lru { ways } => {
-            let (sets, in_set) = crate::stack::shape(cache.lines().0, ways);
-            let probability =
-                |d: f64| crate::stack::miss_probability(whole.stack.at(d), sets, in_set);
-            group
-                .placed
-                .iter()
-                .map(|p| probability(p.distance))
-                .collect()
-        }
-    }
 }
 
 /// Splits the first touches over the keys sampled more often than they triggered.

@@ -2,7 +2,7 @@
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, merge_neighbours};
-use crate::placed::{Entry, Group, Placed};
+use crate::placed::{Entry, Group, Kept, Placed};
 use crate::survival::{Histogram, RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
@@ -50,6 +50,7 @@ pub(crate) fn build(
         complete,
         refs: total,
         lines,
+        kept: Kept::default(),
     }
 }
 
@@ -73,10 +74,14 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 from,
                 to,
                 distance,
+                position: 0.0,
+                window_refs: 0.0,
+                per_sample: 0.0,
                 weight: 0.0,
                 raw: 0.0,
                 censored,
                 imputed: false,
+                from_segment: 0,
                 segment: 0,
             });
         }
@@ -218,6 +223,7 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
     for p in placed.iter_mut() {
         let s = timeline.segment_of(p.from);
         let t = p.to.map(|to| timeline.segment_of(to));
+        p.from_segment = s as u32;
         p.segment = t.unwrap_or(s) as u32;
         samples[s] += p.weight;
         match t {
@@ -250,6 +256,7 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
         } else {
             timeline.segments[t].cross.push(Cross {
                 from: p.from,
+                from_segment: p.from_segment,
                 to,
                 weight: p.weight,
                 distinct: 0.0,

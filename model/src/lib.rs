@@ -60,16 +60,20 @@
 //! (StatStack); Kaplan & Meier 1958; ARCHITECTURE.md.
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod attribute;
 pub mod bins;
 mod cluster;
 mod contiguous;
 mod equation;
 mod error;
+mod influence;
 mod interval;
 pub mod oracle;
 mod placed;
+mod point;
 mod prepare;
+mod random;
 mod result;
 mod rng;
 mod run;
@@ -81,6 +85,7 @@ mod survival;
 mod threads;
 mod timeline;
 mod units;
+mod view;
 
 pub use equation::{Undecided, random_miss_ratio};
 pub use error::ModelError;
