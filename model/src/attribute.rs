@@ -5,9 +5,9 @@
 //! sampled more often than it triggered is its share of the first touches, as far as that excess
 //! is more than chance.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
+use crate::hash::FastMap;
 use crate::interval::Z95;
 use crate::placed::{Group, Placed};
 use crate::point::{ALLOWANCE, DISAGREEMENT, SIZE_FACTOR};
@@ -39,12 +39,12 @@ struct Sums {
     excess: f64,
     excess_variance: f64,
     /// Sample key -> weight, misses.
-    from: HashMap<u32, (f64, f64)>,
+    from: FastMap<u32, (f64, f64)>,
 }
 
 /// Keys numbered in the order of their first appearance.
 struct Names<K> {
-    known: HashMap<K, u32>,
+    known: FastMap<K, u32>,
     keys: Vec<K>,
     sums: Vec<Sums>,
 }
@@ -84,7 +84,7 @@ impl Run {
         let cache = Cache::new(cache_bytes, line, policy)?;
         let view = self.view(line, stream)?;
         let mut names = Names {
-            known: HashMap::new(),
+            known: FastMap::default(),
             keys: Vec::new(),
             sums: Vec::new(),
         };

@@ -2,8 +2,9 @@
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, merge_neighbours};
+use crate::histogram::Histogram;
 use crate::placed::{Entry, Group, Kept, Placed};
-use crate::survival::{Histogram, RunSize, Survival};
+use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
 

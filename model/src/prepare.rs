@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::histogram::{CompactHistogram, Histogram};
 use crate::placed::{Entry, Group};
 use crate::sparse::{self, Block};
-use crate::survival::{CompactHistogram, Histogram};
 use crate::{
     Estimate, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window, contiguous,
 };

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
+use crate::histogram::{CompactHistogram, Histogram};
 use crate::placed::{Entry, Group, Kept, Placed};
-use crate::survival::{CompactHistogram, Histogram, RunSize, Survival};
+use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
 
