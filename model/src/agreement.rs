@@ -119,7 +119,7 @@ fn seen(window: &[u32], picks: &[&Placed], every: usize) -> Vec<Seen> {
         .map(|(n, &at)| {
             let (p, to) = (placed(at), trigger(at));
             let v = p.position;
-            let asked = n % every == 0;
+            let asked = n.is_multiple_of(every);
             let countable =
                 |y: u32| y != at && placed(y).distance <= v && trigger(y) > v && trigger(y) < to;
             Seen {

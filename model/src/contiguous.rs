@@ -281,12 +281,14 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
                 bin,
                 distance: c.1 / c.0,
                 weight: c.0,
+                distinct: 0.0,
+                spread: 0.0,
             })
             .collect();
         segment.normalise(cold);
     }
     shapes(&mut timeline, &taken, &samples, mean_weight(placed));
-    timeline.measure_cross();
+    timeline.measure();
     timeline
 }
 

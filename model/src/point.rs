@@ -89,6 +89,10 @@ impl View {
                 shifted
             };
             high = (varying + (never - whole).max(0.0)).min(1.0);
+            if !group.timeline.fills {
+                // Attached: first touches cannot be told from touches before, and are not in the ratio.
+                high = high.max(never);
+            }
             if group.pooled.steps.is_empty() {
                 (low, high) = (at_once, never);
             }

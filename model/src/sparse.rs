@@ -199,6 +199,8 @@ fn deposit(
                     bin: step.bin,
                     distance: d,
                     weight: step.mass * inside,
+                    distinct: 0.0,
+                    spread: 0.0,
                 });
             }
             if inside >= 1.0 {
@@ -252,7 +254,7 @@ fn deposit(
         shapes,
         fills,
     };
-    timeline.measure_cross();
+    timeline.measure();
     timeline
 }
 

@@ -32,6 +32,9 @@ pub(crate) struct Local {
     pub bin: usize,
     pub distance: f64,
     pub weight: f64,
+    /// Expected distinct lines in between, and how far to both sides the bin spreads them.
+    pub distinct: f64,
+    pub spread: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -174,40 +177,29 @@ impl Timeline {
         (shape.alive(distance) - shape.own_share * distance).max(distance.min(1.0))
     }
 
-    /// Miss probability under LRU of a reuse inside one segment.
-    pub fn local_lru_probability(
-        &self,
-        segment: usize,
-        bin: usize,
-        distance: f64,
-        cache: &Cache,
-    ) -> f64 {
-        let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
-        let middle = self.local_distinct(segment, distance);
-        if sets <= 1.0 && !bins::is_exact(bin) {
-            let low = self.local_distinct(segment, bins::lower_edge(bin));
-            let high = self.local_distinct(segment, bins::lower_edge(bin + 1));
-            let half = (middle - low).min(high - middle).max(0.0);
-            return full_miss_fraction(middle - half, middle + half, ways as f64);
-        }
-        miss_probability(middle, sets, ways)
-    }
-
     /// LRU misses per reference of each segment.
     pub fn lru_ratios(&self, cache: &Cache) -> Vec<f64> {
         debug_assert!(matches!(cache.policy, Policy::Lru { .. }));
         let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
-        let ratio = |(j, segment): (usize, &Segment)| {
+        let miss = |l: &Local| {
+            if sets <= 1.0 && !bins::is_exact(l.bin) {
+                let (low, high) = (l.distinct - l.spread, l.distinct + l.spread);
+                full_miss_fraction(low, high, ways as f64)
+            } else {
+                miss_probability(l.distinct, sets, ways)
+            }
+        };
+        let ratio = |segment: &Segment| {
             let mut r = segment.cold;
             for l in &segment.local {
-                r += l.weight * self.local_lru_probability(j, l.bin, l.distance, cache);
+                r += l.weight * miss(l);
             }
             for c in &segment.cross {
                 r += c.weight * miss_probability(c.distinct, sets, ways);
             }
             r.clamp(0.0, 1.0)
         };
-        self.segments.iter().enumerate().map(ratio).collect()
+        self.segments.iter().map(ratio).collect()
     }
 
     /// What segments that hold a change of behaviour may be off by: such a segment is solved as a
@@ -249,9 +241,17 @@ impl Timeline {
         }
     }
 
-    /// Fills in [`Cross::distinct`] everywhere (after the shapes are in place).
-    pub fn measure_cross(&mut self) {
+    /// Fills in the stack distances everywhere (after the shapes are in place).
+    pub fn measure(&mut self) {
         for j in 0..self.segments.len() {
+            let mut local = std::mem::take(&mut self.segments[j].local);
+            for l in &mut local {
+                l.distinct = self.local_distinct(j, l.distance);
+                let low = self.local_distinct(j, bins::lower_edge(l.bin));
+                let high = self.local_distinct(j, bins::lower_edge(l.bin + 1));
+                l.spread = (l.distinct - low).min(high - l.distinct).max(0.0);
+            }
+            self.segments[j].local = local;
             let mut cross = std::mem::take(&mut self.segments[j].cross);
             for c in &mut cross {
                 c.distinct = self.distinct(c.from, c.to);
