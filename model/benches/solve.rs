@@ -172,10 +172,9 @@ fn benches(c: &mut Criterion) {
     let before = HEAP.load(Ordering::Relaxed) as f64 / f64::from(1 << 20);
     peak_mib();
     report_cpu("thousand_windows", 1, thousand_windows);
-    println!(
-        "1,000 windows: peak heap {:.1} MiB, {before:.1} MiB of it before",
-        peak_mib()
-    );
+    let peak = peak_mib();
+    println!("1,000 windows: peak heap {peak:.1} MiB, {before:.1} MiB of it before");
+    assert!(peak <= 64.0, "more than 64 MiB of heap");
     let one = window(1, 10_000);
     let histograms: Vec<Histogram> = LineSize::ALL
         .iter()
