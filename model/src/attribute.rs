@@ -5,13 +5,15 @@
 //! sampled more often than it triggered is its share of the first touches, as far as that excess
 //! is more than chance.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::interval::{Prepared, Z95, probabilities};
+use crate::hash::FastMap;
+use crate::interval::Z95;
 use crate::placed::{Group, Placed};
+use crate::point::{ALLOWANCE, DISAGREEMENT, SIZE_FACTOR};
 use crate::prepare::{Stored, outcome};
-use crate::run::{ALLOWANCE, DISAGREEMENT, Run, SIZE_FACTOR};
+use crate::run::Run;
+use crate::view::Probabilities;
 use crate::{
     Attribution, Cache, KeyFigures, LineSize, ModelError, Outcome, Policy, ReuseFrom, Site, Stream,
     Weak,
@@ -37,12 +39,12 @@ struct Sums {
     excess: f64,
     excess_variance: f64,
     /// Sample key -> weight, misses.
-    from: HashMap<u32, (f64, f64)>,
+    from: FastMap<u32, (f64, f64)>,
 }
 
 /// Keys numbered in the order of their first appearance.
 struct Names<K> {
-    known: HashMap<K, u32>,
+    known: FastMap<K, u32>,
     keys: Vec<K>,
     sums: Vec<Sums>,
 }
@@ -82,37 +84,34 @@ impl Run {
         let cache = Cache::new(cache_bytes, line, policy)?;
         let view = self.view(line, stream)?;
         let mut names = Names {
-            known: HashMap::new(),
+            known: FastMap::default(),
             keys: Vec::new(),
             sums: Vec::new(),
         };
         let mut cold = 0.0;
-        for (group, whole) in view.groups.iter().zip(&view.whole) {
-            cold += self.sum_group(group, whole, &cache, stream, &key_of, &mut names);
+        for (i, group) in view.groups.iter().enumerate() {
+            let miss = view.probabilities(i, &cache);
+            self.sum_group(group, &miss, line, stream, &key_of, &mut names);
+            cold += group.timeline.first_touches();
         }
         Ok(finish(names, cold, &cache))
     }
 
-    /// Adds a group's samples to the keys; returns its first touches.
+    /// Adds a group's samples to the keys.
     fn sum_group<K, F>(
         &self,
         group: &Group,
-        whole: &Prepared,
-        cache: &Cache,
+        miss: &Probabilities,
+        line: LineSize,
         stream: Stream,
         key_of: &F,
         names: &mut Names<K>,
-    ) -> f64
-    where
+    ) where
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
-        let line = cache.line_size;
-        let solution =
-            matches!(cache.policy, Policy::Random { .. }).then(|| group.timeline.random(cache));
-        let own = probabilities(group, cache, solution.as_ref());
-        let whole = whole_probabilities(whole, group, cache);
-        for ((p, &miss), &by_whole) in group.placed.iter().zip(&own).zip(&whole) {
+        let probabilities = miss.varying.iter().zip(&miss.whole);
+        for (p, (&miss, &by_whole)) in group.placed.iter().zip(probabilities) {
             let stored = &self.windows[p.window as usize];
             let (from, to) = sites(stored, p, line, stream);
             let from = names.number(key_of(&from));
@@ -147,7 +146,6 @@ impl Run {
             edge.0 += p.weight;
             edge.1 += p.weight * miss;
         }
-        group.timeline.first_touches()
     }
 }
 
@@ -169,29 +167,6 @@ fn sites(stored: &Stored, p: &Placed, line: LineSize, stream: Stream) -> (Site, 
         _ => None,
     };
     (at, trigger)
-}
-
-fn whole_probabilities(whole: &Prepared, group: &Group, cache: &Cache) -> Vec<f64> {
-    match cache.policy {
-        Policy::Random { .. } => {
-            let rate = crate::equation::hazard(cache.lines().0) * whole.miss_ratio(cache);
-            group
-                .placed
-                .iter()
-                .map(|p| 1.0 - (-rate * p.distance).exp())
-                .collect()
-        }
-        Policy::Lru { ways } => {
-            let (sets, in_set) = crate::stack::shape(cache.lines().0, ways);
-            let probability =
-                |d: f64| crate::stack::miss_probability(whole.stack.at(d), sets, in_set);
-            group
-                .placed
-                .iter()
-                .map(|p| probability(p.distance))
-                .collect()
-        }
-    }
 }
 
 /// Splits the first touches over the keys sampled more often than they triggered.

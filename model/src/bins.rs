@@ -31,7 +31,8 @@ pub fn lower_edge(bin: usize) -> f64 {
     }
     let octave = (bin - EXACT) / PER_OCTAVE;
     let step = (bin - EXACT) % PER_OCTAVE;
-    (PER_OCTAVE + step) as f64 * 2f64.powi(octave as i32 + 1)
+    // 2^(octave + 1), put together from its bits: this is asked for millions of times.
+    (PER_OCTAVE + step) as f64 * f64::from_bits((1023 + octave + 1) << 52)
 }
 
 /// Whether a bin holds a single distance.

@@ -6,7 +6,7 @@
 //! distance that both have seen.
 
 use crate::bins;
-use crate::survival::CompactHistogram;
+use crate::histogram::CompactHistogram;
 
 /// Octaves of distance in a signature.
 const OCTAVES: usize = 48;

@@ -2,8 +2,9 @@
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, merge_neighbours};
-use crate::placed::{Entry, Group, Placed};
-use crate::survival::{Histogram, RunSize, Survival};
+use crate::histogram::Histogram;
+use crate::placed::{Entry, Group, Kept, Placed};
+use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
 
@@ -50,6 +51,7 @@ pub(crate) fn build(
         complete,
         refs: total,
         lines,
+        kept: Kept::default(),
     }
 }
 
@@ -73,10 +75,14 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 from,
                 to,
                 distance,
+                position: 0.0,
+                window_refs: 0.0,
+                per_sample: 0.0,
                 weight: 0.0,
                 raw: 0.0,
                 censored,
                 imputed: false,
+                from_segment: 0,
                 segment: 0,
             });
         }
@@ -218,6 +224,7 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
     for p in placed.iter_mut() {
         let s = timeline.segment_of(p.from);
         let t = p.to.map(|to| timeline.segment_of(to));
+        p.from_segment = s as u32;
         p.segment = t.unwrap_or(s) as u32;
         samples[s] += p.weight;
         match t {
@@ -250,6 +257,7 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
         } else {
             timeline.segments[t].cross.push(Cross {
                 from: p.from,
+                from_segment: p.from_segment,
                 to,
                 weight: p.weight,
                 distinct: 0.0,
@@ -273,12 +281,14 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
                 bin,
                 distance: c.1 / c.0,
                 weight: c.0,
+                distinct: 0.0,
+                spread: 0.0,
             })
             .collect();
         segment.normalise(cold);
     }
     shapes(&mut timeline, &taken, &samples, mean_weight(placed));
-    timeline.measure_cross();
+    timeline.measure();
     timeline
 }
 

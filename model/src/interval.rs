@@ -3,20 +3,18 @@
 //! Sampling, windows with gaps: block bootstrap. Windows are resampled within strata of time
 //! neighbours that behave alike (samples inside a window are correlated, windows follow the run's
 //! course), their histograms merged per cluster and solved again; where the run changed its ways
-//! between two windows, not knowing where adds its variance. Sampling, gapless windows: nothing is left to
-//! chance but which references were sampled, so the miss probabilities' variance within segments
-//! is enough, divided by one minus the elasticity of the misses to themselves (the solver's own
-//! gain; the limit of a one-step bootstrap).
+//! between two windows, not knowing where adds its variance. Gapless windows: see `influence` and
+//! `agreement`.
 
 use std::ops::Range;
 
 use crate::equation::{hazard, largest_root};
-use crate::placed::{Group, Placed};
+use crate::placed::Group;
+use crate::random::{Solution, normal_cdf};
 use crate::rng::Rng;
 use crate::sparse::{Sparse, cluster_survivals};
 use crate::stack::{StackDistance, miss_probability, shape};
 use crate::survival::{RunSize, Survival};
-use crate::timeline::Solution;
 use crate::{Cache, LineSize, Policy};
 
 /// Bootstrap replicates: the standard error is known to 1/sqrt(2*64), 9 %.
@@ -26,14 +24,12 @@ const REPLICATES: usize = 64;
 const STRATUM: usize = 3;
 /// Windows below which their parts are resampled instead.
 const FEW_WINDOWS: usize = 12;
-/// Largest gain of sampling noise through the solver that is believed.
-const MAX_GAIN: f64 = 8.0;
-/// Samples scored for a gapless run's standard error: it is then known to some 3 %.
-const SCORED: usize = 4000;
-/// Scores per stratum.
-const STRATUM_SCORES: usize = 40;
-/// Two-sided 95 % point of the normal distribution.
+/// Two-sided 95 % point of the normal distribution: intervals of single keys.
 pub(crate) const Z95: f64 = 1.96;
+/// Level of the intervals of curves.
+const LEVEL: f64 = 0.94;
+/// Its two-sided point of the normal distribution.
+pub(crate) const Z: f64 = 1.881;
 
 /// One distribution ready to be solved at many sizes. Replicates by the hundred are kept, so no
 /// more than both solvers need.
@@ -67,6 +63,44 @@ impl Prepared {
             Policy::Lru { ways } => {
                 let miss = |&(d, mass): &(f64, f64)| mass * self.stack.miss(d, lines, ways);
                 (self.never + self.points.iter().map(miss).sum::<f64>()).clamp(0.0, 1.0)
+            }
+        }
+    }
+}
+
+impl Prepared {
+    /// Smallest distance whose miss probability exceeds one half.
+    pub fn deadly_gap(&self, cache: &Cache) -> f64 {
+        let lines = cache.lines().0;
+        match cache.policy {
+            Policy::Random { .. } => {
+                let rate = hazard(lines) * self.miss_ratio(cache);
+                std::f64::consts::LN_2 / rate.max(f64::MIN_POSITIVE)
+            }
+            Policy::Lru { ways } => {
+                let (sets, in_set) = shape(lines, ways);
+                let miss = |d: f64| miss_probability(self.stack.at(d), sets, in_set);
+                (0..crate::bins::BINS)
+                    .map(crate::bins::lower_edge)
+                    .find(|&d| miss(d) > 0.5)
+                    .unwrap_or(f64::INFINITY)
+            }
+        }
+    }
+
+    /// Miss probability of every placed sample's distance.
+    pub fn probabilities(&self, group: &Group, cache: &Cache) -> Vec<f64> {
+        let placed = group.placed.iter();
+        match cache.policy {
+            Policy::Random { .. } => {
+                let rate = hazard(cache.lines().0) * self.miss_ratio(cache);
+                placed.map(|p| 1.0 - (-rate * p.distance).exp()).collect()
+            }
+            Policy::Lru { ways } => {
+                let (sets, in_set) = shape(cache.lines().0, ways);
+                placed
+                    .map(|p| miss_probability(self.stack.at(p.distance), sets, in_set))
+                    .collect()
             }
         }
     }
@@ -259,55 +293,53 @@ impl Replicates {
 
 /// Miss probability of a placed sample: a reuse's by its exposure, never reused 1, censored 0
 /// (its weight is 0).
-fn probability(group: &Group, cache: &Cache, solution: Option<&Solution>, p: &Placed) -> f64 {
+pub(crate) fn probability(
+    group: &Group,
+    cache: &Cache,
+    solution: Option<&Solution>,
+    i: usize,
+) -> f64 {
+    let p = &group.placed[i];
     match (p.to, solution) {
         (None, _) => f64::from(u8::from(!p.censored)),
-        (Some(to), Some(s)) => group.timeline.random_probability(s, p.from, to),
-        (Some(to), None) => {
+        (Some(to), Some(s)) => group.timeline.random_probability(s, p, to),
+        (Some(_), None) => {
             let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
-            miss_probability(group.timeline.distinct(p.from, to), sets, ways)
+            miss_probability(group.distinct()[i], sets, ways)
         }
     }
 }
 
 /// [`probability`] of every placed sample.
 pub(crate) fn probabilities(group: &Group, cache: &Cache, solution: Option<&Solution>) -> Vec<f64> {
-    group
-        .placed
-        .iter()
-        .map(|p| probability(group, cache, solution, p))
+    (0..group.placed.len())
+        .map(|i| probability(group, cache, solution, i))
         .collect()
 }
 
-/// Standard error of a gapless run's miss ratio, from at most [`SCORED`] of its samples.
-pub(crate) fn contiguous_standard_error(
-    group: &Group,
-    cache: &Cache,
-    solution: Option<&Solution>,
-) -> f64 {
-    let every = group.placed.len().div_ceil(SCORED).max(1);
-    let scored = || group.placed.iter().step_by(every);
-    let scores: Vec<f64> = scored()
-        .map(|p| probability(group, cache, solution, p))
-        .collect();
-    // Strata: stretches of neighbouring segments with enough scores each.
-    let strata = (scores.len() / STRATUM_SCORES).clamp(1, group.timeline.segments.len().max(1));
-    let stratum = |i: usize| i * strata / scores.len();
-    let mut sums = vec![(0.0, 0.0); strata];
-    for (i, (p, &s)) in scored().zip(&scores).enumerate() {
-        sums[stratum(i)].0 += p.weight;
-        sums[stratum(i)].1 += p.weight * s;
-    }
-    let mut variance = 0.0;
-    for (i, (p, &s)) in scored().zip(&scores).enumerate() {
-        let (weight, sum) = sums[stratum(i)];
-        let mean = sum / weight.max(f64::MIN_POSITIVE);
-        variance += (p.weight * (s - mean)).powi(2);
-    }
-    (variance * every as f64).sqrt() / group.refs.max(1.0) * gain(solution)
+/// How much the solver amplifies noise in the miss probabilities, on average.
+pub(crate) fn gain_of(levers: &[f64], ratios: &[f64]) -> f64 {
+    let sum: f64 = ratios.iter().sum();
+    let gained: f64 = levers.iter().zip(ratios).map(|(l, r)| l * r).sum();
+    if sum > 0.0 { gained / sum } else { 1.0 }
 }
 
-/// How much the solver amplifies noise in the miss probabilities.
-pub(crate) fn gain(solution: Option<&Solution>) -> f64 {
-    solution.map_or(1.0, |s| 1.0 / (1.0 - s.elasticity).max(1.0 / MAX_GAIN))
+/// Half width of the shortest interval that keeps its level however a bias of at most `bias` lies:
+/// the 94 % point of `|N(bias, error)|`. Between 1.88 errors (no bias) and bias + 1.56 errors.
+/// Source: Armstrong & Kolesar, Econometrica 86 (2018), equation 2; Imbens & Manski 2004.
+pub(crate) fn half_width(error: f64, bias: f64) -> f64 {
+    if error <= 1e-12 {
+        return bias.max(0.0);
+    }
+    let b = (bias / error).max(0.0);
+    let (mut low, mut high) = (b, b + Z);
+    for _ in 0..40 {
+        let c = 0.5 * (low + high);
+        if normal_cdf(c - b) - normal_cdf(-c - b) < LEVEL {
+            low = c;
+        } else {
+            high = c;
+        }
+    }
+    high * error
 }

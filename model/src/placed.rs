@@ -1,6 +1,9 @@
 //! Samples on the run's time axis, and what is prepared per line size and stream.
 
+use std::sync::OnceLock;
+
 use crate::Outcome;
+use crate::agreement::Witnesses;
 use crate::sparse::Sparse;
 use crate::survival::{RunSize, Survival};
 use crate::timeline::Timeline;
@@ -28,6 +31,11 @@ pub(crate) struct Placed {
     pub to: Option<f64>,
     /// Distance, or how long it was followed.
     pub distance: f64,
+    /// References from its window's start, of the window, and of the window per sample (windows
+    /// with gaps only).
+    pub position: f64,
+    pub window_refs: f64,
+    pub per_sample: f64,
     /// References of the run it stands for; 0 where its weight went to others (censored).
     pub weight: f64,
     /// References it stands for as a taken sample, censored or not.
@@ -35,7 +43,9 @@ pub(crate) struct Placed {
     pub censored: bool,
     /// Not seen: carries mass beyond the horizon, has no trigger.
     pub imputed: bool,
-    /// Segment of the trigger, else of the sample.
+    /// Segment of the touch.
+    pub from_segment: u32,
+    /// Segment of the trigger, else of the touch.
     pub segment: u32,
 }
 
@@ -54,9 +64,32 @@ pub(crate) struct Group {
     pub refs: f64,
     /// Lines it can have touched.
     pub lines: f64,
+    pub kept: Kept,
+}
+
+/// What does not depend on the cache and is prepared when first asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    /// Expected distinct lines inside each placed reuse (0 for others).
+    distinct: OnceLock<Vec<f64>>,
+    /// Which samples lie inside which others' intervals.
+    witnesses: OnceLock<Witnesses>,
 }
 
 impl Group {
+    /// Expected distinct lines between touch and trigger of each placed sample.
+    pub fn distinct(&self) -> &[f64] {
+        self.kept.distinct.get_or_init(|| {
+            let distinct = |p: &Placed| p.to.map_or(0.0, |to| self.timeline.distinct(p.from, to));
+            self.placed.iter().map(distinct).collect()
+        })
+    }
+
+    /// Who can testify for whom.
+    pub fn witnesses(&self) -> &Witnesses {
+        self.kept.witnesses.get_or_init(|| Witnesses::new(self))
+    }
+
     pub fn size(&self) -> RunSize {
         RunSize {
             refs: self.refs,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::histogram::{CompactHistogram, Histogram};
 use crate::placed::{Entry, Group};
 use crate::sparse::{self, Block};
-use crate::survival::{CompactHistogram, Histogram};
 use crate::{
     Estimate, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window, contiguous,
 };
@@ -199,21 +199,26 @@ fn covers_the_run(windows: &[Stored], options: &crate::Options) -> bool {
     }
 }
 
-/// Builds the timelines of one line size and stream. `windows` in time order.
+/// Whether a stream was followed.
+pub(crate) fn check_stream(windows: &[Stored], stream: Stream) -> Result<(), ModelError> {
+    if stream == Stream::All && windows.iter().any(|w| w.count > 0 && w.all.is_none()) {
+        return Err(ModelError::NoAllThreadOutcomes);
+    }
+    Ok(())
+}
+
+/// Builds the timelines of one line size and stream, which was followed. `windows` in time order.
 pub(crate) fn groups(
     windows: &[Stored],
     line: LineSize,
     stream: Stream,
     options: &crate::Options,
-) -> Result<Vec<Group>, ModelError> {
-    if stream == Stream::All && windows.iter().any(|w| w.count > 0 && w.all.is_none()) {
-        return Err(ModelError::NoAllThreadOutcomes);
-    }
+) -> Vec<Group> {
     let l = line.index();
     let lines = options
         .footprint_bytes
         .map_or(f64::INFINITY, |b| b as f64 / f64::from(line.bytes()));
-    Ok(by_thread(windows, stream)
+    by_thread(windows, stream)
         .into_iter()
         .map(|members| {
             let entries: Vec<(f64, Vec<Entry>)> = members
@@ -247,5 +252,5 @@ pub(crate) fn groups(
             }
             sparse::build(blocks, &entries, line, options.from_start, lines)
         })
-        .collect())
+        .collect()
 }

@@ -22,7 +22,7 @@ pub struct CurvePoint {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Half width of the 95 % sampling part alone.
+    /// Half width of the 94 % sampling part alone.
     pub sampling_half_width: f64,
     /// Half width of the model part alone.
     pub model_half_width: f64,

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
-use crate::placed::{Entry, Group, Placed};
-use crate::survival::{CompactHistogram, Histogram, RunSize, Survival};
+use crate::histogram::{CompactHistogram, Histogram};
+use crate::placed::{Entry, Group, Kept, Placed};
+use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{LineSize, Outcome, Weight};
 
@@ -146,6 +147,7 @@ pub(crate) fn build(
         complete,
         refs: weighed,
         lines,
+        kept: Kept::default(),
     }
 }
 
@@ -197,6 +199,8 @@ fn deposit(
                     bin: step.bin,
                     distance: d,
                     weight: step.mass * inside,
+                    distinct: 0.0,
+                    spread: 0.0,
                 });
             }
             if inside >= 1.0 {
@@ -213,6 +217,7 @@ fn deposit(
                     let weight = step.mass * (high - low) / n;
                     segments[j].cross.push(Cross {
                         from,
+                        from_segment: k as u32,
                         to: from + d,
                         weight,
                         distinct: 0.0,
@@ -249,7 +254,7 @@ fn deposit(
         shapes,
         fills,
     };
-    timeline.measure_cross();
+    timeline.measure();
     timeline
 }
 
@@ -270,7 +275,7 @@ fn place(
     }
     let mut placed = Vec::new();
     let mut cut = Histogram::new(line_size);
-    for ((_, entries), span) in entries.iter().zip(&window_span) {
+    for ((refs, entries), span) in entries.iter().zip(&window_span) {
         let Some((start, end)) = *span else { continue };
         let followed = entries
             .iter()
@@ -300,17 +305,22 @@ fn place(
                 },
                 w,
             );
-            let segment = timeline.segment_of(to.unwrap_or(from)) as u32;
+            let from_segment = timeline.segment_of(from) as u32;
+            let segment = to.map_or(from_segment, |to| timeline.segment_of(to) as u32);
             placed.push(Placed {
                 window: e.window,
                 sample: e.sample,
                 from,
                 to,
                 distance: distance as f64,
+                position: e.fraction * refs,
+                window_refs: *refs,
+                per_sample: refs / followed.max(1) as f64,
                 weight,
                 raw: weight,
                 censored,
                 imputed: false,
+                from_segment,
                 segment,
             });
         }

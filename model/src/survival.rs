@@ -1,192 +1,15 @@
-//! Log-binned histograms of sampled distances and their Kaplan-Meier survival function.
+//! The survival function of the reuse distance, by Kaplan-Meier.
 //!
-//! Memory does not grow with the number of samples. A watch cut off by us is censored, one still
-//! open at the process's end is never reused (mass at infinity); the two are never mixed.
 //! Source: Kaplan & Meier, JASA 53 (1958), with weights; variance by Greenwood (1926); ARCHITECTURE.md.
 
+use crate::LineSize;
 use crate::bins::{self, BINS};
-use crate::{LineSize, ModelError, Outcome, Weight};
-
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Cell {
-    events: f64,
-    /// Sum of weight times distance of the events.
-    moment: f64,
-    censored: f64,
-}
+use crate::histogram::Histogram;
 
 /// Share of the not yet reused samples still followed below which a thin tail is spliced.
 const CENSORED_AWAY: f64 = 0.2;
 
-/// Weighted outcomes at one line size, in logarithmic bins.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Histogram {
-    line_size: LineSize,
-    cells: Vec<Cell>,
-    never: f64,
-    weight: f64,
-    weight_squares: f64,
-    samples: u64,
-}
-
 impl Histogram {
-    /// Empty, at one line size.
-    #[must_use]
-    pub fn new(line_size: LineSize) -> Self {
-        Self {
-            line_size,
-            cells: Vec::new(),
-            never: 0.0,
-            weight: 0.0,
-            weight_squares: 0.0,
-            samples: 0,
-        }
-    }
-
-    /// The line size.
-    #[must_use]
-    pub fn line_size(&self) -> LineSize {
-        self.line_size
-    }
-
-    /// Adds one outcome. `NotFollowed` adds nothing.
-    pub fn add(&mut self, outcome: &Outcome, weight: Weight) {
-        match *outcome {
-            Outcome::Reused { distance, .. } => self.add_reuses(distance as f64, 1, weight),
-            Outcome::Censored { at } => {
-                self.cell(bins::bin_of(at)).censored += weight.get();
-                self.count(1, weight.get());
-            }
-            Outcome::NeverReused { .. } => {
-                self.never += weight.get();
-                self.count(1, weight.get());
-            }
-            Outcome::NotFollowed => {}
-        }
-    }
-
-    /// Adds `count` reuses at (mean) distance `distance`, each of the weight given.
-    pub fn add_reuses(&mut self, distance: f64, count: u64, weight: Weight) {
-        let w = weight.get() * count as f64;
-        let cell = self.cell(bins::bin_of_real(distance));
-        cell.events += w;
-        cell.moment += w * distance;
-        self.count(count, weight.get());
-    }
-
-    /// Adds `count` samples never reused, each of the weight given.
-    pub fn add_never(&mut self, count: u64, weight: Weight) {
-        self.never += weight.get() * count as f64;
-        self.count(count, weight.get());
-    }
-
-    fn cell(&mut self, bin: usize) -> &mut Cell {
-        if self.cells.len() <= bin {
-            self.cells.resize(bin + 1, Cell::default());
-        }
-        &mut self.cells[bin]
-    }
-
-    fn count(&mut self, samples: u64, weight: f64) {
-        self.samples += samples;
-        self.weight += weight * samples as f64;
-        self.weight_squares += weight * weight * samples as f64;
-    }
-
-    /// Adds another histogram, its weights times `factor`.
-    ///
-    /// # Errors
-    /// [`ModelError::MixedLineSizes`].
-    pub fn merge(&mut self, other: &Histogram, factor: Weight) -> Result<(), ModelError> {
-        if self.line_size != other.line_size {
-            return Err(ModelError::MixedLineSizes(
-                self.line_size.bytes(),
-                other.line_size.bytes(),
-            ));
-        }
-        if self.cells.len() < other.cells.len() {
-            self.cells.resize(other.cells.len(), Cell::default());
-        }
-        let f = factor.get();
-        for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
-            mine.events += f * theirs.events;
-            mine.moment += f * theirs.moment;
-            mine.censored += f * theirs.censored;
-        }
-        self.never += f * other.never;
-        self.weight += f * other.weight;
-        self.weight_squares += f * f * other.weight_squares;
-        self.samples += other.samples;
-        Ok(())
-    }
-
-    /// Outcomes added.
-    #[must_use]
-    pub fn samples(&self) -> u64 {
-        self.samples
-    }
-
-    /// Sum of their weights.
-    #[must_use]
-    pub fn weight(&self) -> f64 {
-        self.weight
-    }
-
-    /// Equally weighted samples that would know as much (Kish).
-    #[must_use]
-    pub fn effective_samples(&self) -> f64 {
-        if self.weight_squares > 0.0 {
-            self.weight * self.weight / self.weight_squares
-        } else {
-            0.0
-        }
-    }
-
-    /// The bins in use, for compact storage.
-    pub(crate) fn compact(&self) -> CompactHistogram {
-        CompactHistogram {
-            cells: self
-                .cells
-                .iter()
-                .enumerate()
-                .filter(|(_, c)| c.events > 0.0 || c.censored > 0.0)
-                .map(|(bin, c)| CompactCell {
-                    bin: bin as u16,
-                    events: c.events as f32,
-                    mean: if c.events > 0.0 {
-                        (c.moment / c.events) as f32
-                    } else {
-                        0.0
-                    },
-                    censored: c.censored as f32,
-                })
-                .collect(),
-            never: self.never as f32,
-            samples: self.samples as u32,
-        }
-    }
-
-    /// Adds a compact histogram, its weights times `factor`.
-    pub(crate) fn merge_compact(&mut self, other: &CompactHistogram, factor: f64) {
-        if factor <= 0.0 {
-            return;
-        }
-        if let Some(last) = other.cells.last()
-            && self.cells.len() <= last.bin as usize
-        {
-            self.cells.resize(last.bin as usize + 1, Cell::default());
-        }
-        for c in &other.cells {
-            let mine = &mut self.cells[c.bin as usize];
-            let events = factor * f64::from(c.events);
-            mine.events += events;
-            mine.moment += events * f64::from(c.mean);
-            mine.censored += factor * f64::from(c.censored);
-        }
-        self.never += factor * f64::from(other.never);
-        self.count(u64::from(other.samples), factor);
-    }
-
     /// Kaplan-Meier estimate. Censored at `c` means the distance is at least `c`: such a sample
     /// is at risk below `c` only; in a bin wider than one distance both happen at constant rates.
     #[must_use]
@@ -199,12 +22,12 @@ impl Histogram {
     /// of this kind are too short to see, longer windows saw (ARCHITECTURE.md "The model").
     #[must_use]
     pub fn survival_spliced(&self, pool: Option<&Survival>, thin: f64) -> Survival {
-        let total = self.weight;
+        let total = self.weight();
         let mut result = Survival {
-            line_size: self.line_size,
-            ..Survival::empty(self.line_size)
+            line_size: self.line_size(),
+            ..Survival::empty(self.line_size())
         };
-        result.samples = self.samples;
+        result.samples = self.samples();
         result.censored = self.cells.iter().any(|c| c.censored > 0.0);
         if total <= 0.0 {
             result.undecided = 1.0;
@@ -265,32 +88,6 @@ impl Histogram {
         // Only rounding separates the two when nothing was censored.
         result.undecided = if s - never < 1e-9 { 0.0 } else { s - never };
         result
-    }
-}
-
-/// One bin of a [`CompactHistogram`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct CompactCell {
-    bin: u16,
-    events: f32,
-    mean: f32,
-    censored: f32,
-}
-
-/// A histogram of unit-weight samples in its used bins only: what is kept per window.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct CompactHistogram {
-    cells: Vec<CompactCell>,
-    never: f32,
-    pub(crate) samples: u32,
-}
-
-impl CompactHistogram {
-    /// Used bins: bin, reuses, censored.
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (usize, f64, f64)> + '_ {
-        self.cells
-            .iter()
-            .map(|c| (c.bin as usize, f64::from(c.events), f64::from(c.censored)))
     }
 }
 

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::attribute::wilson;
-use crate::interval::probabilities;
 use crate::prepare::outcome;
 use crate::run::Run;
 use crate::{Cache, LineSize, ModelError, Outcome, Policy, Site, Stream};
@@ -87,11 +86,9 @@ impl Run {
         let cache = Cache::new(cache_bytes, line, policy)?;
         let view = self.view(line, Stream::Own)?;
         let mut sums: HashMap<K, Sums> = HashMap::new();
-        for group in &view.groups {
-            let solution =
-                matches!(policy, Policy::Random { .. }).then(|| group.timeline.random(&cache));
-            let miss = probabilities(group, &cache, solution.as_ref());
-            for (p, &miss) in group.placed.iter().zip(&miss) {
+        for (i, group) in view.groups.iter().enumerate() {
+            let miss = view.probabilities(i, &cache);
+            for (p, &miss) in group.placed.iter().zip(&miss.varying) {
                 let stored = &self.windows[p.window as usize];
                 let sample = &stored.samples[p.sample as usize];
                 let (Outcome::Reused { trigger, .. }, Some(remote)) =

@@ -8,7 +8,6 @@
 //! of the references at age `a` before `t`, those whose own next use lies beyond `t`.
 
 use crate::bins::{self, BINS};
-use crate::equation::{exp_neg, hazard};
 use crate::stack::{full_miss_fraction, miss_probability, shape};
 use crate::{Cache, Policy};
 
@@ -17,6 +16,8 @@ use crate::{Cache, Policy};
 pub(crate) struct Cross {
     /// Time of the earlier touch, line references since the start.
     pub from: f64,
+    /// Segment of the earlier touch.
+    pub from_segment: u32,
     /// Time of the trigger.
     pub to: f64,
     /// Share of the segment's references.
@@ -31,6 +32,9 @@ pub(crate) struct Local {
     pub bin: usize,
     pub distance: f64,
     pub weight: f64,
+    /// Expected distinct lines in between, and how far to both sides the bin spreads them.
+    pub distinct: f64,
+    pub spread: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -41,15 +45,6 @@ pub(crate) struct Segment {
     pub cross: Vec<Cross>,
     /// Index into [`Timeline::shapes`].
     pub shape: usize,
-}
-
-/// Right side of the equation of one segment at one slope of `E`.
-struct Exposed {
-    misses: f64,
-    /// With respect to the slope.
-    derivative: f64,
-    /// With respect to the logarithm of all exposures.
-    elastic: f64,
 }
 
 impl Segment {
@@ -63,35 +58,6 @@ impl Segment {
             self.local.iter_mut().for_each(|l| l.weight *= scale);
             self.cross.iter_mut().for_each(|c| c.weight *= scale);
         }
-    }
-
-    /// `past[i]`: evictions when the line of `cross[i]` was touched, `None` inside this segment.
-    fn exposed(&self, past: &[Option<f64>], h: f64, e0: f64, slope: f64, start: f64) -> Exposed {
-        let mut sum = Exposed {
-            misses: self.cold,
-            derivative: 0.0,
-            elastic: 0.0,
-        };
-        if slope > 0.0 {
-            for l in &self.local {
-                let x = h * l.distance;
-                let kept = exp_neg(x * slope);
-                sum.misses += l.weight * (1.0 - kept);
-                sum.derivative += l.weight * x * kept;
-                sum.elastic += l.weight * x * slope * kept;
-            }
-        }
-        for (c, before) in self.cross.iter().zip(past) {
-            let (exposure, lever) = match before {
-                None => (slope * (c.to - c.from), c.to - c.from),
-                Some(before) => (e0 + slope * (c.to - start) - before, c.to - start),
-            };
-            let kept = exp_neg(h * exposure.max(0.0));
-            sum.misses += c.weight * (1.0 - kept);
-            sum.derivative += c.weight * h * lever * kept;
-            sum.elastic += c.weight * h * exposure * kept;
-        }
-        sum
     }
 }
 
@@ -133,6 +99,20 @@ impl Shape {
         let f = ((age - lower) / (upper - lower)).clamp(0.0, 1.0);
         self.integral[bin] + f * (self.integral[bin + 1] - self.integral[bin])
     }
+
+    /// Smallest age by which so many lines are alive: the inverse of [`Shape::alive`].
+    pub fn age_of(&self, lines: f64) -> f64 {
+        let bin = self.integral.partition_point(|&x| x < lines);
+        if bin == 0 {
+            return 0.0;
+        }
+        if bin > BINS {
+            return f64::INFINITY;
+        }
+        let (lower, upper) = (bins::lower_edge(bin - 1), bins::lower_edge(bin));
+        let (a, b) = (self.integral[bin - 1], self.integral[bin]);
+        lower + (upper - lower) * (lines - a) / (b - a)
+    }
 }
 
 /// A run cut into segments, at one line size.
@@ -144,55 +124,6 @@ pub(crate) struct Timeline {
     pub shapes: Vec<Shape>,
     /// Whether the cache is empty at the start.
     pub fills: bool,
-}
-
-/// `M` and `E` at the segment borders for one cache.
-#[derive(Clone, Debug)]
-pub(crate) struct Solution {
-    evictions: Vec<f64>,
-    hazard: f64,
-    /// Misses per reference of the whole run.
-    pub miss_ratio: f64,
-    /// Relative change of all misses per relative change of all exposures.
-    pub elasticity: f64,
-}
-
-/// Evictions after `misses` misses, and its derivative. Sets fill up one by one.
-fn evicted(misses: f64, cache: &Cache, fills: bool) -> (f64, f64) {
-    if !fills {
-        return (misses, 1.0);
-    }
-    let lines = cache.lines().0 as f64;
-    let sets = cache.sets();
-    if sets <= 1.0 {
-        return if misses > lines {
-            (misses - lines, 1.0)
-        } else {
-            (0.0, 0.0)
-        };
-    }
-    // Misses fall on sets at random: E[(Poisson(mean) - ways)+] per set, normal approximation.
-    let (mean, ways) = (misses / sets, lines / sets);
-    let spread = mean.max(1e-12).sqrt();
-    let z = (mean - ways) / spread;
-    if z < -8.0 {
-        return (0.0, 0.0);
-    }
-    let phi = normal_cdf(z);
-    let over =
-        (mean - ways) * phi + spread * (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    (over.max(0.0) * sets, phi)
-}
-
-/// Normal distribution function (Abramowitz & Stegun 26.2.17, error below 1e-7).
-pub(crate) fn normal_cdf(z: f64) -> f64 {
-    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
-    let poly = t
-        * (0.319_381_530
-            + t * (-0.356_563_782
-                + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
-    let upper = (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt() * poly;
-    if z >= 0.0 { 1.0 - upper } else { upper }
 }
 
 impl Timeline {
@@ -216,83 +147,6 @@ impl Timeline {
             .partition_point(|&b| b <= time)
             .saturating_sub(1)
             .min(self.segments.len().saturating_sub(1))
-    }
-
-    /// Solves random replacement segment by segment.
-    pub fn random(&self, cache: &Cache) -> Solution {
-        let h = hazard(cache.lines().0);
-        let mut evictions = vec![0.0];
-        let (mut misses, mut exposed, mut missed) = (0.0, 0.0, 0.0);
-        let mut past = Vec::new();
-        for (j, segment) in self.segments.iter().enumerate() {
-            let (start, n) = (self.bounds[j], self.bounds[j + 1] - self.bounds[j]);
-            past.clear();
-            past.extend(segment.cross.iter().map(|c| {
-                // None: touched in this same segment, so it moves with the slope.
-                (c.from < start).then(|| self.interpolate(&evictions, c.from))
-            }));
-            let e0 = evictions[j];
-            let full = evicted(misses, cache, self.fills).1 >= 1.0;
-            let mut r = 1.0f64;
-            let mut elastic = 0.0;
-            for _ in 0..64 {
-                let slope = (evicted(misses + r * n, cache, self.fills).0 - e0) / n;
-                let at = segment.exposed(&past, h, e0, slope, start);
-                elastic = at.elastic;
-                // Concave once full: Newton from above; while filling: the monotone iteration.
-                let next = if full && at.derivative < 1.0 {
-                    r - (r - at.misses) / (1.0 - at.derivative)
-                } else {
-                    at.misses
-                };
-                let next = next.clamp(segment.cold.min(1.0), 1.0);
-                let step = (next - r).abs();
-                r = next;
-                if step < 1e-7 {
-                    break;
-                }
-            }
-            exposed += elastic * n;
-            missed += r * n;
-            misses += r * n;
-            evictions.push(evicted(misses, cache, self.fills).0);
-        }
-        Solution {
-            evictions,
-            hazard: h,
-            miss_ratio: if self.total() > 0.0 {
-                (misses / self.total()).clamp(0.0, 1.0)
-            } else {
-                0.0
-            },
-            elasticity: if missed > 0.0 { exposed / missed } else { 0.0 },
-        }
-    }
-
-    fn interpolate(&self, values: &[f64], time: f64) -> f64 {
-        let j = self
-            .bounds
-            .partition_point(|&b| b <= time)
-            .saturating_sub(1);
-        let last = values.len() - 1;
-        if j >= last {
-            // Beyond the end: on with the last slope.
-            if last == 0 {
-                return values[0];
-            }
-            let n = self.bounds[last] - self.bounds[last - 1];
-            return values[last]
-                + (values[last] - values[last - 1]) / n * (time - self.bounds[last]);
-        }
-        let f = (time - self.bounds[j]) / (self.bounds[j + 1] - self.bounds[j]);
-        values[j] + f * (values[j + 1] - values[j])
-    }
-
-    /// Miss probability of a reuse at `to` of a line touched at `from`.
-    pub fn random_probability(&self, solution: &Solution, from: f64, to: f64) -> f64 {
-        let exposure =
-            self.interpolate(&solution.evictions, to) - self.interpolate(&solution.evictions, from);
-        1.0 - exp_neg(solution.hazard * exposure.max(0.0))
     }
 
     /// Expected distinct lines touched between `from` and `to`, exclusive.
@@ -323,52 +177,81 @@ impl Timeline {
         (shape.alive(distance) - shape.own_share * distance).max(distance.min(1.0))
     }
 
-    /// Miss probability under LRU of a reuse inside one segment.
-    pub fn local_lru_probability(
-        &self,
-        segment: usize,
-        bin: usize,
-        distance: f64,
-        cache: &Cache,
-    ) -> f64 {
-        let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
-        let middle = self.local_distinct(segment, distance);
-        if sets <= 1.0 && !bins::is_exact(bin) {
-            let low = self.local_distinct(segment, bins::lower_edge(bin));
-            let high = self.local_distinct(segment, bins::lower_edge(bin + 1));
-            let half = (middle - low).min(high - middle).max(0.0);
-            return full_miss_fraction(middle - half, middle + half, ways as f64);
-        }
-        miss_probability(middle, sets, ways)
-    }
-
-    /// LRU miss ratio of the run.
-    pub fn lru(&self, cache: &Cache) -> f64 {
+    /// LRU misses per reference of each segment.
+    pub fn lru_ratios(&self, cache: &Cache) -> Vec<f64> {
         debug_assert!(matches!(cache.policy, Policy::Lru { .. }));
         let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
-        let mut misses = 0.0;
-        for (j, segment) in self.segments.iter().enumerate() {
+        let miss = |l: &Local| {
+            if sets <= 1.0 && !bins::is_exact(l.bin) {
+                let (low, high) = (l.distinct - l.spread, l.distinct + l.spread);
+                full_miss_fraction(low, high, ways as f64)
+            } else {
+                miss_probability(l.distinct, sets, ways)
+            }
+        };
+        let ratio = |segment: &Segment| {
             let mut r = segment.cold;
             for l in &segment.local {
-                r += l.weight * self.local_lru_probability(j, l.bin, l.distance, cache);
+                r += l.weight * miss(l);
             }
             for c in &segment.cross {
                 r += c.weight * miss_probability(c.distinct, sets, ways);
             }
-            let r = r.clamp(0.0, 1.0);
-            misses += r * (self.bounds[j + 1] - self.bounds[j]);
-        }
-        let ratio = if self.total() > 0.0 {
-            misses / self.total()
-        } else {
-            0.0
+            r.clamp(0.0, 1.0)
         };
-        ratio.clamp(0.0, 1.0)
+        self.segments.iter().map(ratio).collect()
     }
 
-    /// Fills in [`Cross::distinct`] everywhere (after the shapes are in place).
-    pub fn measure_cross(&mut self) {
+    /// What segments that hold a change of behaviour may be off by: such a segment is solved as a
+    /// mixture of what lies before and after. With the change at a share `u` of it, at most
+    /// `u(1-u)` of the difference times the largest sensitivity to exposure, `x exp(-x) <= 1/e`;
+    /// over all places of the change 1/(6e). Ratio of the run.
+    pub fn unresolved(&self, ratios: &[f64], levers: &[f64]) -> f64 {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for (j, s) in self.segments.iter().enumerate() {
+            match runs.last_mut() {
+                Some((first, end)) if self.segments[*first].shape == s.shape => *end = j + 1,
+                _ => runs.push((j, j + 1)),
+            }
+        }
+        let mean = |&(a, b): &(usize, usize)| ratios[a..b].iter().sum::<f64>() / (b - a) as f64;
+        let sum: f64 = runs
+            .windows(2)
+            .map(|w| {
+                let border = w[1].0;
+                let n = self.bounds[border + 1] - self.bounds[border];
+                levers[border] * n * (mean(&w[0]) - mean(&w[1])).abs()
+            })
+            .sum();
+        sum / (6.0 * std::f64::consts::E) / self.total().max(1.0)
+    }
+
+    /// Misses per reference of the run, from those of its segments.
+    pub fn mean(&self, ratios: &[f64]) -> f64 {
+        let misses: f64 = self
+            .bounds
+            .windows(2)
+            .zip(ratios)
+            .map(|(b, r)| r * (b[1] - b[0]))
+            .sum();
+        if self.total() > 0.0 {
+            (misses / self.total()).clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
+    }
+
+    /// Fills in the stack distances everywhere (after the shapes are in place).
+    pub fn measure(&mut self) {
         for j in 0..self.segments.len() {
+            let mut local = std::mem::take(&mut self.segments[j].local);
+            for l in &mut local {
+                l.distinct = self.local_distinct(j, l.distance);
+                let low = self.local_distinct(j, bins::lower_edge(l.bin));
+                let high = self.local_distinct(j, bins::lower_edge(l.bin + 1));
+                l.spread = (l.distinct - low).min(high - l.distinct).max(0.0);
+            }
+            self.segments[j].local = local;
             let mut cross = std::mem::take(&mut self.segments[j].cross);
             for c in &mut cross {
                 c.distinct = self.distinct(c.from, c.to);

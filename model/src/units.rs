@@ -181,6 +181,22 @@ impl Cache {
         }
     }
 
+    /// The same cache at another capacity: at least a line, no more ways than lines.
+    pub(crate) fn resized(&self, cache_bytes: u64) -> Self {
+        let bytes = cache_bytes.max(u64::from(self.line_size.bytes()));
+        let lines = bytes / u64::from(self.line_size.bytes());
+        let clip = |ways: Option<u32>| ways.map(|w| w.min(u32::try_from(lines).unwrap_or(w)));
+        let policy = match self.policy {
+            Policy::Random { ways } => Policy::Random { ways: clip(ways) },
+            Policy::Lru { ways } => Policy::Lru { ways: clip(ways) },
+        };
+        Self {
+            size: Bytes(bytes),
+            line_size: self.line_size,
+            policy,
+        }
+    }
+
     /// Capacity in lines, at least 1.
     #[must_use]
     pub fn lines(&self) -> Lines {

@@ -19,6 +19,9 @@ pub const STREAMS: [&str; 9] = [
     "sweep", "uniform", "zipf", "stack", "chase", "phases", "matrix", "oneshot", "rare",
 ];
 
+/// Streams that were written after the intervals were settled, to judge them; never tuned on.
+pub const HELD_OUT: [&str; 6] = ["descents", "tiles", "scans", "bursts", "stencil", "pools"];
+
 /// Spreads line numbers over the sets.
 fn scramble(x: u64) -> u64 {
     Rng::new(x).next_u64() >> 20
@@ -119,9 +122,90 @@ pub fn stream(name: &str, n: usize, seed: u64) -> Trace {
         "oneshot" => {
             v.extend((0..n as u64).map(|i| if i % 8 == 0 { 1_000 + i / 8 } else { i % 8 }))
         }
-        other => panic!("no stream {other}"),
+        other => held_out(other, n, &mut rng, &mut v),
     }
     Trace::new(v)
+}
+
+/// The streams of [`HELD_OUT`].
+fn held_out(name: &str, n: usize, rng: &mut Rng, v: &mut Vec<u64>) {
+    match name {
+        "descents" => {
+            // Lookups in a tree of fanout 8 over 2^18 leaves, skewed towards low keys.
+            while v.len() < n {
+                let key = (rng.unit().powi(2) * f64::from(1 << 18)) as u64;
+                for level in 0..=6u64 {
+                    v.push((level << 32) + (key >> (3 * (6 - level))));
+                }
+            }
+        }
+        "tiles" => {
+            // Blocked product of two 240 x 240 matrices of doubles, tiles of 24.
+            let (m, b) = (240u64, 24u64);
+            'outer: loop {
+                for (ti, tj, tk) in (0..1000u64).map(|t| (t / 100, t / 10 % 10, t % 10)) {
+                    for (i, j, k) in (0..b * b * b).map(|t| (t / b / b, t / b % b, t % b)) {
+                        v.push(((ti * b + i) * m + tk * b + k) / 8);
+                        v.push(100_000 + ((tk * b + k) * m + tj * b + j) / 8);
+                        if v.len() >= n {
+                            break 'outer;
+                        }
+                    }
+                }
+            }
+        }
+        "scans" => {
+            // Skewed lookups, and every 200,000 references a scan over 25,000 lines.
+            while v.len() < n {
+                v.extend((0..175_000).map(|_| (rng.unit().powi(3) * 60_000.0) as u64));
+                v.extend((0..25_000).map(|i| 1_000_000 + i));
+            }
+        }
+        "bursts" => {
+            // Bursts of random length, each in one of 400 working sets of 20 to 2,000 lines.
+            while v.len() < n {
+                let set = rng.below(400);
+                let lines = 20 + Rng::new(set).below(1_980);
+                let length = (200.0 * rng.unit().powf(-0.8)).min(50_000.0) as usize;
+                v.extend((0..length).map(|_| (set << 20) + rng.below(lines)));
+            }
+        }
+        "stencil" => {
+            // Five-point sweeps over a grid of 600 x 600 doubles, from one array to another.
+            let m = 600u64;
+            let mut sweep = 0u64;
+            while v.len() < n {
+                let (a, b) = ((sweep & 1) << 24, (1 - (sweep & 1)) << 24);
+                for (i, j) in (m + 1..m * (m - 1)).map(|t| (t / m, t % m)) {
+                    let at = |i: u64, j: u64| (i * m + j) / 8;
+                    v.extend([at(i, j), at(i, j - 1 + u64::from(j == 0))].map(|x| a + x));
+                    v.extend([at(i, j + 1), at(i - 1, j), at(i + 1, j)].map(|x| a + x));
+                    v.push(b + at(i, j));
+                }
+                sweep += 1;
+            }
+        }
+        "pools" => {
+            // Objects of 1 to 8 lines, used whole a few times and freed; their room is used again
+            // last in, first out.
+            let mut free: Vec<u64> = (0..40_000).rev().collect();
+            let mut live: Vec<u64> = Vec::new();
+            while v.len() < n {
+                if live.len() < 2_000 || (rng.below(2) == 0 && !free.is_empty()) {
+                    live.extend(free.pop());
+                } else {
+                    free.push(live.swap_remove(rng.below(live.len() as u64) as usize));
+                }
+                for _ in 0..4 {
+                    let recent = (rng.unit().powi(2) * live.len() as f64) as usize;
+                    let object = live[live.len() - 1 - recent];
+                    v.extend((0..1 + object % 8).map(|line| object * 8 + line));
+                }
+            }
+        }
+        other => panic!("no stream {other}"),
+    }
+    v.truncate(n);
 }
 
 fn outcome(distance: Option<u64>, left: u64, to_the_end: bool) -> Outcome {

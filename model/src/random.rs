@@ -1,0 +1,240 @@
+//! Random replacement solved along the run: misses `M(t)` and evictions `E(t)`, segment by segment,
+//! and how far a change in one segment's misses moves those of the whole run.
+//!
+//! The equation's form for one distribution is in `equation`. Source: ARCHITECTURE.md.
+
+use crate::Cache;
+use crate::equation::{exp_neg, hazard};
+use crate::placed::Placed;
+use crate::timeline::{Segment, Timeline};
+
+/// Largest amplification inside one segment that is believed: the linearisation ends there.
+const MAX_GAIN: f64 = 50.0;
+/// Largest amplification over the run that is believed.
+const MAX_LEVER: f64 = 50.0;
+
+/// `M` and `E` at the segment borders for one cache.
+#[derive(Clone, Debug)]
+pub(crate) struct Solution {
+    /// Misses by each border.
+    pub misses: Vec<f64>,
+    evictions: Vec<f64>,
+    pub hazard: f64,
+    /// Misses per reference of the whole run.
+    pub miss_ratio: f64,
+}
+
+/// Evictions after `misses` misses, and its derivative. Sets fill up one by one.
+fn evicted(misses: f64, cache: &Cache, fills: bool) -> (f64, f64) {
+    if !fills {
+        return (misses, 1.0);
+    }
+    let lines = cache.lines().0 as f64;
+    let sets = cache.sets();
+    if sets <= 1.0 {
+        return if misses > lines {
+            (misses - lines, 1.0)
+        } else {
+            (0.0, 0.0)
+        };
+    }
+    // Misses fall on sets at random: E[(Poisson(mean) - ways)+] per set, normal approximation.
+    let (mean, ways) = (misses / sets, lines / sets);
+    let spread = mean.max(1e-12).sqrt();
+    let z = (mean - ways) / spread;
+    if z < -8.0 {
+        return (0.0, 0.0);
+    }
+    let phi = normal_cdf(z);
+    let over =
+        (mean - ways) * phi + spread * (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    (over.max(0.0) * sets, phi)
+}
+
+/// Normal distribution function (Abramowitz & Stegun 26.2.17, error below 1e-7).
+pub(crate) fn normal_cdf(z: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
+    let poly = t
+        * (0.319_381_530
+            + t * (-0.356_563_782
+                + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    let upper = (-0.5 * z * z).exp() / (2.0 * std::f64::consts::PI).sqrt() * poly;
+    if z >= 0.0 { 1.0 - upper } else { upper }
+}
+
+/// Right side of the equation of one segment at one slope of `E`.
+struct Exposed {
+    misses: f64,
+    /// With respect to the slope.
+    derivative: f64,
+}
+
+impl Segment {
+    /// `past[i]`: evictions when the line of `cross[i]` was touched, `None` inside this segment.
+    fn exposed(&self, past: &[Option<f64>], h: f64, e0: f64, slope: f64, start: f64) -> Exposed {
+        let mut sum = Exposed {
+            misses: self.cold,
+            derivative: 0.0,
+        };
+        if slope > 0.0 {
+            for l in &self.local {
+                let x = h * l.distance;
+                let kept = exp_neg(x * slope);
+                sum.misses += l.weight * (1.0 - kept);
+                sum.derivative += l.weight * x * kept;
+            }
+        }
+        for (c, before) in self.cross.iter().zip(past) {
+            let (exposure, lever) = match before {
+                None => (slope * (c.to - c.from), c.to - c.from),
+                Some(before) => (e0 + slope * (c.to - start) - before, c.to - start),
+            };
+            let kept = exp_neg(h * exposure.max(0.0));
+            sum.misses += c.weight * (1.0 - kept);
+            sum.derivative += c.weight * h * lever * kept;
+        }
+        sum
+    }
+}
+
+impl Timeline {
+    /// Solves random replacement segment by segment.
+    pub fn random(&self, cache: &Cache) -> Solution {
+        let h = hazard(cache.lines().0);
+        let (mut evictions, mut course) = (vec![0.0], vec![0.0]);
+        let mut misses = 0.0;
+        let mut past = Vec::new();
+        for (j, segment) in self.segments.iter().enumerate() {
+            let (start, n) = (self.bounds[j], self.bounds[j + 1] - self.bounds[j]);
+            past.clear();
+            past.extend(segment.cross.iter().map(|c| {
+                // None: touched in this same segment, so it moves with the slope.
+                (c.from < start).then(|| self.interpolate(&evictions, c.from_segment, c.from))
+            }));
+            let e0 = evictions[j];
+            let full = evicted(misses, cache, self.fills).1 >= 1.0;
+            let mut r = 1.0f64;
+            for _ in 0..64 {
+                let slope = (evicted(misses + r * n, cache, self.fills).0 - e0) / n;
+                let at = segment.exposed(&past, h, e0, slope, start);
+                // Concave once full: Newton from above; while filling: the monotone iteration.
+                let next = if full && at.derivative < 1.0 {
+                    r - (r - at.misses) / (1.0 - at.derivative)
+                } else {
+                    at.misses
+                };
+                let next = next.clamp(segment.cold.min(1.0), 1.0);
+                let step = (next - r).abs();
+                r = next;
+                if step < 1e-7 {
+                    break;
+                }
+            }
+            misses += r * n;
+            course.push(misses);
+            evictions.push(evicted(misses, cache, self.fills).0);
+        }
+        Solution {
+            misses: course,
+            evictions,
+            hazard: h,
+            miss_ratio: if self.total() > 0.0 {
+                (misses / self.total()).clamp(0.0, 1.0)
+            } else {
+                0.0
+            },
+        }
+    }
+
+    /// What one more miss in a segment adds to the run's misses, itself included: it evicts, and
+    /// what it evicts misses later. The solution differentiated backwards in time.
+    pub fn levers(&self, solution: &Solution, cache: &Cache) -> Vec<f64> {
+        let (h, count) = (solution.hazard, self.segments.len());
+        let e = &solution.evictions;
+        let mut levers = vec![0.0; count];
+        // Derivatives of the run's misses by M and by E at the borders.
+        let (mut by_misses, mut by_evictions) = (vec![0.0; count + 1], vec![0.0; count + 1]);
+        by_misses[count] = 1.0;
+        for (j, segment) in self.segments.iter().enumerate().rev() {
+            let (start, n) = (self.bounds[j], self.bounds[j + 1] - self.bounds[j]);
+            let rate = evicted(solution.misses[j + 1], cache, self.fills).1;
+            by_misses[j + 1] += by_evictions[j + 1] * rate;
+            let slope = (e[j + 1] - e[j]) / n;
+            // By E at this segment's end and start, the others fixed.
+            let (mut end, mut begin) = (0.0, 0.0);
+            for l in &segment.local {
+                let x = h * l.distance;
+                let lever = l.weight * x * exp_neg(x * slope) / n;
+                end += lever;
+                begin -= lever;
+            }
+            let mut past = Vec::with_capacity(segment.cross.len());
+            for c in &segment.cross {
+                if c.from >= start {
+                    let lever = h * (c.to - c.from);
+                    let lever = c.weight * lever * exp_neg(lever * slope) / n;
+                    end += lever;
+                    begin -= lever;
+                    continue;
+                }
+                let k = c.from_segment as usize;
+                let f = (c.from - self.bounds[k]) / (self.bounds[k + 1] - self.bounds[k]);
+                let before = e[k] + f * (e[k + 1] - e[k]);
+                let exposure = e[j] + slope * (c.to - start) - before;
+                let lever = c.weight * h * exp_neg(h * exposure.max(0.0));
+                let part = (c.to - start) / n;
+                end += lever * part;
+                begin += lever * (1.0 - part);
+                past.push((k, lever * (1.0 - f), lever * f));
+            }
+            let gain = by_misses[j + 1] * n / (1.0 - n * end * rate).max(1.0 / MAX_GAIN);
+            levers[j] = (gain / n).min(MAX_LEVER);
+            let gain = levers[j] * n;
+            by_misses[j] += by_misses[j + 1] + gain * end * rate;
+            by_evictions[j] += gain * begin;
+            for (k, at, after) in past {
+                by_evictions[k] -= gain * at;
+                by_evictions[k + 1] -= gain * after;
+            }
+        }
+        levers
+    }
+
+    /// Evictions per miss in a segment: less than one while the cache fills.
+    pub fn evicting(&self, solution: &Solution, j: usize) -> f64 {
+        let misses = solution.misses[j + 1] - solution.misses[j];
+        if misses > 0.0 {
+            (solution.evictions[j + 1] - solution.evictions[j]) / misses
+        } else {
+            0.0
+        }
+    }
+
+    /// Misses per reference of each segment.
+    pub fn random_ratios(&self, solution: &Solution) -> Vec<f64> {
+        (0..self.segments.len())
+            .map(|j| {
+                (solution.misses[j + 1] - solution.misses[j])
+                    / (self.bounds[j + 1] - self.bounds[j])
+            })
+            .collect()
+    }
+
+    /// Value at a time in segment `j`, of values at the borders; past the end on with the last slope.
+    pub fn interpolate(&self, values: &[f64], j: u32, time: f64) -> f64 {
+        let j = j as usize;
+        let f = (time - self.bounds[j]) / (self.bounds[j + 1] - self.bounds[j]);
+        values[j] + f * (values[j + 1] - values[j])
+    }
+
+    /// What values at the borders gain between touch and trigger of a sample.
+    pub fn gained(&self, values: &[f64], p: &Placed, to: f64) -> f64 {
+        self.interpolate(values, p.segment, to) - self.interpolate(values, p.from_segment, p.from)
+    }
+
+    /// Miss probability of a reuse at `to`.
+    pub fn random_probability(&self, solution: &Solution, p: &Placed, to: f64) -> f64 {
+        let exposure = self.gained(&solution.evictions, p, to);
+        1.0 - exp_neg(solution.hazard * exposure.max(0.0))
+    }
+}
