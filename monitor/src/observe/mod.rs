@@ -30,7 +30,7 @@ const FINE_ONE_IN: u32 = 8;
 const CLUSTER_LEAST: u64 = 600;
 /// Mean samples of a cluster, and mean references between two of them.
 const CLUSTER: f64 = 8.0;
-const CLUSTER_GAP: f64 = 64.0;
+const CLUSTER_GAP: f64 = 128.0;
 
 /// One access as an engine reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

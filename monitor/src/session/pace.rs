@@ -19,7 +19,7 @@ const CUT_FRACTION: u64 = 150;
 /// One 64-byte reference in this many is sampled at the beginning of an observed run.
 pub const FULL_PERIOD: u64 = 150;
 /// Later one in (accesses so far / this): samples grow with the logarithm of the run.
-const FULL_SAMPLES_PER_E_FOLD: u64 = 30_000;
+const FULL_SAMPLES_PER_E_FOLD: u64 = 50_000;
 
 /// Where windows begin, for all that is recorded about them.
 #[derive(Debug)]
