@@ -86,7 +86,7 @@ impl RateProbe {
 }
 
 /// While it lives, a SIGTRAP does nothing to this process. A breakpoint of our own whose cause the
-/// hypervisor lost ([`is_breakpoint`]) would kill us otherwise; to ignore the signal is not enough, as
+/// hypervisor lost ([`is_breakpoint`](crate::tracee::hub::is_breakpoint)) would kill us otherwise; to ignore the signal is not enough, as
 /// one that the kernel forces kills then too.
 struct OwnTraps {
     before: libc::sigaction,
@@ -136,16 +136,6 @@ fn breakpoint(address: u64) -> Builder<'static> {
     let mut builder = Builder::new(Breakpoint::execute(address));
     builder.exclude_kernel(true).exclude_hv(true);
     builder
-}
-
-/// Whether a SIGTRAP with this information comes from the breakpoint at `ip` and not from the
-/// program. Some hypervisors lose the cause of a debug exception now and then; the kernel takes it
-/// for the program's own and sends the signal with the code of an `int1` (sigaction(2),
-/// `TRAP_BRKPT`). The instruction at `ip` has been decoded and is neither `int1` nor `int3`.
-pub fn is_breakpoint(info: &libc::siginfo_t, ip: u64) -> bool {
-    // SAFETY: SIGTRAP fills the fault member (sigaction(2), "si_addr").
-    let address = unsafe { info.si_addr() } as u64;
-    info.si_signo == libc::SIGTRAP && (info.si_code == libc::TRAP_HWBKPT || address == ip)
 }
 
 #[inline(never)]

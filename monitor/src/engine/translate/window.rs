@@ -35,6 +35,8 @@ pub enum Waited {
     Event(Event),
     /// The user wants the window to end.
     User(Running),
+    /// It sleeps, and others have something to do: the window may end while it does.
+    Leave(Running),
 }
 
 /// How a window is paced; given by the session.
@@ -59,6 +61,8 @@ pub enum WindowEnd {
     Declined(Stopped, &'static str),
     /// The thread is about to leave: stopped at `exit`, `exit_group`, or while dying.
     Exiting(Stopped),
+    /// The thread sleeps in a system call of its own; a stop at its end is still to come.
+    Left(Running),
     /// This signal, to be delivered at the resume, will kill the process.
     Fatal(Stopped, i32),
     /// A new program image is in place.
@@ -242,7 +246,11 @@ impl Translate {
                     running,
                     syscall,
                     handler,
-                }) => match control.wait(running)? {
+                }) => match self.wait_natively(control, running, syscall.is_some())? {
+                    Waited::Leave(running) => {
+                        self.drain(self.log_pointer(), None, observer);
+                        Next::End(WindowEnd::Left(running))
+                    }
                     Waited::Event(Event::Stopped(stopped)) => {
                         self.stopped_natively(stopped, syscall, handler, observer)?
                     }
@@ -256,6 +264,22 @@ impl Translate {
                     }
                 },
             };
+        }
+    }
+
+    /// Waits for a thread outside of the cache. Only one in a system call may be left there: any other
+    /// has a stop to come that nobody else could tell from the program's own doing.
+    fn wait_natively(
+        &mut self,
+        control: &mut impl Control,
+        mut running: Running,
+        in_call: bool,
+    ) -> Result<Waited> {
+        loop {
+            match control.wait(running)? {
+                Waited::Leave(same) if !in_call => running = same,
+                waited => return Ok(waited),
+            }
         }
     }
 
@@ -385,6 +409,11 @@ impl Translate {
                 Err(Blocked::NeedArena(ip)) => {
                     let (back, arena) = self.add_arena(stopped, &regs, ip)?;
                     stopped = back;
+                    if let StopReason::Signal(signal) = stopped.reason {
+                        // It came while the arena was made: the thread is at its own registers.
+                        self.stats.signals += 1;
+                        return self.deliver(stopped, signal, observer);
+                    }
                     match arena {
                         Ok(()) => {}
                         Err(_) => {
@@ -423,8 +452,12 @@ impl Translate {
                 Event::Stopped(stopped) => stopped,
                 _ => return Err(TraceError::Gone(tid)),
             },
-            _ => stopped,
+            // A stop at the start of a handler looks like a signal; only a new one is one.
+            _ => Stopped::of(tid, StopReason::Other(0)),
         };
+        if let StopReason::Signal(_) = stopped.reason {
+            return Ok((stopped, Ok(())));
+        }
         let (stopped, arena) = target::map_arena(stopped, self.code.maps(), ip)?;
         Ok((stopped, arena.map(|arena| self.cache.add_arena(arena))))
     }
