@@ -157,6 +157,40 @@ fn a_program_that_ends_while_it_is_watched() {
     );
 }
 
+#[test]
+fn threads_are_born_while_we_come_and_go() {
+    let Some((place, program)) = build("threads") else {
+        return;
+    };
+    let words = ["2", "8000", "900"];
+    let expected = Command::new(&program).args(words).output().expect("run");
+    let child = Command::new(&program)
+        .args(words)
+        .stdout(Stdio::piped())
+        .spawn();
+    let child = child.expect("started");
+    let mut watched = 0;
+    for turn in 0..6 {
+        let options: &[&str] = if turn % 2 == 0 {
+            &["--for", "0.15"]
+        } else {
+            &["--full", "--for", "0.1"]
+        };
+        // It may have ended by now.
+        watched += u32::from(
+            attach(&place.path().join("p"), options, child.id())
+                .status
+                .success(),
+        );
+    }
+    assert!(watched > 0);
+    let found = child.wait_with_output().expect("waited");
+    assert_eq!(
+        (found.status.code(), found.stdout),
+        (Some(7), expected.stdout)
+    );
+}
+
 /// An idle program is not disturbed, and the profile says that there is nothing in it.
 #[test]
 fn a_sleeping_program() {

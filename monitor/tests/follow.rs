@@ -171,6 +171,55 @@ fn program_executed_by_another_thread() {
 }
 
 #[test]
+fn no_signal_is_lost() {
+    let Some((_place, program)) = build("signals") else {
+        return;
+    };
+    let words = [&text(&program) as &str, "6000"];
+    transparent(&words);
+    let profiles = directory();
+    let expected = native(Path::new("/"), &words, b"");
+    let found = under(
+        Path::new("/"),
+        profiles.path(),
+        &["--overhead", "400"],
+        &words,
+        b"",
+    );
+    assert_eq!(
+        (found.status.code(), found.stdout),
+        (Some(5), expected.stdout)
+    );
+}
+
+#[test]
+fn make_with_jobs() {
+    if installed("make").is_none() {
+        return;
+    }
+    let place = directory();
+    let rules = "all: $(foreach n,1 2 3 4 5 6 7 8,out$(n))\n\t@cat out*; exit 3\n\
+        out%:\n\t@awk 'BEGIN { for (i = 0; i < 60000; i++) n[i % 97] += i * $*; print n[5] }' > $@\n";
+    std::fs::write(place.path().join("Makefile"), rules).expect("written");
+    let words = ["make", "-s", "-j4", "-B"];
+    let expected = native(place.path(), &words, b"");
+    assert!(expected.stdout.len() > 40, "{expected:?}");
+    let profiles = directory();
+    for way in WAYS {
+        let found = under(place.path(), profiles.path(), way, &words, b"");
+        assert_eq!(shell_status(&found), 2, "{way:?}: {}", lossy(&found.stderr));
+        assert_eq!(lossy(&found.stdout), lossy(&expected.stdout), "{way:?}");
+        let profile = readable(&profiles.path().join("p"));
+        let busy = profile
+            .others
+            .iter()
+            .filter(|p| accesses(p) > 100_000)
+            .count();
+        assert!(busy >= 8 || way.is_empty(), "{busy}");
+    }
+}
+
+#[test]
 fn many_processes_at_once() {
     let script = "i=0; while [ $i -lt 120 ]; do (: $((i*i)); sleep 0.05; exit $((i % 7))) & i=$((i+1)); done; \
         wait; echo all; exit 2";

@@ -2,9 +2,9 @@
 
 use super::follow::Session;
 use super::names;
-use super::observed::Remains;
 use super::output::Output;
 use super::recorder::Recorder;
+use super::remains::Remains;
 use super::run::Outcome;
 use crate::profile::types::{Estimate, Footer, ProcessRecord, Warning};
 use crate::tracee::hub::{self, Process};

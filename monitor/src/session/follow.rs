@@ -1,10 +1,12 @@
 //! The event loop of a session: threads run natively, and now and then one goes through a window.
 
 use super::choose::Chooser;
+use super::cost::monitor_cpu_s;
 use super::full::Pauses;
-use super::observed::{Observed, Remains, monitor_cpu_s};
+use super::observed::Observed;
 use super::output::Output;
 use super::rate::{self, RateProbe, Unit};
+use super::remains::Remains;
 use super::schedule::Schedule;
 use super::signals::Signals;
 use super::{ProfileConfig, leave};

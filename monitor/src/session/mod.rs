@@ -13,6 +13,7 @@ pub mod signals;
 pub mod weights;
 
 mod choose;
+mod cost;
 mod engine;
 mod finish;
 mod follow;
@@ -22,6 +23,7 @@ mod names;
 mod observed;
 mod output;
 mod pace;
+mod remains;
 mod run;
 
 use crate::cli::run::EngineChoice;

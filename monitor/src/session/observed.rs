@@ -1,16 +1,18 @@
 //! One process of the run: its engine, what is seen of its threads, and its part of the profile.
 
+use super::cost::Cost;
 use super::engine::Engine;
 use super::leave::{self, Left};
 use super::output::Output;
 use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
 use super::recorder::Recorder;
+use super::remains::{self, Remains};
 use super::signals::Signals;
 use super::weights::{Inside, Weights};
 use crate::engine::translate::window::{Translate, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
-use crate::profile::types::{Estimate, ProcessRecord, Warning};
+use crate::profile::types::{Estimate, ProcessRecord};
 use crate::tracee::{Result, StopReason, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -21,27 +23,6 @@ use std::time::{Duration, Instant};
 struct Lane {
     observer: Observer,
     windows: Windows,
-}
-
-/// CPU time of a window. Wall time would count the neighbours of a busy machine too.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Cost {
-    /// Seconds of the observed thread.
-    pub thread_s: f64,
-    /// Stops.
-    pub stops: u64,
-}
-
-/// CPU seconds a stop takes on the side of the stopped thread. (Guessed as half of
-/// a round trip, measured as 8 us on one processor.)
-const STOP_S: f64 = 4e-6;
-
-impl Cost {
-    /// Accesses per CPU second while the thread was in the code cache.
-    fn rate_in_cache(&self, accesses: u64) -> f64 {
-        let cache_s = self.thread_s - STOP_S * self.stops as f64;
-        accesses as f64 / cache_s.max(0.2 * self.thread_s).max(1e-6)
-    }
 }
 
 /// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
@@ -83,26 +64,6 @@ pub struct Observed {
     pub cost: Cost,
     /// gs bases that an earlier monitor left here when it was killed.
     pub stale_gs: Vec<std::ops::Range<u64>>,
-}
-
-/// What a process leaves for the profile.
-pub struct Remains {
-    /// The process as last seen.
-    pub process: hub::Process,
-    /// Its recorder.
-    pub recorder: Recorder,
-    /// Accesses estimated.
-    pub estimated: Estimate,
-    /// Windows, samples and accesses observed.
-    pub counts: (u32, u64, u64),
-    /// Wall seconds of windows.
-    pub window_wall_s: f64,
-    /// Share of its CPU time that was spent unobserved though all was to be observed.
-    pub missed: f64,
-    /// What its result suffers from.
-    pub warnings: Vec<Warning>,
-    /// Set when its last window could not be written.
-    pub error: Option<ProfileError>,
 }
 
 impl Observed {
@@ -422,7 +383,11 @@ impl Observed {
             counts: (self.numbers.count(), samples, accesses),
             window_wall_s: self.window_wall_s,
             missed: self.missed_s / (self.missed_s + self.native_s).max(1e-9),
-            warnings: self.warnings(),
+            warnings: remains::warnings(
+                self.refused.as_deref(),
+                self.numbers.count(),
+                &self.declined,
+            ),
             error: result.err(),
             recorder: self.recorder,
             process: self.process,
@@ -434,42 +399,4 @@ impl Observed {
         }
         remains
     }
-
-    fn warnings(&self) -> Vec<Warning> {
-        let mut warnings = Vec::new();
-        if let Some(reason) = &self.refused {
-            let windows = self.numbers.count();
-            let what = if windows == 0 {
-                "nothing was"
-            } else {
-                "the last program executed was not"
-            };
-            warnings.push(Warning {
-                what: format!("{what} observed: {reason}"),
-                remedy: "run 'statcache check' to see what this host allows".into(),
-            });
-        }
-        let declined: u64 = self.declined.values().sum();
-        if declined > 0 {
-            let reasons: Vec<String> = self
-                .declined
-                .iter()
-                .map(|(reason, n)| format!("{reason} ({n})"))
-                .collect();
-            warnings.push(Warning {
-                what: format!(
-                    "windows ended {declined} times at code that must run natively: {}",
-                    reasons.join(", ")
-                ),
-                remedy: "none: the code around it is less well covered".into(),
-            });
-        }
-        warnings
-    }
-}
-
-/// CPU seconds of the calling thread (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
-pub fn monitor_cpu_s() -> f64 {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .map_or(0.0, |t| t.tv_sec() as f64 + t.tv_nsec() as f64 * 1e-9)
 }

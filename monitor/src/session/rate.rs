@@ -86,7 +86,7 @@ impl RateProbe {
 }
 
 /// While it lives, a SIGTRAP does nothing to this process. A breakpoint of our own whose cause the
-/// hypervisor lost ([`is_breakpoint`](crate::tracee::hub::is_breakpoint)) would kill us otherwise; to ignore the signal is not enough, as
+/// hypervisor lost ([`is_breakpoint`](crate::tracee::stops::is_breakpoint)) would kill us otherwise; to ignore the signal is not enough, as
 /// one that the kernel forces kills then too.
 struct OwnTraps {
     before: libc::sigaction,

@@ -10,6 +10,7 @@ pub mod launch;
 pub mod maps;
 pub mod procinfo;
 pub mod remote;
+pub mod stops;
 
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
