@@ -1,9 +1,11 @@
 //! A program outlives its monitor: killed at any moment, the monitor takes nothing with it.
 
+#[path = "support/c.rs"]
+mod c;
 #[path = "support/cli.rs"]
 mod cli;
 
-use cli::{installed, lossy, native, run, shell_status};
+use cli::{installed, lossy, native, run, shell_status, text};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::io::Read;
@@ -38,7 +40,16 @@ fn reap(monitor: i32) -> Vec<i32> {
 
 #[test]
 fn monitor_killed_at_random_moments() {
-    let programs: [&[&str]; 4] = [
+    let threads = c::build("threads");
+    let signals = c::build("signals");
+    let place = |built: &Option<(tempfile::TempDir, std::path::PathBuf)>| {
+        built
+            .as_ref()
+            .map(|(_, program)| text(program))
+            .unwrap_or_default()
+    };
+    let (threads_path, signals_path) = (place(&threads), place(&signals));
+    let programs: [&[&str]; 6] = [
         &[
             "sh",
             "-c",
@@ -59,6 +70,8 @@ fn monitor_killed_at_random_moments() {
             "-c",
             "for i in 1 2 3 4 5 6 7 8; do echo $i | tr 1-8 a-h; done; exit 4",
         ],
+        &[&threads_path, "2", "60", "60"],
+        &[&signals_path, "2000"],
     ];
     // SAFETY: sets a flag of this process, which runs no other test.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
@@ -70,10 +83,10 @@ fn monitor_killed_at_random_moments() {
     let (mut before_the_start, mut under_way, mut too_late) = (0, 0, 0);
     for death in 0..deaths.unwrap_or(DEATHS) {
         let words = programs[death as usize % programs.len()];
-        if installed(words[0]).is_none() {
+        if words[0].is_empty() || !words[0].contains('/') && installed(words[0]).is_none() {
             continue;
         }
-        let way: &[&str] = if death / 4 % 2 == 0 {
+        let way: &[&str] = if death / 6 % 2 == 0 {
             &["-q", "--full"]
         } else {
             &["-q"]
@@ -83,7 +96,7 @@ fn monitor_killed_at_random_moments() {
         let alone = begun.elapsed();
         let full = if way.len() > 1 { 4.0 } else { 1.1 };
         // A third of them while things are being set up.
-        let moment = match death % 3 {
+        let moment = match death / 6 % 3 {
             0 => Duration::from_micros(rng.random_range(2_000..40_000)),
             _ => alone.mul_f64(full * rng.random_range(0.0..1.0)),
         };

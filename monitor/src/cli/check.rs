@@ -16,7 +16,7 @@ use super::Exit;
 use super::run::{EngineChoice, RunConfig};
 use crate::profile::types::HostCache;
 use crate::session::rate::RateProbe;
-use crate::session::{self, Outcome, RunError, host};
+use crate::session::{self, Outcome, ProfileConfig, RunError, host};
 use crate::tracee::launch::LaunchError;
 
 /// Raw options of `check`.
@@ -148,18 +148,23 @@ fn observe_child_into(profile: &Path) -> Child {
     let config = RunConfig {
         program: OsString::from("/proc/self/exe"),
         args: ["check", "--be-observed"].map(OsString::from).to_vec(),
-        output: profile.to_owned(),
-        engine: EngineChoice::Auto,
-        overhead_percent: 10.0,
-        full: true,
-        seed: 1,
+        profile: ProfileConfig {
+            output: profile.to_owned(),
+            engine: EngineChoice::Auto,
+            overhead_percent: 10.0,
+            full: true,
+            seed: 1,
+            follow: true,
+        },
         quiet: true,
     };
     let result = session::run(&config);
     // Not there when nothing was written: no news.
     let _ = fs::remove_file(profile);
     match result {
-        Ok(outcome) if outcome.accesses > 0 => Child::Observed(outcome.accesses, outcome.status),
+        Ok(outcome) if outcome.accesses > 0 => {
+            Child::Observed(outcome.accesses, outcome.status.unwrap_or(0))
+        }
         Ok(outcome) => Child::NotObserved(why_nothing(&outcome)),
         Err(RunError::Launch(LaunchError::Refused(error))) => Child::NotTraced(error.to_string()),
         Err(error) => Child::NotStarted(error.to_string()),

@@ -2,6 +2,7 @@
 //!
 //! Errors end here as one line on stderr and a named exit code.
 
+pub mod attach;
 mod check;
 mod exit;
 mod export;
@@ -32,6 +33,8 @@ struct Cli {
 enum Verb {
     /// Run a program and record a profile of it.
     Run(run::RunArgs),
+    /// Watch a running process for a while and record a profile of it.
+    Attach(attach::AttachArgs),
     /// Show a profile: its miss-ratio curve, and the lines, functions and data that miss.
     Report(report::ReportArgs),
     /// Measure this host's memory hierarchy by timing alone.
@@ -54,6 +57,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.verb {
         Verb::Run(args) => Ok(run::execute(args)),
+        Verb::Attach(args) => Ok(attach::execute(args)),
         Verb::Report(args) => report::execute(&args),
         Verb::Machine(args) => {
             let code = statcache_hierarchy::cli::run(&args);
@@ -77,6 +81,14 @@ pub fn main() -> ExitCode {
 /// objects that are still here.
 fn load(path: &Path) -> Result<Profile, ProfileError> {
     let mut profile = Profile::read(path)?;
+    name(&mut profile);
+    for other in &mut profile.others {
+        name(other);
+    }
+    Ok(profile)
+}
+
+fn name(profile: &mut Profile) {
     let named = profile.symbols.len();
     if named < profile.instrs.len() {
         let more = symbols::resolve(&profile.modules, &profile.instrs[named..]);
@@ -86,7 +98,6 @@ fn load(path: &Path) -> Result<Profile, ProfileError> {
         let names = symbols::resolve_data(&profile.modules, profile.static_data());
         profile.name_data(names);
     }
-    Ok(profile)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

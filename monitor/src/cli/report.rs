@@ -37,6 +37,9 @@ pub(super) struct ReportArgs {
     /// Show so many rows of a ranking.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     top: Option<u32>,
+    /// Show this process of the run: by its id, or by the name of its program.
+    #[arg(long, value_name = "PID|NAME")]
+    process: Option<String>,
     /// Show the source of a file or function with the figures of its lines.
     #[arg(long, value_name = "FILE|FUNCTION", conflicts_with_all = ["by", "top"])]
     source: Option<String>,
@@ -106,9 +109,24 @@ impl ReportArgs {
 
 pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
     let profile = super::load(&args.file)?;
-    let analysis = Analysis::new(&profile)?;
-    let sources = Disk { profile: &profile };
-    let text = report::render(&analysis, &args.options(), &sources, &terminal::stdout())?;
+    let shown = match &args.process {
+        None => report::processes::default(&profile),
+        Some(wanted) => match report::processes::select(&profile, wanted) {
+            Some(process) => process,
+            None => anyhow::bail!(
+                "{}: no process {wanted} in it; there are: {}",
+                args.file.display(),
+                report::processes::names(&profile)
+            ),
+        },
+    };
+    let analysis = Analysis::new(shown)?;
+    let sources = Disk { profile: shown };
+    let style = terminal::stdout();
+    let mut text = report::render(&analysis, &args.options(), &sources, &style)?;
+    if args.process.is_none() && args.by.is_none() && args.source.is_none() {
+        text.insert_str(0, &report::processes::list(&profile, shown, &style));
+    }
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(Exit::Success)
 }

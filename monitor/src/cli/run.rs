@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::Exit;
 use crate::analysis::Analysis;
 use crate::report;
-use crate::session::{self, Outcome, RunError};
+use crate::session::{self, Outcome, ProfileConfig, RunError};
 use crate::tracee::launch::LaunchError;
 
 use clap::{Args, ValueEnum};
@@ -28,9 +28,9 @@ pub enum EngineChoice {
     Step,
 }
 
-/// Raw options of `run`.
+/// Raw options that `run` and `attach` share.
 #[derive(Clone, Debug, Args)]
-pub struct RunArgs {
+pub struct ProfileArgs {
     /// Write the profile here; an older file is kept as FILE.old.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
@@ -40,22 +40,45 @@ pub struct RunArgs {
     /// Wall time that windows may add, in per cent of the run.
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent)]
     pub overhead: f64,
-    /// Observe the whole run, whatever it costs.
+    /// Observe the whole run, whatever it costs: one thread after the other.
     #[arg(long)]
     pub full: bool,
     /// Seed of every random choice; drawn afresh when not given, and recorded in the profile.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Leave child processes alone.
+    #[arg(long)]
+    pub no_follow: bool,
     /// Print nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl From<ProfileArgs> for ProfileConfig {
+    fn from(raw: ProfileArgs) -> Self {
+        Self {
+            output: raw.output,
+            engine: raw.engine,
+            overhead_percent: raw.overhead,
+            full: raw.full,
+            seed: raw.seed.unwrap_or_else(fresh_seed),
+            follow: !raw.no_follow,
+        }
+    }
+}
+
+/// Raw options of `run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    profile: ProfileArgs,
     /// The program and its arguments.
     #[arg(
         required = true,
         trailing_var_arg = true,
         value_name = "PROGRAM [ARGS]"
     )]
-    pub command: Vec<OsString>,
+    command: Vec<OsString>,
 }
 
 /// Checked options of `run`.
@@ -65,16 +88,8 @@ pub struct RunConfig {
     pub program: OsString,
     /// Its arguments, without its name.
     pub args: Vec<OsString>,
-    /// Where the profile goes.
-    pub output: PathBuf,
-    /// How samples are taken.
-    pub engine: EngineChoice,
-    /// Per cent of wall time that windows may add; more than 0.
-    pub overhead_percent: f64,
-    /// Observe the whole run.
-    pub full: bool,
-    /// Seed of every random choice.
-    pub seed: u64,
+    /// How its profile is taken.
+    pub profile: ProfileConfig,
     /// Print nothing but errors.
     pub quiet: bool,
 }
@@ -86,12 +101,8 @@ impl From<RunArgs> for RunConfig {
             // The parser requires one word; an empty name is not found like any other.
             program: command.next().unwrap_or_default(),
             args: command.collect(),
-            output: raw.output,
-            engine: raw.engine,
-            overhead_percent: raw.overhead,
-            full: raw.full,
-            seed: raw.seed.unwrap_or_else(fresh_seed),
-            quiet: raw.quiet,
+            quiet: raw.profile.quiet,
+            profile: raw.profile.into(),
         }
     }
 }
@@ -99,31 +110,38 @@ impl From<RunArgs> for RunConfig {
 /// Runs the program and tells how it went; the exit code is the program's own.
 pub fn execute(args: RunArgs) -> Exit {
     let config = RunConfig::from(args);
-    let outcome = match session::run(&config) {
+    conclude(session::run(&config), &config.profile.output, config.quiet)
+}
+
+/// Tells how a session went; its exit code.
+pub(super) fn conclude(result: Result<Outcome, RunError>, output: &Path, quiet: bool) -> Exit {
+    let outcome = match result {
         Ok(outcome) => outcome,
         Err(error) => {
             eprintln!("statcache: {error}");
             return match error {
                 RunError::Refused(refused) => refused.exit,
+                RunError::NotAttached(refused) => refused.exit,
                 RunError::Launch(LaunchError::Exec { .. }) => Exit::CannotExecute,
                 _ => Exit::Failure,
             };
         }
     };
-    if !config.quiet {
-        summarize(&config, &outcome);
+    if !quiet {
+        summarize(output, &outcome);
     }
+    let status = outcome.status.unwrap_or(0);
     if let Some(error) = &outcome.error {
         eprintln!("statcache: {error}");
         // The program's own failure says more than ours.
-        if outcome.status == 0 {
+        if status == 0 {
             return Exit::Failure;
         }
     }
-    Exit::Program(outcome.status as u8)
+    Exit::Program(status as u8)
 }
 
-fn summarize(config: &RunConfig, outcome: &Outcome) {
+fn summarize(output: &Path, outcome: &Outcome) {
     for warning in &outcome.warnings {
         eprintln!("statcache: warning: {} ({})", warning.what, warning.remedy);
     }
@@ -132,21 +150,25 @@ fn summarize(config: &RunConfig, outcome: &Outcome) {
     }
     // The curve takes a moment to compute: for somebody who looks, not for a script.
     if std::io::stderr().is_terminal()
-        && let Ok(profile) = super::load(&config.output)
-        && let Ok(analysis) = Analysis::new(&profile)
+        && let Ok(profile) = super::load(output)
+        && let Ok(analysis) = Analysis::new(report::processes::default(&profile))
         && let Ok(summary) = report::summary(&analysis, &super::terminal::stderr())
     {
         eprint!("{summary}");
     }
     let share = 100.0 * outcome.accesses as f64 / outcome.accesses_estimated.max(1.0);
-    let file = config.output.display();
-    let show = if config.output == Path::new(DEFAULT_FILE) {
+    let file = output.display();
+    let show = if output == Path::new(DEFAULT_FILE) {
         "statcache report".to_owned()
     } else {
         format!("statcache report {file}")
     };
+    let of = match outcome.processes {
+        0 | 1 => String::new(),
+        n => format!(" of {n} processes"),
+    };
     eprintln!(
-        "statcache: {} samples in {} windows, {share:.1} % of {:.2e} accesses observed; profile in {file} ({show})",
+        "statcache: {} samples in {} windows{of}, {share:.1} % of {:.2e} accesses observed; profile in {file} ({show})",
         outcome.samples, outcome.windows, outcome.accesses_estimated
     );
 }
@@ -188,7 +210,7 @@ mod tests {
             ("app".into(), vec!["-o".into(), "y".into(), "--full".into()])
         );
         assert_eq!(
-            (c.output, c.seed, c.full),
+            (c.profile.output, c.profile.seed, c.profile.full),
             (PathBuf::from("x.prof"), 7, false)
         );
         let c = parse(&["--full", "--overhead", "2.5%", "--", "-odd-name", "--", "a"]).unwrap();
@@ -197,7 +219,7 @@ mod tests {
             ("-odd-name".into(), vec!["--".into(), "a".into()])
         );
         assert_eq!(
-            (c.overhead_percent, c.full, c.engine),
+            (c.profile.overhead_percent, c.profile.full, c.profile.engine),
             (2.5, true, EngineChoice::Auto)
         );
     }

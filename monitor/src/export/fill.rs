@@ -20,9 +20,16 @@ const EDGES_AT: u64 = 1 << 20;
 
 pub(super) fn document(analysis: &Analysis<'_>) -> Result<Document, ModelError> {
     let first = process(analysis)?;
+    let others = &analysis.profile.others;
+    let others: Result<Vec<Process>, ModelError> = others
+        .par_iter()
+        .map(|other| process(&Analysis::new(other)?))
+        .collect();
+    let mut processes = vec![first.clone()];
+    processes.extend(others?);
     Ok(Document {
         schema_version: SCHEMA_VERSION,
-        processes: vec![first.clone()],
+        processes,
         first,
     })
 }

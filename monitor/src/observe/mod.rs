@@ -14,6 +14,7 @@ use crate::profile::types::LINE_SIZES;
 use filter::LineFilter;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use std::sync::atomic::{AtomicU64, Ordering};
 use watch::WatchTable;
 
 /// log2 of [`LINE_SIZES`].
@@ -65,7 +66,11 @@ pub struct Observer {
     crossings: [u64; 5],
     /// Fractions of references that unseen accesses are still owed.
     owed: [f64; 5],
+    id: u64,
 }
+
+/// Numbers observers.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl Observer {
     /// An observer that samples one 64-byte line reference in `period`, at random.
@@ -82,6 +87,7 @@ impl Observer {
             seen: 0,
             crossings: [0; 5],
             owed: [0.0; 5],
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
         };
         observer.draw_first();
         observer
@@ -159,6 +165,11 @@ impl Observer {
     /// the first call of another `reader` than before, which begins with [`Observer::watched_lines`].
     pub fn take_changes(&mut self, reader: u64) -> Option<Vec<(u64, bool)>> {
         self.watches.take_changes(reader)
+    }
+
+    /// Tells observers apart.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// Every watched 64-byte line, as often as it is watched.

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::types::{
-    Estimate, Footer, Frame, Header, Instr, Memory, Module, ModuleId, Outcome, Record,
-    SampleRecord, TakenSample, WindowRecord,
+    Estimate, Footer, Frame, Header, Instr, Memory, Module, ModuleId, Outcome, ProcessRecord,
+    Record, SampleRecord, TakenSample, WindowRecord,
 };
 
 /// [`Record`] as stored; the variants' order is the format.
@@ -21,6 +21,7 @@ enum Stored {
     Symbols(Vec<Vec<Frame>>),
     DataSymbols(Vec<(ModuleId, u64, u64, String)>),
     Footer(Footer),
+    Process(ProcessRecord),
 }
 
 /// [`WindowRecord`] with its samples as columns.
@@ -78,6 +79,7 @@ pub(super) fn encode_record(record: &Record) -> Result<Vec<u8>, String> {
         Record::Symbols(s) => Stored::Symbols(s.clone()),
         Record::DataSymbols(s) => Stored::DataSymbols(s.clone()),
         Record::Footer(f) => Stored::Footer(f.clone()),
+        Record::Process(p) => Stored::Process(p.clone()),
     };
     postcard::to_stdvec(&stored).map_err(|e| e.to_string())
 }
@@ -96,6 +98,7 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<Record, String> {
         Stored::Symbols(s) => Record::Symbols(s),
         Stored::DataSymbols(s) => Record::DataSymbols(s),
         Stored::Footer(f) => Record::Footer(f),
+        Stored::Process(p) => Record::Process(p),
     })
 }
 

@@ -48,6 +48,9 @@ pub struct Profile {
     pub footer: Option<Footer>,
     /// What was found wrong with the file itself.
     pub read_warnings: Vec<Warning>,
+    /// The other processes of the run, in the order of their first windows; each a profile of its
+    /// own, with its process id and command in the header.
+    pub others: Vec<Profile>,
 }
 
 impl Profile {
@@ -185,7 +188,59 @@ fn in_order(symbols: &mut [DataSymbol]) {
 /// A profile under construction.
 #[derive(Default)]
 struct Fold {
-    header: Option<Header>,
+    /// Tables by process, the first process's first.
+    processes: Vec<Tables>,
+    /// Position of a process number in `processes`.
+    places: HashMap<u32, usize>,
+    current: usize,
+    /// Where the file stops making sense, and its length.
+    torn: Option<(usize, usize)>,
+}
+
+impl Fold {
+    fn add(&mut self, record: Record) -> Result<(), String> {
+        if self.processes.is_empty() != matches!(record, Record::Header(_)) {
+            return Err("its header is not the first record".to_owned());
+        }
+        match record {
+            Record::Header(header) => {
+                self.places.insert(0, 0);
+                self.processes.push(Tables::new(header));
+            }
+            Record::Process(process) => {
+                let next = self.processes.len();
+                self.current = *self.places.entry(process.id).or_insert(next);
+                if self.current == next {
+                    let header = self.processes[0].header.clone();
+                    self.processes.push(Tables::new(header));
+                }
+                // What was run is what the user typed.
+                if self.current > 0 {
+                    let header = &mut self.processes[self.current].header;
+                    header.pid = process.pid;
+                    header.ppid = process.ppid;
+                    header.command = process.command;
+                }
+            }
+            record => self.processes[self.current].add(record)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Profile, &'static str> {
+        let torn = self.torn;
+        let mut profiles = self.processes.into_iter().map(|tables| tables.finish(torn));
+        let first = profiles.next().ok_or("no header")?;
+        Ok(Profile {
+            others: profiles.collect(),
+            ..first
+        })
+    }
+}
+
+/// What is known of one process.
+struct Tables {
+    header: Header,
     modules: Vec<Module>,
     instrs: Vec<Instr>,
     windows: Vec<WindowRecord>,
@@ -193,17 +248,27 @@ struct Fold {
     symbols: Vec<Vec<Frame>>,
     data_symbols: Vec<DataSymbol>,
     footer: Option<Footer>,
-    /// Where the file stops making sense, and its length.
-    torn: Option<(usize, usize)>,
 }
 
-impl Fold {
-    fn add(&mut self, record: Record) -> Result<(), String> {
-        if self.header.is_none() != matches!(record, Record::Header(_)) {
-            return Err("its header is not the first record".to_owned());
+impl Tables {
+    fn new(header: Header) -> Self {
+        Self {
+            header,
+            modules: Vec::new(),
+            instrs: Vec::new(),
+            windows: Vec::new(),
+            by_index: HashMap::new(),
+            symbols: Vec::new(),
+            data_symbols: Vec::new(),
+            footer: None,
         }
+    }
+
+    fn add(&mut self, record: Record) -> Result<(), String> {
         match record {
-            Record::Header(h) => self.header = Some(h),
+            Record::Header(_) | Record::Process(_) => {
+                return Err("it has two headers".to_owned());
+            }
             Record::Modules(m) => self.modules.extend(m),
             Record::Instrs(instrs) => {
                 for i in instrs.iter().filter_map(|i| i.module) {
@@ -281,11 +346,10 @@ impl Fold {
         }
     }
 
-    fn finish(mut self) -> Result<Profile, &'static str> {
-        let header = self.header.ok_or("no header")?;
+    fn finish(mut self, torn: Option<(usize, usize)>) -> Profile {
         in_order(&mut self.data_symbols);
         let mut read_warnings = Vec::new();
-        if let Some((at, length)) = self.torn {
+        if let Some((at, length)) = torn {
             read_warnings.push(Warning {
                 what: format!(
                     "the profile is cut off or damaged behind byte {at} of {length}; \
@@ -304,8 +368,8 @@ impl Fold {
                 remedy: "wait for the run to end, or profile again".to_owned(),
             });
         }
-        Ok(Profile {
-            header,
+        Profile {
+            header: self.header,
             modules: self.modules,
             instrs: self.instrs,
             windows: self.windows,
@@ -313,13 +377,15 @@ impl Fold {
             data_symbols: self.data_symbols,
             footer: self.footer,
             read_warnings,
-        })
+            others: Vec::new(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::types::ProcessRecord;
 
     fn base() -> Vec<Record> {
         vec![
@@ -375,6 +441,47 @@ mod tests {
     }
 
     #[test]
+    fn each_process_has_its_own_tables() {
+        let process = |id, name: &str| {
+            Record::Process(ProcessRecord {
+                id,
+                pid: 100 + id as i32,
+                ppid: 4242,
+                command: vec![name.to_owned()],
+            })
+        };
+        let footer = |status| {
+            Record::Footer(Footer {
+                exit_status: Some(status),
+                ..Footer::default()
+            })
+        };
+        let mut records = base();
+        records.extend([process(7, "sh"), base()[1].clone(), process(3, "ls")]);
+        records.extend([
+            process(7, "cc"),
+            footer(5),
+            process(0, "ignored"),
+            footer(6),
+        ]);
+        let (all, _) = bytes(&records);
+        let p = Profile::from_bytes(&all, Path::new("p")).unwrap();
+        assert_eq!((p.header.command[0].as_str(), p.instrs.len()), ("./app", 1));
+        assert_eq!(p.footer.as_ref().unwrap().exit_status, Some(6));
+        let [seven, three] = &p.others[..] else {
+            panic!("{:?}", p.others)
+        };
+        assert_eq!(
+            (seven.header.pid, seven.header.command[0].as_str()),
+            (107, "cc")
+        );
+        assert_eq!((seven.modules.len(), seven.instrs.len()), (1, 0));
+        assert_eq!(seven.footer.as_ref().unwrap().exit_status, Some(5));
+        assert_eq!((three.header.pid, three.modules.len()), (103, 0));
+        assert_eq!((three.read_warnings.len(), p.read_warnings.len()), (1, 0));
+    }
+
+    #[test]
     fn references_to_nothing_are_damage() {
         let mut records = base();
         records.push(Record::Instrs(vec![Instr {
@@ -398,7 +505,7 @@ mod tests {
         assert!(read(b"hello world, this is text").contains("not a statcache profile"));
         let mut newer = frame::preamble();
         newer[frame::MAGIC.len()] = 9;
-        assert!(read(&newer).contains("format 9, this statcache reads format 1"));
+        assert!(read(&newer).contains("format 9, this statcache reads format 2"));
         let text = Profile::read(Path::new("/nonexistent.prof"))
             .unwrap_err()
             .to_string();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
 /// Version of the record layout below; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Index of a module in the profile's module table.
 pub type ModuleId = u32;
@@ -277,7 +277,21 @@ pub struct Footer {
     pub warnings: Vec<Warning>,
 }
 
-/// One record of the profile stream, in the order the monitor writes them. Tables grow: a record
+/// A process of the run. The first one, number 0, is the header's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRecord {
+    /// Number in the order of birth; process ids may come back.
+    pub id: u32,
+    /// Process id.
+    pub pid: i32,
+    /// Parent process id.
+    pub ppid: i32,
+    /// The command line of the program it executed last.
+    pub command: Vec<String>,
+}
+
+/// One record of the profile stream, in the order the monitor writes them. What follows a
+/// [`Record::Process`] is of that process, up to the next: each has its own tables, windows and footer. Tables grow: a record
 /// appends to the table of its kind, and what is referred to comes before the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
@@ -293,6 +307,9 @@ pub enum Record {
     Symbols(Vec<Vec<Frame>>),
     /// Names of static objects: module, start offset, size, name.
     DataSymbols(Vec<(ModuleId, u64, u64, String)>),
-    /// Always last in a finished profile.
+    /// Last of its process in a finished profile; the first process's comes last of all.
     Footer(Footer),
+    /// Says which process the records behind it belong to. A later one of the same number replaces
+    /// what an earlier one said.
+    Process(ProcessRecord),
 }

@@ -4,6 +4,7 @@
 
 mod curve;
 mod format;
+pub mod processes;
 mod ranking;
 mod run;
 mod source;

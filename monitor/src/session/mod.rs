@@ -1,8 +1,9 @@
-//! One profiled run: launch, windows, the record of them, and the program's own end.
+//! One profiled run: launch or attach, windows, the record of them, and the program's own end.
 //!
-//! The session owns the only event loop. Between windows the program runs natively, traced but
-//! without stops; whatever fails here, the program goes on.
+//! The session owns the only event loop. Between windows all threads of all processes run natively,
+//! traced but without stops; whatever fails here, the program goes on.
 
+pub mod attach;
 pub mod host;
 pub mod program;
 pub mod rate;
@@ -11,8 +12,39 @@ pub mod schedule;
 pub mod signals;
 pub mod weights;
 
+mod choose;
+mod cost;
 mod engine;
+mod finish;
+mod follow;
+mod full;
+mod leave;
+mod names;
+mod observed;
+mod output;
 mod pace;
+mod remains;
 mod run;
+mod unit;
 
-pub use run::{Outcome, RunError, run};
+use crate::cli::run::EngineChoice;
+use std::path::PathBuf;
+
+pub use run::{Outcome, RunError, attach, run};
+
+/// How a profile is taken, of a program started for it or of one that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileConfig {
+    /// Where the profile goes.
+    pub output: PathBuf,
+    /// How samples are taken.
+    pub engine: EngineChoice,
+    /// Per cent of wall time that windows may add; more than 0.
+    pub overhead_percent: f64,
+    /// Observe the whole run.
+    pub full: bool,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Follow child processes.
+    pub follow: bool,
+}

@@ -7,9 +7,12 @@ use crate::observe::{Ended, Observer, Sample};
 use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, WindowRecord};
 use crate::tracee::maps::Maps;
-use crate::tracee::{Result, Running, procinfo};
+use crate::tracee::{Result, Running, hub, procinfo};
 use nix::unistd::Pid;
-use std::time::Instant;
+use rustc_hash::FxHashMap;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// First model windows of an observed run, in accesses; later ones grow with the run, so that
 /// their number stays in the hundreds.
@@ -21,61 +24,102 @@ pub const FULL_PERIOD: u64 = 150;
 /// Later one in (accesses so far / this): samples grow with the logarithm of the run.
 const FULL_SAMPLES_PER_E_FOLD: u64 = 50_000;
 
+/// Longest time for which a thread may sleep inside a window, in one piece or in many: of one of several
+/// threads, and of the only one. What an idle thread does is too little to wait for.
+const PATIENCE: Duration = Duration::from_millis(20);
+const LONE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long one may sleep while others wait for their turn, where all of the run is observed.
+const FULL_PATIENCE: Duration = Duration::from_micros(300);
+/// Longest time between two looks whether there are others.
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
+/// After this time the next thread has its turn, where all of the run is observed.
+const SLICE: Duration = Duration::from_millis(40);
+
+/// The numbers of a process's windows, given out to its threads.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    next: Cell<u32>,
+    /// One past the window that was recorded last; 0 before the first.
+    recorded: Cell<u32>,
+}
+
+impl Numbers {
+    /// Windows so far.
+    pub fn count(&self) -> u32 {
+        self.next.get()
+    }
+}
+
 /// Where windows begin, for all that is recorded about them.
 #[derive(Debug)]
 pub struct Windows {
-    /// The profiled process, whose first thread is observed.
-    pub pid: Pid,
+    pid: Pid,
+    /// The thread that is observed.
+    pub tid: Pid,
     /// Start of the run.
-    pub start: Instant,
-    /// For each window, the 64-byte references before it.
-    pub first_refs: Vec<u64>,
+    start: Instant,
+    numbers: Rc<Numbers>,
+    index: u32,
+    /// One past the window that this one continues; 0 when it continues none.
+    continues: u32,
+    /// For each window that watches may be left of, the 64-byte references before it.
+    first_refs: FxHashMap<u32, u64>,
     accesses: u64,
     refs: [u64; 5],
     opened: Instant,
     cpu_s: f64,
-    contiguous: bool,
     /// Units declined in the present window.
     pub declined: u32,
 }
 
 impl Windows {
-    /// No window yet.
-    pub fn new(pid: Pid, start: Instant) -> Windows {
+    /// No window yet of thread `tid` of process `pid`.
+    pub fn new(pid: Pid, tid: Pid, start: Instant, numbers: Rc<Numbers>) -> Windows {
         Windows {
             pid,
+            tid,
             start,
-            first_refs: Vec::new(),
+            numbers,
+            index: 0,
+            continues: 0,
+            first_refs: FxHashMap::default(),
             accesses: 0,
             refs: [0; 5],
             opened: start,
             cpu_s: 0.0,
-            contiguous: false,
             declined: 0,
         }
     }
 
-    /// Opens the next window; samples taken from now on are its own.
+    /// Whether a window was ever opened.
+    pub fn any(&self) -> bool {
+        !self.first_refs.is_empty()
+    }
+
+    /// Opens the next window; samples taken from now on are its own. Where it does not continue the
+    /// one before it, all watches have ended.
     pub fn open(&mut self, observer: &mut Observer, period: u64, contiguous: bool) {
-        observer.set_window(self.first_refs.len() as u32, period);
+        self.continues = 0;
+        if contiguous {
+            self.continues = self.index + 1;
+        } else {
+            self.first_refs.clear();
+        }
+        self.index = self.numbers.next.get();
+        self.numbers.next.set(self.index + 1);
+        observer.set_window(self.index, period);
         self.refs = observer.refs();
         self.first_refs
-            .push(self.refs[crate::observe::DEFAULT_LINE]);
+            .insert(self.index, self.refs[crate::observe::DEFAULT_LINE]);
         self.accesses = observer.accesses();
         self.opened = Instant::now();
-        self.cpu_s = procinfo::thread_cpu_s(self.pid, self.pid).unwrap_or(0.0);
-        self.contiguous = contiguous;
+        self.cpu_s = procinfo::thread_cpu_s(self.pid, self.tid).unwrap_or(0.0);
         self.declined = 0;
     }
 
     /// Accesses observed in the open window.
     pub fn accesses(&self, observer: &Observer) -> u64 {
         observer.accesses() - self.accesses
-    }
-
-    /// CPU seconds of the thread when the window was opened.
-    pub fn cpu_start_s(&self) -> f64 {
-        self.cpu_s
     }
 
     /// The open window as a record, with `samples` of this or earlier windows that ended in it.
@@ -92,15 +136,16 @@ impl Windows {
             *refs -= before;
         }
         let accesses = self.accesses(observer);
-        let first_ref = |window: u32| self.first_refs[window as usize];
+        let first_ref = |window: u32| self.first_refs.get(&window).copied().unwrap_or(0);
+        let recorded = self.numbers.recorded.replace(self.index + 1);
         let exact = accesses as f64;
         WindowRecord {
-            index: self.first_refs.len() as u32 - 1,
+            index: self.index,
             start_s: self.opened.duration_since(self.start).as_secs_f64(),
             cpu_start_s: self.cpu_s,
             wall_s: self.opened.elapsed().as_secs_f64(),
-            contiguous_with_previous: self.contiguous,
-            tid: self.pid.as_raw(),
+            contiguous_with_previous: self.continues > 0 && self.continues == recorded,
+            tid: self.tid.as_raw(),
             accesses,
             refs,
             stands_for: Estimate {
@@ -108,7 +153,7 @@ impl Windows {
                 low: exact,
                 high: exact,
             },
-            samples: recorder.samples(samples, self.pid.as_raw(), &first_ref, maps),
+            samples: recorder.samples(samples, self.tid.as_raw(), &first_ref, maps),
             declined: self.declined,
         }
     }
@@ -127,6 +172,12 @@ pub struct Pace<'a> {
     pub accesses: Option<u64>,
     /// Set when a cut could not be written: the profile ends there.
     pub error: Option<ProfileError>,
+    /// When the turn of the thread began.
+    pub begun: Instant,
+    /// When the profile ends.
+    pub until: Option<Instant>,
+    /// How long the thread has slept in this window.
+    pub slept: Duration,
 }
 
 impl Pace<'_> {
@@ -148,20 +199,47 @@ impl Pace<'_> {
 
 impl Control for Pace<'_> {
     fn wait(&mut self, running: Running) -> Result<Waited> {
-        Ok(match self.signals.wait(running, None)? {
-            Wait::Event(event) => Waited::Event(event),
-            Wait::End(running) | Wait::Timeout(running) => Waited::User(running),
-        })
+        let asleep = Instant::now();
+        let mut running = running;
+        let mut look = FULL_PATIENCE;
+        loop {
+            // Looked at again and again: the thread may have given birth just before it fell asleep.
+            let leave = match self.accesses {
+                Some(_) if hub::count() > 1 => Some(asleep + PATIENCE.saturating_sub(self.slept)),
+                Some(_) => Some(asleep + LONE_PATIENCE.saturating_sub(self.slept)),
+                None if hub::count() > 1 => Some(asleep + FULL_PATIENCE),
+                None => None,
+            };
+            let leave = leave.into_iter().chain(self.until).min();
+            let next = Instant::now() + look;
+            let deadline = leave.map_or(next, |leave| leave.min(next));
+            running = match self.signals.wait(running, Some(deadline))? {
+                Wait::Event(event) => {
+                    self.slept += asleep.elapsed();
+                    return Ok(Waited::Event(event));
+                }
+                Wait::End(running) => return Ok(Waited::User(running)),
+                Wait::Timeout(running) if leave.is_some_and(|leave| leave <= Instant::now()) => {
+                    return Ok(Waited::Leave(running));
+                }
+                Wait::Timeout(running) => running,
+            };
+            look = (4 * look).min(LONGEST_LOOK);
+        }
     }
 
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64 {
-        if self.error.is_some() || self.signals.poll_end(self.windows.pid) {
+        let late = self.until.is_some_and(|until| Instant::now() >= until);
+        if self.error.is_some() || late || self.signals.poll_end() {
             return 0;
         }
         match self.accesses {
             Some(accesses) => accesses.saturating_sub(self.windows.accesses(observer)),
             None => {
                 self.cut(observer, maps);
+                if hub::any_held() && self.begun.elapsed() > SLICE {
+                    return 0;
+                }
                 u64::MAX
             }
         }

@@ -88,7 +88,11 @@ fn check(path: &Path, shown: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_format(head: &[u8], shown: &str) -> Result<(), Refused> {
+/// Refuses what is neither a 64-bit x86-64 program nor a script, by the first bytes of its file.
+///
+/// # Errors
+/// [`Refused`].
+pub fn check_format(head: &[u8], shown: &str) -> Result<(), Refused> {
     if head.starts_with(b"#!") {
         let line = head[2..].split(|&b| b == b'\n').next().unwrap_or_default();
         let interpreter = line

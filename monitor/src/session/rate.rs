@@ -21,11 +21,6 @@ pub struct Unit {
 
 /// Hits of one unit aimed at in one measurement: enough to average over, few enough to disturb little.
 pub const HITS: f64 = 30.0;
-/// Fewest executions of a unit in a window: between them lie about as many accesses each time.
-pub const LEAST_EXECUTIONS: f64 = 12.0;
-/// Instructions that the windows to come are to count, so that one of them has the right number.
-pub const CANDIDATES: usize = 16;
-
 /// Counts units natively.
 pub struct RateProbe {
     hit_cost_s: f64,
@@ -83,7 +78,7 @@ impl RateProbe {
 }
 
 /// While it lives, a SIGTRAP does nothing to this process. A breakpoint of our own whose cause the
-/// hypervisor lost ([`is_breakpoint`]) would kill us otherwise; to ignore the signal is not enough, as
+/// hypervisor lost ([`is_breakpoint`](crate::tracee::stops::is_breakpoint)) would kill us otherwise; to ignore the signal is not enough, as
 /// one that the kernel forces kills then too.
 struct OwnTraps {
     before: libc::sigaction,
@@ -134,16 +129,6 @@ fn breakpoint(address: u64) -> Builder<'static> {
     let mut builder = Builder::new(Breakpoint::execute(address));
     builder.exclude_kernel(true).exclude_hv(true);
     builder
-}
-
-/// Whether a SIGTRAP with this information comes from the breakpoint at `ip` and not from the
-/// program. Some hypervisors lose the cause of a debug exception now and then; the kernel takes it
-/// for the program's own and sends the signal with the code of an `int1` (sigaction(2),
-/// `TRAP_BRKPT`). The instruction at `ip` has been decoded and is neither `int1` nor `int3`.
-pub fn is_breakpoint(info: &libc::siginfo_t, ip: u64) -> bool {
-    // SAFETY: SIGTRAP fills the fault member (sigaction(2), "si_addr").
-    let address = unsafe { info.si_addr() } as u64;
-    info.si_signo == libc::SIGTRAP && (info.si_code == libc::TRAP_HWBKPT || address == ip)
 }
 
 #[inline(never)]

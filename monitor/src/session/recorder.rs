@@ -1,20 +1,22 @@
 //! From samples with process addresses to profile records with modules and object-file offsets.
 
+use super::names::Names;
+use super::output::Output;
 use crate::observe::{Outcome as Ended, Sample};
+use crate::profile::ProfileError;
 use crate::profile::types::{
-    Instr, InstrId, Memory, Module, ModuleId, Outcome, Record, SampleRecord, TakenSample,
-    WindowRecord, sample_flags,
+    Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome, ProcessRecord, Record, SampleRecord,
+    TakenSample, WindowRecord, sample_flags,
 };
-use crate::profile::{ProfileError, Writer};
-use crate::symbols;
 use crate::tracee::maps::{Backing, Mapping, Maps};
 use object::read::elf::ProgramHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Writes windows, interning modules and instructions.
+/// Writes the windows of one process, interning modules and instructions.
 #[derive(Debug)]
 pub struct Recorder {
-    writer: Writer,
+    output: Output,
+    process: ProcessRecord,
     modules: Vec<Module>,
     module_ids: FxHashMap<(String, u64), ModuleId>,
     instrs: Vec<Instr>,
@@ -25,10 +27,11 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records to `writer`, which has its header already.
-    pub fn new(writer: Writer) -> Recorder {
+    /// Records `process` to `output`.
+    pub fn new(output: Output, process: ProcessRecord) -> Recorder {
         Recorder {
-            writer,
+            output,
+            process,
             modules: Vec::new(),
             module_ids: FxHashMap::default(),
             instrs: Vec::new(),
@@ -39,14 +42,17 @@ impl Recorder {
         }
     }
 
-    /// Bytes written so far.
-    pub fn bytes(&self) -> u64 {
-        self.writer.bytes()
-    }
-
-    /// Says that addresses may mean other code than before (a new program image).
-    pub fn forget_addresses(&mut self) {
+    /// The process has executed another program: addresses may mean other code than before.
+    ///
+    /// # Errors
+    /// When the profile cannot be written.
+    pub fn new_image(&mut self, command: Vec<String>) -> Result<(), ProfileError> {
         self.by_ip.clear();
+        if self.process.command == command {
+            return Ok(());
+        }
+        self.process.command = command;
+        self.output.renamed(&self.process)
     }
 
     /// Turns samples into records, as the address space is now.
@@ -169,28 +175,44 @@ impl Recorder {
     /// When the profile cannot be written.
     pub fn window(&mut self, window: WindowRecord) -> Result<(), ProfileError> {
         if self.written.0 < self.modules.len() {
-            self.writer
-                .append(&Record::Modules(self.modules[self.written.0..].to_vec()))?;
+            let modules = self.modules[self.written.0..].to_vec();
+            self.append(&Record::Modules(modules))?;
         }
         if self.written.1 < self.instrs.len() {
-            self.writer
-                .append(&Record::Instrs(self.instrs[self.written.1..].to_vec()))?;
+            let instrs = self.instrs[self.written.1..].to_vec();
+            self.append(&Record::Instrs(instrs))?;
         }
         self.written = (self.modules.len(), self.instrs.len());
-        self.writer.append(&Record::Window(window))
+        self.append(&Record::Window(window))
     }
 
-    /// Resolves names, writes them and the footer, and closes the file.
+    fn append(&self, record: &Record) -> Result<(), ProfileError> {
+        self.output.append(&self.process, record)
+    }
+
+    /// Modules so far.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// Instructions so far.
+    pub fn instrs(&self) -> &[Instr] {
+        &self.instrs
+    }
+
+    /// Static data touched by samples.
+    pub fn touched(&self) -> impl Iterator<Item = (ModuleId, u64)> {
+        self.touched.iter().copied()
+    }
+
+    /// Writes names and the footer.
     ///
     /// # Errors
     /// When the profile cannot be written.
-    pub fn finish(mut self, footer: crate::profile::types::Footer) -> Result<(), ProfileError> {
-        let names = symbols::resolve(&self.modules, &self.instrs);
-        self.writer.append(&Record::Symbols(names))?;
-        let data = symbols::resolve_data(&self.modules, self.touched.iter().copied());
-        self.writer.append(&Record::DataSymbols(data))?;
-        self.writer.append(&Record::Footer(footer))?;
-        self.writer.finish()
+    pub fn finish(self, names: Names, footer: Footer) -> Result<(), ProfileError> {
+        self.append(&Record::Symbols(names.frames))?;
+        self.append(&Record::DataSymbols(names.data))?;
+        self.append(&Record::Footer(footer))
     }
 }
 

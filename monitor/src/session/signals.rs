@@ -11,7 +11,8 @@ pub struct Signals {
     before: libc::sigset_t,
     /// The user asked for the profile to end.
     pub end_wanted: bool,
-    interrupts: u32,
+    /// Who is to get the SIGTERM and SIGHUP that we got: the program we have started.
+    pub program: Option<Pid>,
 }
 
 /// What a wait gave.
@@ -28,8 +29,8 @@ pub enum Wait {
 const TAKEN: [i32; 4] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 impl Signals {
-    /// Blocks the signals in this thread. Called after the program is started, which must not
-    /// inherit it.
+    /// Blocks the signals in this thread and those it starts. The program is to get the mask
+    /// [`Signals::before`].
     pub fn block() -> Signals {
         // SAFETY: sigset_t is plain bits, initialised by sigemptyset; all pointers are to locals.
         unsafe {
@@ -40,20 +41,23 @@ impl Signals {
                 libc::sigaddset(&raw mut set, signal);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
-            // A file size limit must give an error, not end us.
-            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             Signals {
                 set,
                 before,
                 end_wanted: false,
-                interrupts: 0,
+                program: None,
             }
         }
     }
 
+    /// The mask from before.
+    pub fn before(&self) -> &libc::sigset_t {
+        &self.before
+    }
+
     /// Takes one pending signal, waiting up to `timeout` for it. News of children need no more
     /// than the waking; SIGTERM and SIGHUP, which the program did not get, are passed on to it.
-    fn take(&mut self, timeout: Duration, program: Pid) -> Option<i32> {
+    pub fn take(&mut self, timeout: Duration) -> Option<i32> {
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
@@ -69,12 +73,13 @@ impl Signals {
         match signal {
             libc::SIGINT => {
                 self.end_wanted = true;
-                self.interrupts += 1;
             }
             libc::SIGTERM | libc::SIGHUP => {
                 self.end_wanted = true;
-                // SAFETY: plain numbers. The program may be gone already.
-                unsafe { libc::kill(program.as_raw(), signal) };
+                if let Some(program) = self.program {
+                    // SAFETY: plain numbers. The program may be gone already.
+                    unsafe { libc::kill(program.as_raw(), signal) };
+                }
             }
             _ => {}
         }
@@ -82,8 +87,8 @@ impl Signals {
     }
 
     /// Whether the user asked for an end, now or before.
-    pub fn poll_end(&mut self, program: Pid) -> bool {
-        while self.take(Duration::ZERO, program).is_some() {}
+    pub fn poll_end(&mut self) -> bool {
+        while self.take(Duration::ZERO).is_some() {}
         self.end_wanted
     }
 
@@ -92,7 +97,6 @@ impl Signals {
     /// # Errors
     /// As [`Running::wait`].
     pub fn wait(&mut self, mut running: Running, deadline: Option<Instant>) -> Result<Wait> {
-        let program = running.tid();
         let wanted_before = self.end_wanted;
         loop {
             running = match running.poll()? {
@@ -106,12 +110,19 @@ impl Signals {
             if timeout.is_zero() {
                 return Ok(Wait::Timeout(running));
             }
-            self.take(timeout, program);
+            self.take(timeout);
             if self.end_wanted && !wanted_before {
                 return Ok(Wait::End(running));
             }
         }
     }
+}
+
+/// A file size limit must give an error, not end us. Called after the program is started, which
+/// must not inherit it.
+pub fn ignore_size_limit() {
+    // SAFETY: sets a disposition; no memory of ours is involved.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 impl Drop for Signals {

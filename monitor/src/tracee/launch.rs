@@ -4,6 +4,7 @@
 //! comes back over a second, close-on-exec pipe, so that it is told apart from the program's own
 //! exit status.
 
+use super::hub::Follow;
 use super::{Running, TraceError, os};
 use nix::fcntl::OFlag;
 use nix::sys::ptrace::{self, Options};
@@ -39,12 +40,41 @@ pub enum LaunchError {
 /// # Errors
 /// [`LaunchError`]; no child is left behind.
 pub fn launch(path: &CString, args: &[CString]) -> Result<(Pid, Running, ExecResult), LaunchError> {
+    launch_with(path, args, BASE, None)
+}
+
+/// Ptrace options of every traced thread.
+pub const BASE: Options = Options::PTRACE_O_TRACESYSGOOD
+    .union(Options::PTRACE_O_TRACEEXEC)
+    .union(Options::PTRACE_O_TRACEEXIT);
+
+/// Options under which newborns are traced from their first instruction on.
+pub fn options(follow: Follow) -> Options {
+    let threads = BASE.union(Options::PTRACE_O_TRACECLONE);
+    match follow {
+        Follow::Threads => threads,
+        Follow::Children => threads
+            .union(Options::PTRACE_O_TRACEFORK)
+            .union(Options::PTRACE_O_TRACEVFORK),
+    }
+}
+
+/// [`launch`] with ptrace options and the signal mask the program is to have.
+///
+/// # Errors
+/// As [`launch`].
+pub fn launch_with(
+    path: &CString,
+    args: &[CString],
+    options: Options,
+    mask: Option<&libc::sigset_t>,
+) -> Result<(Pid, Running, ExecResult), LaunchError> {
     let io = |e: nix::Error| LaunchError::Fork(e.into());
     let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC).map_err(io)?;
     let (status_read, status_write) = pipe2(OFlag::O_CLOEXEC).map_err(io)?;
     let mut argv: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
     argv.push(std::ptr::null());
-    // SAFETY: the child calls only async-signal-safe functions (close, read, execv, write, _exit) on
+    // SAFETY: the child calls only async-signal-safe functions (close, read, pthread_sigmask, execv, write, _exit) on
     // memory prepared before the fork.
     match unsafe { fork() }.map_err(io)? {
         ForkResult::Child => {
@@ -56,6 +86,9 @@ pub fn launch(path: &CString, args: &[CString]) -> Result<(Pid, Running, ExecRes
                 libc::close(go_write.as_raw_fd());
                 if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) == 1 {
                     restore_sigpipe();
+                    if let Some(mask) = mask {
+                        libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
+                    }
                     libc::execv(path.as_ptr(), argv.as_ptr());
                 }
                 let errno = *libc::__errno_location();
@@ -66,9 +99,6 @@ pub fn launch(path: &CString, args: &[CString]) -> Result<(Pid, Running, ExecRes
         ForkResult::Parent { child } => {
             drop(status_write);
             drop(go_read);
-            let options = Options::PTRACE_O_TRACESYSGOOD
-                | Options::PTRACE_O_TRACEEXEC
-                | Options::PTRACE_O_TRACEEXIT;
             if let Err(e) = os("PTRACE_SEIZE", child, ptrace::seize(child, options)) {
                 drop(go_write);
                 let _ = nix::sys::wait::waitpid(child, None);

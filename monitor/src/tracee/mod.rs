@@ -5,10 +5,12 @@
 //! ptrace commands must come from the tracer thread"); `PTRACE_O_EXITKILL` is never set, so a
 //! tracee outlives its tracer.
 
+pub mod hub;
 pub mod launch;
 pub mod maps;
 pub mod procinfo;
 pub mod remote;
+pub mod stops;
 
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -148,7 +150,9 @@ impl Running {
     /// # Errors
     /// [`TraceError::Gone`] when it has exited.
     pub fn interrupt(&self) -> Result<()> {
-        os("PTRACE_INTERRUPT", self.tid, ptrace::interrupt(self.tid))
+        os("PTRACE_INTERRUPT", self.tid, ptrace::interrupt(self.tid))?;
+        hub::interrupt_sent(self.tid);
+        Ok(())
     }
 
     /// Blocks until something happens to the thread.
@@ -175,6 +179,9 @@ impl Running {
     }
 
     fn poll_flags(&self, flags: WaitPidFlag) -> Result<Option<Event>> {
+        if let Some(event) = hub::wait(self.tid, !flags.contains(WaitPidFlag::WNOHANG)) {
+            return event;
+        }
         let mut status = 0;
         // The raw status is read because nix knows only the signals of its enum, not real-time ones.
         // SAFETY: `status` is a live i32; waitpid(2) writes nothing else.
@@ -223,14 +230,38 @@ fn decode_status(tid: Pid, status: i32) -> Event {
         (libc::PTRACE_EVENT_EXIT, _) => StopReason::Exiting,
         (other, _) => StopReason::Other(other),
     };
-    Event::Stopped(Stopped {
-        tid,
-        reason,
-        not_send: PhantomData,
-    })
+    Event::Stopped(Stopped::of(tid, reason))
 }
 
 impl Stopped {
+    pub(crate) fn of(tid: Pid, reason: StopReason) -> Self {
+        Stopped {
+            tid,
+            reason,
+            not_send: PhantomData,
+        }
+    }
+
+    /// Whether a system call stop is at the exit from a call that will not be made again
+    /// (ptrace(2), `PTRACE_GET_SYSCALL_INFO`).
+    pub fn leaves_call(&self) -> bool {
+        const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
+        const EXIT: u8 = 2;
+        /// `struct ptrace_syscall_info`: the operation, then up to 87 bytes.
+        const BYTES: usize = 88;
+        let mut info = [0u64; BYTES / 8];
+        // SAFETY: the kernel writes at most `BYTES` bytes to the array, which is that large.
+        let rc = unsafe {
+            libc::ptrace(
+                PTRACE_GET_SYSCALL_INFO,
+                self.tid.as_raw(),
+                BYTES,
+                info.as_mut_ptr(),
+            )
+        };
+        rc > 0 && info[0] as u8 == EXIT && hub::leave_kernel(self)
+    }
+
     /// The thread's id.
     pub fn tid(&self) -> Pid {
         self.tid

@@ -24,12 +24,106 @@ pub fn thread_cpu_s(pid: Pid, tid: Pid) -> Option<f64> {
     }
 }
 
-/// CPU seconds of the whole process (all threads), and of its waited-for children.
-pub fn process_cpu_s(pid: Pid) -> Option<(f64, f64)> {
-    let fields = stat_fields(&format!("/proc/{pid}/stat"))?;
-    let own = parse(&fields, 14)? + parse(&fields, 15)?;
-    let children = parse(&fields, 16)? + parse(&fields, 17)?;
-    Some((own as f64 / clock_ticks(), children as f64 / clock_ticks()))
+/// CPU seconds of the whole process, ended threads included, to the nanosecond
+/// (clock_getcpuclockid(3)).
+pub fn process_clock_s(pid: Pid) -> Option<f64> {
+    let clock = nix::time::clock_getcpuclockid(pid).ok()?;
+    let time = nix::time::clock_gettime(clock).ok()?;
+    Some(time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)
+}
+
+/// Process id of a thread's process, and of the parent (proc(5), `Tgid`, `PPid`).
+pub fn family(tid: Pid) -> Option<(Pid, Pid)> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+        line.trim().parse().ok().map(Pid::from_raw)
+    };
+    Some((field("Tgid:")?, field("PPid:")?))
+}
+
+/// Whether two processes run in the same memory (kcmp(2)); false where the kernel does not tell.
+pub fn share_memory(one: Pid, other: Pid) -> bool {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: plain numbers.
+    let order =
+        unsafe { libc::syscall(libc::SYS_kcmp, one.as_raw(), other.as_raw(), KCMP_VM, 0, 0) };
+    order == 0
+}
+
+/// Whether a thread is running or ready to run: not asleep in a system call (proc(5),
+/// `/proc/pid/syscall`).
+pub fn is_running(pid: Pid, tid: Pid) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+        Ok(text) => text.starts_with("running"),
+        Err(_) => stat_fields(&format!("/proc/{pid}/task/{tid}/stat"))
+            .is_some_and(|fields| fields.first().is_some_and(|state| state == "R")),
+    }
+}
+
+/// The command line of a process, or its name where it has none.
+pub fn command(pid: Pid) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<String> = bytes
+        .split(|&b| b == 0)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    match words.split_last() {
+        Some((_, words)) if !words.is_empty() => words.to_vec(),
+        _ => {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            vec![name.trim_end().to_owned()]
+        }
+    }
+}
+
+/// What `/proc/PID/status` and `stat` say of a process before it is touched.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The process that the id belongs to.
+    pub process: Pid,
+    /// Its state, as one letter (proc(5)).
+    pub state: char,
+    /// Who traces it; 0 for nobody.
+    pub tracer: Pid,
+    /// Real, effective, saved and file system user.
+    pub uids: [u32; 4],
+    /// Whether it is a thread of the kernel.
+    pub kernel_thread: bool,
+}
+
+/// How a process stands; `None` when there is none.
+pub fn standing(pid: Pid) -> Option<Standing> {
+    /// `PF_KTHREAD` (linux/sched.h), a bit of the flags in proc(5), field 9 of `stat`.
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = |name: &str| Some(status.lines().find_map(|l| l.strip_prefix(name))?.trim());
+    let mut uids = field("Uid:")?.split_whitespace().map(str::parse);
+    let mut uid = || uids.next()?.ok();
+    let flags = stat_fields(&format!("/proc/{pid}/stat")).and_then(|f| parse(&f, 9));
+    Some(Standing {
+        process: Pid::from_raw(field("Tgid:")?.parse().ok()?),
+        state: field("State:")?.chars().next()?,
+        tracer: Pid::from_raw(field("TracerPid:")?.parse().ok()?),
+        uids: [uid()?, uid()?, uid()?, uid()?],
+        kernel_thread: flags.unwrap_or(0) & KERNEL_THREAD != 0,
+    })
+}
+
+/// Threads of a process.
+pub fn tasks(pid: Pid) -> std::io::Result<Vec<Pid>> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    Ok(entries
+        .filter_map(|entry| {
+            entry
+                .ok()?
+                .file_name()
+                .to_str()?
+                .parse()
+                .ok()
+                .map(Pid::from_raw)
+        })
+        .collect())
 }
 
 /// The processor the thread last ran on.

@@ -10,6 +10,35 @@
 
 use super::maps::Maps;
 use super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError};
+use std::ops::RangeInclusive;
+
+/// Results by which the kernel remembers that an interrupted call may start over. Source: linux/errno.h.
+const RESTARTS: RangeInclusive<i64> = -516..=-512;
+/// `ERESTART_RESTARTBLOCK`: starts over as `restart_syscall`.
+const RESTART_BLOCK: i64 = -516;
+
+/// Whether the thread is stopped in the return from a call that a signal interrupted, and that starts over unless a
+/// handler runs.
+pub fn restart_pending(regs: &Regs) -> bool {
+    regs.orig_rax as i64 >= 0 && RESTARTS.contains(&(regs.rax as i64))
+}
+
+/// Registers as the kernel would set them to start the call over: at the `syscall` instruction. Where nothing is
+/// to be started over, the same registers. Either way `orig_rax` says that the thread is in no system call.
+pub fn restarted(regs: &Regs) -> Regs {
+    let mut regs = *regs;
+    if restart_pending(&regs) {
+        let restart_block = regs.rax as i64 == RESTART_BLOCK;
+        regs.rip -= 2;
+        regs.rax = if restart_block {
+            libc::SYS_restart_syscall as u64
+        } else {
+            regs.orig_rax
+        };
+    }
+    regs.orig_rax = u64::MAX;
+    regs
+}
 
 /// Machine code of the stub; the words it reads follow at [`WORDS`].
 ///
@@ -168,13 +197,18 @@ impl Caller<'_> {
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
         self.stopped().set_regs(&regs)?;
         let mut syscall_stops = 0;
+        let mut how = Resume::Syscall;
         while syscall_stops < 2 {
             let stopped = self
                 .stopped
                 .take()
                 .expect("a caller holds its thread between calls");
-            match stopped.resume(Resume::Syscall, 0)?.wait()? {
+            match stopped.resume(how, 0)?.wait()? {
                 Event::Stopped(stopped) => {
+                    how = match stopped.reason {
+                        StopReason::Group => Resume::Listen,
+                        _ => Resume::Syscall,
+                    };
                     match stopped.reason {
                         StopReason::Syscall => syscall_stops += 1,
                         StopReason::Signal(signal) => {

@@ -134,6 +134,7 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
             WindowEnd::Exiting(back) => break to_the_end(back, 0),
             WindowEnd::Fatal(back, signal) => break to_the_end(back, signal),
             WindowEnd::Exec(_) => panic!("another program"),
+            WindowEnd::Left(_) => panic!("nobody wanted to leave"),
             WindowEnd::Gone(event) => break event,
         };
         match natively(native, plan.native) {

@@ -2,37 +2,9 @@
 
 use super::signals::{SIGTRAP_BIT, deliver};
 use super::{After, End, Limits, Turn};
+pub use crate::tracee::remote::{restart_pending, restarted};
 use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped};
-use std::ops::RangeInclusive;
 use std::time::Duration;
-
-/// Results by which the kernel remembers that an interrupted call may start over. Source: linux/errno.h.
-const RESTARTS: RangeInclusive<i64> = -516..=-512;
-/// `ERESTART_RESTARTBLOCK`: starts over as `restart_syscall`.
-const RESTART_BLOCK: i64 = -516;
-
-/// Whether the thread is stopped in the return from a call that a signal interrupted, and that starts over unless a
-/// handler runs.
-pub fn restart_pending(regs: &Regs) -> bool {
-    regs.orig_rax as i64 >= 0 && RESTARTS.contains(&(regs.rax as i64))
-}
-
-/// Registers as the kernel would set them to start the call over: at the `syscall` instruction. Where nothing is
-/// to be started over, the same registers. Either way `orig_rax` says that the thread is in no system call.
-pub fn restarted(regs: &Regs) -> Regs {
-    let mut regs = *regs;
-    if restart_pending(&regs) {
-        let restart_block = regs.rax as i64 == RESTART_BLOCK;
-        regs.rip -= 2;
-        regs.rax = if restart_block {
-            libc::SYS_restart_syscall as u64
-        } else {
-            regs.orig_rax
-        };
-    }
-    regs.orig_rax = u64::MAX;
-    regs
-}
 
 /// Whether the system call that the thread is about to make must not be made inside of a window: it would have another
 /// process or image step on, or change what becomes of SIGTRAP or of injected calls.

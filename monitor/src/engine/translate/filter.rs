@@ -18,14 +18,17 @@ const LINE_SHIFT: u32 = 6;
 /// Where those bits may be taken from.
 const HIGH_SHIFTS: std::ops::Range<u32> = LINE_SHIFT + LOW_BITS..36;
 
+/// Places remembered to be set to zero one by one.
+const MOST_TOUCHED: usize = 1 << 16;
+
 /// Where the filter has a line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TargetFilter {
     /// Whether the processor has a fast `pext`; without, bits 8 to 23 of the address choose.
     wide: bool,
     high_shift: u32,
-    /// Whether there may be anything in it.
-    used: bool,
+    /// Places that may not be zero; more than [`MOST_TOUCHED`]: any.
+    touched: Vec<u32>,
 }
 
 impl TargetFilter {
@@ -34,15 +37,15 @@ impl TargetFilter {
         TargetFilter {
             wide,
             high_shift: HIGH_SHIFTS.start,
-            used: false,
+            touched: Vec::new(),
         }
     }
 
-    fn mask(self) -> u64 {
+    fn mask(&self) -> u64 {
         ((1 << LOW_BITS) - 1) << LINE_SHIFT | ((1 << HIGH_BITS) - 1) << self.high_shift
     }
 
-    fn place(self, address: u64) -> u64 {
+    fn place(&self, address: u64) -> u64 {
         if self.wide {
             (address >> LINE_SHIFT & ((1 << LOW_BITS) - 1))
                 | (address >> self.high_shift & ((1 << HIGH_BITS) - 1)) << LOW_BITS
@@ -54,20 +57,29 @@ impl TargetFilter {
     /// Empties the filter at `gs` in `data` and enters `lines`.
     pub fn fill(&mut self, data: &mut Shared, gs: u64, lines: impl Iterator<Item = u64>) {
         data.write_word(gs + state::MASK as u64, self.mask());
-        if std::mem::replace(&mut self.used, true) {
+        if self.touched.len() > MOST_TOUCHED {
             data.zero(gs + FILTER as u64, 1 << FILTER_BITS);
+        } else {
+            for place in &self.touched {
+                data.write(gs + FILTER as u64 + u64::from(*place), &[0]);
+            }
         }
+        self.touched.clear();
         for line in lines {
             self.change(data, gs, line, true);
         }
     }
 
     /// Enters a line or takes one away.
-    pub fn change(self, data: &mut Shared, gs: u64, line: u64, watched: bool) {
+    pub fn change(&mut self, data: &mut Shared, gs: u64, line: u64, watched: bool) {
         let address = line << LINE_SHIFT;
         for address in [address, address.wrapping_sub(GROUP_BYTES)] {
-            let at = gs + FILTER as u64 + self.place(address);
+            let place = self.place(address);
+            let at = gs + FILTER as u64 + place;
             let count = data.byte(at);
+            if count == 0 && self.touched.len() <= MOST_TOUCHED {
+                self.touched.push(place as u32);
+            }
             // A count that has reached its limit stays there.
             let count = match (watched, count) {
                 (_, u8::MAX) => u8::MAX,

@@ -52,6 +52,8 @@ pub enum Waited {
     Event(Event),
     /// The user wants the window to end.
     User(Running),
+    /// It sleeps, and others have something to do: the window may end while it does.
+    Leave(Running),
 }
 
 /// How a window is paced; given by the session.
@@ -76,6 +78,8 @@ pub enum WindowEnd {
     Declined(Stopped, &'static str),
     /// The thread is about to leave: stopped at `exit`, `exit_group`, or while dying.
     Exiting(Stopped),
+    /// The thread sleeps in a system call of its own; a stop at its end is still to come.
+    Left(Running),
     /// This signal, to be delivered at the resume, will kill the process.
     Fatal(Stopped, i32),
     /// A new program image is in place.
@@ -119,6 +123,8 @@ pub struct Translate {
     filter: TargetFilter,
     /// Tells this engine's filter from others that follow the same observer.
     filter_id: u64,
+    /// The observer whose lines it holds.
+    filter_of: Option<u64>,
     /// Accesses of the observer at which the window ends.
     limit: u64,
     /// Whether only records that may touch a watched line are kept, up to the next sample.
@@ -213,6 +219,7 @@ impl Translate {
                 words_per_access: 0.5,
                 filter: TargetFilter::new(wide),
                 filter_id: NEXT_FILTER.fetch_add(1, Ordering::Relaxed),
+                filter_of: None,
                 limit: 0,
                 quiet: false,
                 exact: false,
@@ -318,7 +325,11 @@ impl Translate {
                     running,
                     syscall,
                     handler,
-                }) => match control.wait(running)? {
+                }) => match self.wait_natively(control, running, syscall.is_some())? {
+                    Waited::Leave(running) => {
+                        self.drain(self.log_pointer(), None, observer);
+                        Next::End(WindowEnd::Left(running))
+                    }
                     Waited::Event(Event::Stopped(stopped)) => {
                         self.stopped_natively(stopped, syscall, handler, observer)?
                     }
@@ -332,6 +343,22 @@ impl Translate {
                     }
                 },
             };
+        }
+    }
+
+    /// Waits for a thread outside of the cache. Only one in a system call may be left there: any other
+    /// has a stop to come that nobody else could tell from the program's own doing.
+    fn wait_natively(
+        &mut self,
+        control: &mut impl Control,
+        mut running: Running,
+        in_call: bool,
+    ) -> Result<Waited> {
+        loop {
+            match control.wait(running)? {
+                Waited::Leave(same) if !in_call => running = same,
+                waited => return Ok(waited),
+            }
         }
     }
 
@@ -417,18 +444,19 @@ impl Translate {
     /// Brings the filter up to date.
     fn follow_watches(&mut self, observer: &mut Observer) {
         let (filter, data, gs) = (&mut self.filter, &mut self.data.memory, self.data.gs);
+        let same = self.filter_of.replace(observer.id()) == Some(observer.id());
         match observer.take_changes(self.filter_id) {
-            Some(_) if self.false_logs >= REHASH_AFTER => {
-                self.false_logs = 0;
-                filter.rehash();
-                filter.fill(data, gs, observer.watched_lines());
-            }
-            Some(changes) => {
+            Some(changes) if same && self.false_logs < REHASH_AFTER => {
                 for (line, watched) in changes {
                     filter.change(data, gs, line, watched);
                 }
             }
-            None => filter.fill(data, gs, observer.watched_lines()),
+            Some(_) if same => {
+                self.false_logs = 0;
+                filter.rehash();
+                filter.fill(data, gs, observer.watched_lines());
+            }
+            _ => filter.fill(data, gs, observer.watched_lines()),
         }
     }
 
@@ -504,6 +532,11 @@ impl Translate {
                 Err(Blocked::NeedArena(ip)) => {
                     let (back, arena) = self.add_arena(stopped, &regs, ip)?;
                     stopped = back;
+                    if let StopReason::Signal(signal) = stopped.reason {
+                        // It came while the arena was made: the thread is at its own registers.
+                        self.stats.signals += 1;
+                        return self.deliver(stopped, signal, observer);
+                    }
                     match arena {
                         Ok(()) => {}
                         Err(_) => {
@@ -542,8 +575,12 @@ impl Translate {
                 Event::Stopped(stopped) => stopped,
                 _ => return Err(TraceError::Gone(tid)),
             },
-            _ => stopped,
+            // A stop at the start of a handler looks like a signal; only a new one is one.
+            _ => Stopped::of(tid, StopReason::Other(0)),
         };
+        if let StopReason::Signal(_) = stopped.reason {
+            return Ok((stopped, Ok(())));
+        }
         let (stopped, arena) = target::map_arena(stopped, self.code.maps(), ip)?;
         Ok((stopped, arena.map(|arena| self.cache.add_arena(arena))))
     }

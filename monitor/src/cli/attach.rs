@@ -1,0 +1,64 @@
+//! Options of `statcache attach`, parsed and checked.
+
+use super::Exit;
+use super::run::{ProfileArgs, conclude};
+use crate::session::{self, ProfileConfig};
+use clap::Args;
+
+/// Raw options of `attach`.
+#[derive(Clone, Debug, Args)]
+pub struct AttachArgs {
+    #[command(flatten)]
+    profile: ProfileArgs,
+    /// Watch it for so long; without, until it ends or Ctrl-C.
+    #[arg(long = "for", value_name = "SECONDS", value_parser = parse_seconds)]
+    seconds: Option<f64>,
+    /// The process to watch; it goes on when we leave.
+    #[arg(value_name = "PID")]
+    pid: i32,
+}
+
+/// Checked options of `attach`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttachConfig {
+    /// The process.
+    pub pid: i32,
+    /// How long it is watched, in seconds.
+    pub seconds: Option<f64>,
+    /// How its profile is taken.
+    pub profile: ProfileConfig,
+    /// Print nothing but errors.
+    pub quiet: bool,
+}
+
+impl From<AttachArgs> for AttachConfig {
+    fn from(raw: AttachArgs) -> Self {
+        Self {
+            pid: raw.pid,
+            seconds: raw.seconds,
+            quiet: raw.profile.quiet,
+            profile: raw.profile.into(),
+        }
+    }
+}
+
+/// Watches the process and tells how it went.
+pub(super) fn execute(args: AttachArgs) -> Exit {
+    let config = AttachConfig::from(args);
+    match conclude(
+        session::attach(&config),
+        &config.profile.output,
+        config.quiet,
+    ) {
+        // Its status is its parent's to know.
+        Exit::Program(_) => Exit::Success,
+        failed => failed,
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(s) if s > 0.0 && s <= 1e9 => Ok(s),
+        _ => Err("give seconds above 0, such as 10 or 0.5".to_owned()),
+    }
+}

@@ -1,0 +1,100 @@
+//! The processes of a run, busiest first.
+
+use std::fmt::Write;
+
+use super::format::{count, percent, plural};
+use super::style::{Ink, Style, fit};
+use crate::profile::Profile;
+
+/// Rows at most.
+const ROWS: usize = 12;
+
+/// The first process and all others.
+fn all(profile: &Profile) -> impl Iterator<Item = &Profile> {
+    std::iter::once(profile).chain(&profile.others)
+}
+
+/// What a process weighs: CPU seconds, or what was seen of it where the profile has no end.
+fn weight(process: &Profile) -> f64 {
+    match &process.footer {
+        Some(footer) => footer.cpu_s,
+        None => process.windows.iter().map(|w| w.wall_s).sum(),
+    }
+}
+
+fn base_name(process: &Profile) -> &str {
+    let program = process.header.command.first().map_or("", String::as_str);
+    super::format::base_name(program)
+}
+
+/// The process that `wanted` names: by process id, or by the name of its program, the busiest of
+/// that name; `None` when there is none.
+#[must_use]
+pub fn select<'p>(profile: &'p Profile, wanted: &str) -> Option<&'p Profile> {
+    let pid = wanted.parse::<i32>().ok();
+    all(profile)
+        .filter(|p| Some(p.header.pid) == pid || base_name(p) == wanted)
+        .max_by(|a, b| weight(a).total_cmp(&weight(b)))
+}
+
+/// The process that a report shows unless told otherwise: the first, or where nothing of that was
+/// seen, the busiest.
+#[must_use]
+pub fn default(profile: &Profile) -> &Profile {
+    if !profile.windows.is_empty() {
+        return profile;
+    }
+    profile
+        .others
+        .iter()
+        .max_by(|a, b| weight(a).total_cmp(&weight(b)))
+        .unwrap_or(profile)
+}
+
+/// Their names, for an error message.
+#[must_use]
+pub fn names(profile: &Profile) -> String {
+    let mut names: Vec<&str> = all(profile).map(base_name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+/// The list; empty where there is one process only. `shown` is the one the report is about.
+#[must_use]
+pub fn list(profile: &Profile, shown: &Profile, style: &Style) -> String {
+    if profile.others.is_empty() {
+        return String::new();
+    }
+    let mut rows: Vec<&Profile> = all(profile).collect();
+    let total: f64 = rows.iter().map(|p| weight(p)).sum();
+    rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    let note = "share of their CPU time; --process PID or NAME shows one";
+    let mut out = style.heading("Processes", note);
+    for process in rows.iter().take(ROWS) {
+        let here = std::ptr::eq(*process, shown);
+        let mark = if here { style.glyph("▸", ">") } else { " " };
+        let share = percent(weight(process) / total.max(1e-12));
+        let accesses: u64 = process.windows.iter().map(|w| w.accesses).sum();
+        let seen = format!(
+            "{} seen in {}",
+            count(accesses as f64),
+            plural(process.windows.len() as u64, "window")
+        );
+        let line = format!(
+            "{mark}{share:>7}  {:>7}  {:<28}  {}",
+            process.header.pid,
+            seen,
+            process.header.command.join(" ")
+        );
+        let line = fit(&line.replace(char::is_control, " "), style.width, style);
+        let ink = if here { Ink::Strong } else { Ink::Plain };
+        let _ = writeln!(out, "{}", style.paint(ink, &line));
+    }
+    if rows.len() > ROWS {
+        let more = format!(" and {} more", rows.len() - ROWS);
+        let _ = writeln!(out, "{}", style.paint(Ink::Faint, &more));
+    }
+    out.push('\n');
+    out
+}

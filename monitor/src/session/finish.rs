@@ -1,0 +1,232 @@
+//! The end of a session: what it saw becomes footers, warnings and an outcome.
+
+use super::follow::Session;
+use super::names;
+use super::output::Output;
+use super::recorder::Recorder;
+use super::remains::Remains;
+use super::run::Outcome;
+use crate::profile::types::{Estimate, Footer, ProcessRecord, Warning};
+use crate::tracee::hub::{self, Process};
+use crate::tracee::procinfo;
+use std::time::Instant;
+
+/// A session whose program is left alone; names are still to be resolved. Holds nothing of the
+/// tracing thread.
+pub struct Ended {
+    /// Of each process its recorder and its end; the first process's comes last.
+    parts: Vec<(Recorder, Footer)>,
+    outcome: Outcome,
+}
+
+impl Ended {
+    /// Resolves names, and completes the profile.
+    pub fn write(self) -> Outcome {
+        let mut outcome = self.outcome;
+        if outcome.error.is_some() {
+            return outcome;
+        }
+        let names = names::resolve(self.parts.iter().map(|(recorder, _)| recorder));
+        for ((recorder, footer), names) in self.parts.into_iter().zip(names) {
+            if outcome.error.is_none() {
+                outcome.error = recorder.finish(names, footer).err();
+            }
+        }
+        outcome
+    }
+}
+
+impl Session<'_> {
+    /// Ends the session; nothing is traced from here on.
+    pub(super) fn end(mut self) -> Ended {
+        let cut = self.over || self.status.is_none();
+        let live: Vec<_> = std::mem::take(&mut self.observed).into_values().collect();
+        let live = live.into_iter().map(|observed| observed.finish(cut));
+        self.remains.extend(live);
+        self.remains
+            .sort_by_key(|r| std::cmp::Reverse(r.process.id));
+        let wall_s = self.elapsed_s();
+        let unseen_s: f64 = self.unseen.iter().map(used).sum();
+        let seen_s: f64 = self.remains.iter().map(|r| r.process.cpu_s).sum();
+        let lost_s = unseen_s + live_without_windows(&self.remains);
+        let warnings = self.collect_warnings(lost_s, seen_s);
+        let mut outcome = Outcome {
+            status: self.status,
+            processes: self.remains.len(),
+            windows: 0,
+            samples: 0,
+            accesses: 0,
+            accesses_estimated: 0.0,
+            warnings: Vec::new(),
+            error: self.error,
+        };
+        let seen_first = self.remains.iter().any(|r| r.process.id == 0);
+        let mut parts = Vec::new();
+        // Child processes with warnings: too many, often, to be told one by one.
+        let mut noted = 0;
+        for remains in self.remains {
+            let (windows, samples, accesses) = remains.counts;
+            outcome.windows += windows;
+            outcome.samples += samples;
+            outcome.accesses += accesses;
+            outcome.accesses_estimated += remains.estimated.value;
+            if outcome.error.is_none() {
+                outcome.error = remains.error;
+            }
+            let first = remains.process.id == 0;
+            let mut own = remains.warnings;
+            if remains.missed > 0.05 && self.config.full {
+                own.push(missed(remains.missed));
+            }
+            if first {
+                outcome.warnings.extend(own.iter().cloned());
+                own.splice(0..0, warnings.iter().cloned());
+            } else {
+                noted += u32::from(!own.is_empty());
+            }
+            let footer = footer(
+                &remains.process,
+                if first {
+                    wall_s
+                } else {
+                    lived_s(&remains.process)
+                },
+                remains.window_wall_s,
+                remains.estimated,
+                own,
+            );
+            parts.push((remains.recorder, footer));
+        }
+        // The first process has a part even where it had no window.
+        let live = hub::process(self.first).filter(|p| p.id == 0);
+        let first = live.as_ref().or(self.unseen.iter().find(|p| p.id == 0));
+        if let (Some(first), false) = (first, seen_first) {
+            parts.push(empty_part(first, &self.output, wall_s, &warnings));
+        }
+        outcome.warnings.splice(0..0, warnings);
+        if noted > 0 {
+            outcome.warnings.push(Warning {
+                what: format!("the results of {noted} child processes have warnings of their own"),
+                remedy: "statcache report --process PID shows them".into(),
+            });
+        }
+        Ended { parts, outcome }
+    }
+
+    /// What makes the result less sure, of the run as a whole.
+    fn collect_warnings(&mut self, lost_s: f64, seen_s: f64) -> Vec<Warning> {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        let mut warn = |what: String, remedy: &str| {
+            warnings.push(Warning {
+                what,
+                remedy: remedy.to_owned(),
+            });
+        };
+        let windows: u32 = self.remains.iter().map(|r| r.counts.0).sum();
+        if windows == 0 && self.remains.iter().all(|r| r.warnings.is_empty()) {
+            let (what, remedy) = if self.attached {
+                (
+                    "no thread of it ran while it was watched: there is nothing to report",
+                    "watch it longer, while it works",
+                )
+            } else {
+                (
+                    "the program ended before the first window: there is nothing to report",
+                    "run it with --full, or on a larger input",
+                )
+            };
+            warn(what.into(), remedy);
+        }
+        if self.signals.end_wanted && !self.attached {
+            warn(
+                "the profile was ended before the program".into(),
+                "let it run to its end",
+            );
+        }
+        let all_s = seen_s + lost_s;
+        if windows > 0 && lost_s > 0.03 && lost_s > 0.02 * all_s {
+            warn(
+                format!(
+                    "{:.0} % of the CPU time was spent in {} processes too short for a window, which were not observed",
+                    100.0 * lost_s / all_s,
+                    self.unseen.len()
+                ),
+                "observe the whole run with --full",
+            );
+        }
+        warnings
+    }
+}
+
+/// CPU seconds of a process while it was followed.
+fn used(process: &Process) -> f64 {
+    (process.cpu_s - process.cpu_before_s).max(0.0)
+}
+
+/// Wall seconds from when it was first seen to its end.
+fn lived_s(process: &Process) -> f64 {
+    let end = process.ended.unwrap_or_else(Instant::now);
+    end.duration_since(process.born).as_secs_f64()
+}
+
+/// CPU seconds of followed processes that still run and had no window.
+fn live_without_windows(remains: &[Remains]) -> f64 {
+    let seen = |p: &Process| remains.iter().any(|r| r.process.id == p.id);
+    let live = hub::processes().into_iter().filter(|p| !seen(p));
+    live.filter_map(|p| Some(procinfo::process_clock_s(p.pid)? - p.cpu_before_s))
+        .sum()
+}
+
+fn missed(share: f64) -> Warning {
+    Warning {
+        what: format!(
+            "about {:.0} % of the CPU time was spent natively, unobserved",
+            100.0 * share
+        ),
+        remedy: "none: other warnings may say why".into(),
+    }
+}
+
+fn footer(
+    process: &Process,
+    wall_s: f64,
+    window_wall_s: f64,
+    accesses_estimated: Estimate,
+    warnings: Vec<Warning>,
+) -> Footer {
+    Footer {
+        exit_status: process.status,
+        wall_s,
+        cpu_s: process.cpu_s,
+        window_wall_s,
+        accesses_estimated,
+        footprint_bytes: process.footprint_bytes,
+        warnings,
+    }
+}
+
+fn empty_part(
+    first: &Process,
+    output: &Output,
+    wall_s: f64,
+    warnings: &[Warning],
+) -> (Recorder, Footer) {
+    let record = ProcessRecord {
+        id: first.id,
+        pid: first.pid.as_raw(),
+        ppid: first.ppid.as_raw(),
+        command: Vec::new(),
+    };
+    let process = Process {
+        cpu_s: used(first),
+        ..first.clone()
+    };
+    let footer = footer(
+        &process,
+        wall_s,
+        0.0,
+        Estimate::default(),
+        warnings.to_vec(),
+    );
+    (Recorder::new(output.clone(), record), footer)
+}

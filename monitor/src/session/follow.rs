@@ -1,0 +1,350 @@
+//! The event loop of a session: threads run natively, and now and then one goes through a window.
+
+use super::choose::Chooser;
+use super::cost::monitor_cpu_s;
+use super::full::Pauses;
+use super::observed::Observed;
+use super::output::Output;
+use super::rate::{self, RateProbe};
+use super::remains::Remains;
+use super::schedule::Schedule;
+use super::signals::Signals;
+use super::{ProfileConfig, leave, unit};
+use crate::cli::run::EngineChoice;
+use crate::engine::translate::window::WindowEnd;
+use crate::observe::Ended;
+use crate::profile::ProfileError;
+use crate::profile::types::Warning;
+use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What is followed, from the first process's birth or our arrival to its end or our leaving.
+pub struct Session<'a> {
+    pub(super) config: &'a ProfileConfig,
+    pub(super) signals: &'a mut Signals,
+    pub(super) output: Output,
+    pub(super) start: Instant,
+    /// The first process; the session ends with it.
+    pub(super) first: Pid,
+    /// Its shell status, once it has ended.
+    pub(super) status: Option<i32>,
+    /// Whether we came to a running program and go before it ends.
+    pub(super) attached: bool,
+    /// When we go.
+    pub(super) until: Option<Instant>,
+    /// No more windows: the user ended the profile, or it cannot be written.
+    pub(super) over: bool,
+    /// Live processes with windows.
+    pub(super) observed: BTreeMap<u32, Observed>,
+    /// Ended processes with windows.
+    pub(super) remains: Vec<Remains>,
+    /// Ended processes without.
+    pub(super) unseen: Vec<hub::Process>,
+    pub(super) schedule: Schedule,
+    pub(super) probe: Option<RateProbe>,
+    pub(super) chooser: Chooser,
+    pub(super) pauses: Pauses,
+    pub(super) error: Option<ProfileError>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        config: &'a ProfileConfig,
+        signals: &'a mut Signals,
+        output: Output,
+        first: Pid,
+        start: Instant,
+    ) -> Session<'a> {
+        let (overhead, seed) = (config.overhead_percent / 100.0, config.seed);
+        Session {
+            config,
+            signals,
+            output,
+            start,
+            first,
+            status: None,
+            attached: false,
+            until: None,
+            over: false,
+            observed: BTreeMap::new(),
+            remains: Vec::new(),
+            unseen: Vec::new(),
+            schedule: match config.engine {
+                EngineChoice::Step => Schedule::stepping(overhead, seed),
+                _ => Schedule::new(overhead, seed),
+            },
+            probe: if config.full { None } else { RateProbe::new() },
+            chooser: Chooser::new(seed),
+            pauses: Pauses::default(),
+            error: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Follows everything until the first process has ended, or until we are to go.
+    pub(super) fn follow(&mut self) {
+        while self.status.is_none() && !self.is_time_to_go() {
+            let step = if self.over {
+                hub::set_hold(false);
+                self.rest(None)
+            } else if self.config.full {
+                self.observe_next()
+            } else {
+                self.sample()
+            };
+            match step {
+                Ok(()) | Err(TraceError::Gone(_)) => {}
+                Err(error) => {
+                    // The program goes on, unobserved.
+                    self.over = true;
+                    self.warnings.push(Warning {
+                        what: format!("the profile ends early: {error}"),
+                        remedy: "profile again, and report it if it happens twice".into(),
+                    });
+                }
+            }
+        }
+        hub::set_hold(false);
+        leave::tidy();
+        self.sweep();
+    }
+
+    fn is_time_to_go(&self) -> bool {
+        self.attached && (self.over || self.until.is_some_and(|until| Instant::now() >= until))
+    }
+
+    pub(super) fn elapsed_s(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Serves events until the deadline, the first process's end, or the user's wish to end.
+    pub(super) fn rest(&mut self, deadline: Option<Instant>) -> Result<()> {
+        let wanted_before = self.signals.end_wanted;
+        loop {
+            hub::serve()?;
+            self.sweep();
+            if self.status.is_some() || hub::any_held() {
+                return Ok(());
+            }
+            let deadline = [deadline, self.until].into_iter().flatten().min();
+            let timeout = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => Duration::from_secs(3600),
+            };
+            if timeout.is_zero() {
+                return Ok(());
+            }
+            self.signals.take(timeout);
+            if self.signals.end_wanted && !wanted_before {
+                self.over = true;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Books the processes that have ended.
+    pub(super) fn sweep(&mut self) {
+        for process in hub::take_ended() {
+            if process.pid == self.first && process.id == 0 {
+                self.status = process.status;
+            }
+            match self.observed.remove(&process.id) {
+                Some(mut observed) => {
+                    observed.process = process;
+                    let remains = observed.finish(self.over);
+                    self.remains.push(remains);
+                }
+                None => self.unseen.push(process),
+            }
+        }
+    }
+
+    pub(super) fn failed(&mut self, error: Option<ProfileError>) {
+        if let Some(error) = error {
+            self.error.get_or_insert(error);
+            self.over = true;
+        }
+    }
+
+    /// The process of a thread, to be observed from now on.
+    pub(super) fn observe(&mut self, tid: Pid) -> Option<u32> {
+        let process = hub::process_of(tid)?;
+        let id = process.id;
+        let config = self.config;
+        self.observed.entry(id).or_insert_with(|| {
+            Observed::new(
+                process,
+                self.output.clone(),
+                config.seed,
+                config.full,
+                self.start,
+            )
+        });
+        Some(id)
+    }
+
+    /// Runs natively for a while, then one thread through one window, and measures its native rate.
+    fn sample(&mut self) -> Result<()> {
+        let gap = self.schedule.gap_s(self.elapsed_s());
+        self.rest(Some(
+            Instant::now() + Duration::from_secs_f64(gap.min(3600.0)),
+        ))?;
+        if self.over || self.status.is_some() || self.is_time_to_go() {
+            return Ok(());
+        }
+        let own = monitor_cpu_s();
+        let observed = &self.observed;
+        let tid = self.chooser.pick(|process| {
+            !observed
+                .get(&process.id)
+                .is_some_and(|o| o.is_refused(process.image))
+        });
+        let stopped = match tid {
+            Some(tid) => stop(tid)?,
+            None => None,
+        };
+        let end = match stopped {
+            Some(stopped) => self.sample_thread(stopped, own),
+            None => {
+                self.schedule.spend(monitor_cpu_s() - own);
+                return Ok(());
+            }
+        };
+        if let (Err(_), Some(tid)) = (&end, tid) {
+            hub::abandon(tid);
+        }
+        end
+    }
+
+    fn sample_thread(&mut self, stopped: Stopped, own: f64) -> Result<()> {
+        let tid = stopped.tid();
+        let Some(id) = self.observe(tid) else {
+            hub::release(Event::Stopped(stopped));
+            return Ok(());
+        };
+        let Some(observed) = self.observed.get_mut(&id) else {
+            return Ok(());
+        };
+        let step = self.config.engine == EngineChoice::Step;
+        let (stopped, error) = observed.prepare(stopped, step)?;
+        // Its preparation may have been cut short by a signal.
+        let clean = !matches!(stopped.reason, StopReason::Signal(_));
+        if observed.engine.is_none()
+            || !clean
+            || error.is_some()
+            || !observed.own_segment(&stopped)?
+        {
+            hub::release(Event::Stopped(stopped));
+            self.failed(error);
+            self.schedule.spend(monitor_cpu_s() - own);
+            return Ok(());
+        }
+        let plan = self.schedule.plan(self.start.elapsed().as_secs_f64());
+        let opened = observed.open(tid, plan.period);
+        let (end, accesses, error) =
+            observed.window(stopped, Some(plan.accesses), self.signals, self.until)?;
+        let how = match end {
+            WindowEnd::Exiting(_) | WindowEnd::Fatal(..) | WindowEnd::Gone(_) => Ended::Exit,
+            _ => Ended::Cut,
+        };
+        observed.close(how, accesses);
+        let inside = observed.inside(accesses);
+        let rate = observed.weights().native_rate(inside);
+        let native_s = accesses as f64 / rate.max(1.0);
+        let counting = match &end {
+            WindowEnd::Closed(_) => self.start_counting(id, tid, native_s, accesses),
+            _ => None,
+        };
+        resume_after(end)?;
+        let cost = self.observed.get(&id).map(|o| o.cost).unwrap_or_default();
+        let cost_s = cost.thread_s + monitor_cpu_s() - own;
+        self.schedule.window_done(cost_s, accesses, native_s);
+        tracing::debug!(?plan, %tid, accesses, ?cost, cost_s, rate, ?inside, "window");
+        self.failed(error.or(opened.err()));
+        self.over |= self.signals.end_wanted;
+        match counting {
+            Some(counting) => self.measure_rate(id, tid, counting),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets a breakpoint on an instruction that should come up often enough, but not too often.
+    fn start_counting(
+        &mut self,
+        id: u32,
+        tid: Pid,
+        native_s: f64,
+        accesses: u64,
+    ) -> Option<(rate::Counting, Duration)> {
+        let most_s = unit::SHARE * self.start.elapsed().as_secs_f64();
+        let observed = self.observed.get_mut(&id)?;
+        let (unit, seconds) = observed.unit(native_s, most_s)?;
+        hub::set_breakpoint(unit.ip);
+        let counting = self.probe.as_ref()?.start(tid, &unit, accesses)?;
+        Some((counting, Duration::from_secs_f64(seconds)))
+    }
+
+    fn measure_rate(
+        &mut self,
+        id: u32,
+        tid: Pid,
+        (counting, time): (rate::Counting, Duration),
+    ) -> Result<()> {
+        let pid = self
+            .observed
+            .get(&id)
+            .map_or(tid, |observed| observed.process.pid);
+        let before = procinfo::thread_cpu_s(pid, tid);
+        self.rest(Some(Instant::now() + time))?;
+        let after = procinfo::thread_cpu_s(pid, tid);
+        if let (Some(observed), Some(before), Some(after)) =
+            (self.observed.get_mut(&id), before, after)
+            && let Some((rate, error, cost_s)) = counting.finish(after - before)
+        {
+            tracing::debug!(rate, error, cost_s, cpu_s = after - before, "native rate");
+            observed.weights().measured(rate, error, cost_s);
+            self.schedule.spend(cost_s);
+        }
+        Ok(())
+    }
+}
+
+/// Stops a running thread at its own registers, in no system call. `None` where it sleeps by now or
+/// something else happened first, which has been seen to.
+fn stop(tid: Pid) -> Result<Option<Stopped>> {
+    let Some(running) = hub::interrupt(tid) else {
+        return Ok(None);
+    };
+    match running.wait()? {
+        Event::Stopped(stopped)
+            if stopped.reason == StopReason::Interrupt
+                && hub::mend(&stopped).is_ok()
+                && hub::leave_kernel(&stopped) =>
+        {
+            Ok(Some(stopped))
+        }
+        event => {
+            hub::release(event);
+            Ok(None)
+        }
+    }
+}
+
+/// Lets a thread go on natively after a window.
+///
+/// # Errors
+/// [`TraceError::Gone`].
+pub fn resume_after(end: WindowEnd) -> Result<()> {
+    let (stopped, signal) = match end {
+        WindowEnd::Closed(stopped)
+        | WindowEnd::Declined(stopped, _)
+        | WindowEnd::Exiting(stopped)
+        | WindowEnd::Exec(stopped) => (stopped, 0),
+        WindowEnd::Fatal(stopped, signal) => (stopped, signal),
+        WindowEnd::Left(_) | WindowEnd::Gone(_) => return Ok(()),
+    };
+    stopped.resume(Resume::Continue, signal).map(|_| ())
+}

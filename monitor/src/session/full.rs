@@ -1,0 +1,147 @@
+//! A run observed as a whole: one thread after the other, each until it sleeps, ends or has had its
+//! turn, while all others that could run are held.
+
+use super::follow::{Session, resume_after};
+use crate::cli::run::EngineChoice;
+use crate::engine::translate::window::WindowEnd;
+use crate::session::pace::FULL_PERIOD;
+use crate::tracee::{Event, Result, Resume, StopReason, Stopped, hub};
+use nix::unistd::Pid;
+use std::time::{Duration, Instant};
+
+/// Pause before a thread is observed again after something that must run natively.
+const AFTER_DECLINED: Duration = Duration::from_micros(200);
+/// The pause doubles up to this while less than [`LEAST_OBSERVED`] accesses come of it.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const LEAST_OBSERVED: u64 = 1000;
+
+/// Time between two looks for threads that run natively, while none is held.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Threads that run natively for a while, though they are to be observed.
+#[derive(Debug, Default)]
+pub struct Pauses(Vec<Pause>);
+
+#[derive(Debug)]
+struct Pause {
+    tid: Pid,
+    /// `None` when it has been asked to stop.
+    until: Option<Instant>,
+    length: Duration,
+}
+
+impl Pauses {
+    /// Lets a thread go natively after a turn with so few accesses; the present pause doubles.
+    fn begin(&mut self, tid: Pid, accesses: u64) {
+        let before = self.0.iter().position(|p| p.tid == tid);
+        let before = before.map(|at| self.0.swap_remove(at).length);
+        let length = match before {
+            Some(before) if accesses < LEAST_OBSERVED => (2 * before).min(LONGEST_PAUSE),
+            _ => AFTER_DECLINED,
+        };
+        let until = Some(Instant::now() + length);
+        self.0.push(Pause { tid, until, length });
+    }
+
+    fn holds(&self, tid: Pid) -> bool {
+        self.0.iter().any(|p| p.tid == tid && p.until.is_some())
+    }
+
+    /// Asks the threads whose pause is over to stop, to be held. When the next one is over.
+    fn end_due(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        self.0.retain(|p| hub::knows(p.tid));
+        for pause in &mut self.0 {
+            if pause.until.is_some_and(|until| until <= now) {
+                // One that sleeps is held when it wakes up.
+                hub::interrupt(pause.tid);
+                pause.until = None;
+            }
+        }
+        self.0.iter().filter_map(|p| p.until).min()
+    }
+}
+
+impl Session<'_> {
+    /// The next thread's turn; waits for one where there is none.
+    pub(super) fn observe_next(&mut self) -> Result<()> {
+        hub::set_hold(true);
+        hub::serve()?;
+        self.sweep();
+        if self.status.is_some() {
+            return Ok(());
+        }
+        match hub::take_held() {
+            Some(stopped) => {
+                let tid = stopped.tid();
+                let turn = self.observe_turn(stopped);
+                if turn.is_err() {
+                    hub::abandon(tid);
+                }
+                turn
+            }
+            None => {
+                let due = self.pauses.end_due();
+                self.catch_one();
+                let look = Instant::now() + LOOK;
+                self.rest(Some(due.map_or(look, |due| due.min(look))))
+            }
+        }
+    }
+
+    /// Asks a thread to stop that runs natively for no reason: it ran before we came, or has been
+    /// stopped and continued.
+    fn catch_one(&mut self) {
+        let observed = &self.observed;
+        let tid = self.chooser.pick(|process| {
+            !observed
+                .get(&process.id)
+                .is_some_and(|o| o.is_refused(process.image))
+        });
+        if let Some(tid) = tid.filter(|&tid| !self.pauses.holds(tid)) {
+            hub::interrupt(tid);
+        }
+    }
+
+    fn observe_turn(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
+        let Some(id) = self.observe(tid) else {
+            return stopped.resume(Resume::Continue, 0).map(|_| ());
+        };
+        let Some(observed) = self.observed.get_mut(&id) else {
+            return Ok(());
+        };
+        let step = self.config.engine == EngineChoice::Step;
+        let (stopped, error) = observed.prepare(stopped, step)?;
+        if let StopReason::Signal(_) = stopped.reason {
+            hub::release(Event::Stopped(stopped));
+            self.failed(error);
+            return Ok(());
+        }
+        if observed.engine.is_none() || error.is_some() || !observed.own_segment(&stopped)? {
+            self.failed(error);
+            // Natively to its end, or to its next program.
+            return stopped.resume(Resume::Continue, 0).map(|_| ());
+        }
+        let opened = observed.open(tid, FULL_PERIOD);
+        let (end, accesses, error) = observed.window(stopped, None, self.signals, self.until)?;
+        self.over |= self.signals.end_wanted;
+        let mut lost = None;
+        match end {
+            _ if self.over => resume_after(end)?,
+            WindowEnd::Closed(stopped) => hub::hold(stopped),
+            WindowEnd::Declined(stopped, _) => {
+                self.pauses.begin(tid, accesses);
+                stopped.resume(Resume::Continue, 0)?;
+            }
+            WindowEnd::Exec(stopped) => hub::release(Event::Stopped(stopped)),
+            WindowEnd::Left(_) => {}
+            end @ (WindowEnd::Exiting(_) | WindowEnd::Fatal(..) | WindowEnd::Gone(_)) => {
+                lost = observed.thread_ended(tid).err();
+                resume_after(end)?;
+            }
+        }
+        self.failed(error.or(opened.err()).or(lost));
+        Ok(())
+    }
+}

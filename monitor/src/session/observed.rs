@@ -1,0 +1,417 @@
+//! One process of the run: its engine, what is seen of its threads, and its part of the profile.
+
+use super::cost::Cost;
+use super::engine::Engine;
+use super::leave::{self, Left};
+use super::output::Output;
+use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
+use super::rate::Unit;
+use super::recorder::Recorder;
+use super::remains::{self, Remains};
+use super::signals::Signals;
+use super::unit::Units;
+use super::weights::{Inside, Weights};
+use crate::engine::translate::window::{Translate, WindowEnd};
+use crate::observe::{Ended, Observer};
+use crate::profile::ProfileError;
+use crate::profile::types::{Estimate, ProcessRecord};
+use crate::tracee::{Result, StopReason, Stopped, hub, procinfo};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// What is seen of one thread, or of one thread after the other.
+struct Lane {
+    observer: Observer,
+    windows: Windows,
+}
+
+/// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
+const CODE_64: u64 = 0x33;
+
+/// A process with at least one window.
+pub struct Observed {
+    /// The process as last seen.
+    pub process: hub::Process,
+    /// The engine of its present image; `None` while it has none.
+    pub engine: Option<Engine>,
+    /// The image that the engine, or its refusal, is of.
+    image: u32,
+    /// Why the present image is not observed.
+    refused: Option<String>,
+    full: bool,
+    seed: u64,
+    start: Instant,
+    numbers: Rc<Numbers>,
+    lanes: BTreeMap<i32, Lane>,
+    weights: Weights,
+    units: Units,
+    recorder: Recorder,
+    /// Estimated native seconds of what was observed.
+    native_s: f64,
+    /// CPU seconds spent natively by threads that were to be observed.
+    missed_s: f64,
+    /// CPU seconds of threads when they were let go natively for a while.
+    paused: BTreeMap<i32, f64>,
+    /// CPU seconds of its threads inside windows.
+    in_windows_s: f64,
+    /// CPU seconds outside of windows when the present one was opened.
+    opened_at_s: f64,
+    /// Wall seconds of its windows.
+    pub window_wall_s: f64,
+    /// Samples and accesses of lanes that are no more.
+    past: (u64, u64),
+    declined: BTreeMap<&'static str, u64>,
+    /// What the last window took.
+    pub cost: Cost,
+    /// gs bases that an earlier monitor left here when it was killed.
+    pub stale_gs: Vec<std::ops::Range<u64>>,
+}
+
+impl Observed {
+    /// A process without a window yet.
+    pub fn new(
+        process: hub::Process,
+        output: Output,
+        seed: u64,
+        full: bool,
+        start: Instant,
+    ) -> Self {
+        let record = ProcessRecord {
+            id: process.id,
+            pid: process.pid.as_raw(),
+            ppid: process.ppid.as_raw(),
+            command: procinfo::command(process.pid),
+        };
+        Observed {
+            image: process.image,
+            process,
+            engine: None,
+            refused: None,
+            full,
+            seed,
+            start,
+            numbers: Rc::default(),
+            lanes: BTreeMap::new(),
+            weights: Weights::default(),
+            units: Units::default(),
+            recorder: Recorder::new(output, record),
+            native_s: 0.0,
+            missed_s: 0.0,
+            paused: BTreeMap::new(),
+            in_windows_s: 0.0,
+            opened_at_s: 0.0,
+            window_wall_s: 0.0,
+            past: (0, 0),
+            declined: BTreeMap::new(),
+            cost: Cost::default(),
+            stale_gs: Vec::new(),
+        }
+    }
+
+    /// Whether windows of the present image have been given up.
+    pub fn is_refused(&self, image: u32) -> bool {
+        self.refused.is_some() && self.image == image
+    }
+
+    /// Makes sure that there is an engine for the present image, made by `stopped`, which is in user
+    /// mode at its own registers. `None`: it is gone, or goes on natively.
+    ///
+    /// # Errors
+    /// When the process is gone, or the profile cannot be written.
+    pub fn prepare(
+        &mut self,
+        stopped: Stopped,
+        step: bool,
+    ) -> Result<(Stopped, Option<ProfileError>)> {
+        let mut error = None;
+        let now = hub::process(self.process.pid).filter(|now| now.id == self.process.id);
+        if let Some(now) = now {
+            if now.image != self.image {
+                error = self.new_image(now.image).err();
+            }
+            self.process = now;
+        }
+        if self.engine.is_some() || self.refused.is_some() {
+            return Ok((stopped, error));
+        }
+        let pid = self.process.pid;
+        // What this program's registers mean is told by its code segment.
+        if stopped.regs()?.cs != CODE_64 {
+            self.refused = Some("it is a 32-bit program".to_owned());
+            return Ok((stopped, error));
+        }
+        // What a fork copied, or a monitor left that was killed.
+        let left = Left::find(pid);
+        if !left.is_empty() && leave::may_be_in_use(&self.process) {
+            return Ok((stopped, error));
+        }
+        let stopped = match left.is_empty() {
+            true => stopped,
+            false => leave::remove(stopped, &left)?,
+        };
+        self.stale_gs.extend(left.ranges);
+        if let StopReason::Signal(_) = stopped.reason {
+            return Ok((stopped, error));
+        }
+        if step {
+            self.engine = Some(Engine::step(pid));
+            return Ok((stopped, error));
+        }
+        let (stopped, engine) = Translate::new(stopped, pid)?;
+        match engine {
+            Ok(mut engine) => {
+                if !self.full {
+                    engine.count_executions(None);
+                }
+                self.engine = Some(Engine::Translate(Box::new(engine)));
+            }
+            // Nothing wrong with the process: a signal came while it was being prepared.
+            Err(_) if matches!(stopped.reason, StopReason::Signal(_)) => {}
+            Err(reason) => self.refused = Some(reason.to_string()),
+        }
+        Ok((stopped, error))
+    }
+
+    fn new_image(&mut self, image: u32) -> std::result::Result<(), ProfileError> {
+        // The old image's lines are gone: what was watched is never touched again.
+        let closed = self.close_all(Ended::Exit);
+        self.image = image;
+        self.engine = None;
+        self.refused = None;
+        self.stale_gs.clear();
+        closed?;
+        self.recorder.new_image(procinfo::command(self.process.pid))
+    }
+
+    /// Whether the thread does not use the gs segment itself. What an earlier monitor left there is
+    /// cleared.
+    ///
+    /// # Errors
+    /// [`crate::tracee::TraceError::Gone`].
+    pub fn own_segment(&mut self, stopped: &Stopped) -> Result<bool> {
+        let mut regs = stopped.regs()?;
+        if regs.gs_base == 0 {
+            return Ok(true);
+        }
+        let stale = self
+            .stale_gs
+            .iter()
+            .any(|left| left.contains(&regs.gs_base));
+        if stale {
+            regs.gs_base = 0;
+            stopped.set_regs(&regs)?;
+        } else {
+            *self
+                .declined
+                .entry("the program uses the gs segment")
+                .or_default() += 1;
+        }
+        Ok(stale)
+    }
+
+    /// Ends and records every open window of a run that is observed as a whole.
+    fn close_all(&mut self, how: Ended) -> std::result::Result<(), ProfileError> {
+        let mut result = Ok(());
+        for (_, mut lane) in std::mem::take(&mut self.lanes) {
+            self.past.0 += lane.observer.samples();
+            self.past.1 += lane.observer.accesses();
+            if let (true, Some(engine)) = (self.full, &self.engine) {
+                let (windows, observer) = (&lane.windows, &mut lane.observer);
+                let record =
+                    pace::end_window(windows, observer, how, &mut self.recorder, engine.maps());
+                result = result.and(self.recorder.window(record));
+            }
+        }
+        result
+    }
+
+    /// The thread has ended: so has its window, where all is observed.
+    ///
+    /// # Errors
+    /// When the profile cannot be written.
+    pub fn thread_ended(&mut self, tid: Pid) -> std::result::Result<(), ProfileError> {
+        let others = self.lanes.split_off(&(tid.as_raw() + 1));
+        let own = self.lanes.remove(&tid.as_raw());
+        let before = std::mem::replace(
+            &mut self.lanes,
+            own.map(|l| (tid.as_raw(), l)).into_iter().collect(),
+        );
+        let result = self.close_all(Ended::Exit);
+        self.lanes = before;
+        self.lanes.extend(others);
+        result
+    }
+
+    /// Opens a window of thread `tid`; where all is observed, goes on with the one that is open.
+    ///
+    /// # Errors
+    /// When the window before it cannot be written.
+    pub fn open(&mut self, tid: Pid, period: u64) -> std::result::Result<(), ProfileError> {
+        let key = if self.full { tid.as_raw() } else { 0 };
+        let (seed, full) = (self.seed ^ u64::from(self.process.id) << 32, self.full);
+        let lane = self.lanes.entry(key).or_insert_with(|| {
+            let first = key == 0 || tid == self.process.pid;
+            let seed = if first {
+                seed
+            } else {
+                seed ^ tid.as_raw() as u64
+            };
+            Lane {
+                // Sampled from the first window on only: `Windows::open` sets the period.
+                observer: Observer::new(FULL_PERIOD, seed),
+                windows: Windows::new(self.process.pid, tid, self.start, Rc::clone(&self.numbers)),
+            }
+        });
+        if full && lane.windows.any() {
+            return Ok(());
+        }
+        lane.windows.tid = tid;
+        lane.windows.open(&mut lane.observer, period, false);
+        self.opened_at_s = self.native_clock_s();
+        match self.weights.open(self.opened_at_s) {
+            Some(before) if !full => self.recorder.window(before),
+            _ => Ok(()),
+        }
+    }
+
+    /// CPU seconds of the process outside of windows.
+    fn native_clock_s(&self) -> f64 {
+        let clock = procinfo::process_clock_s(self.process.pid);
+        let clock = clock.unwrap_or(self.process.cpu_s).max(self.process.cpu_s);
+        clock - self.process.cpu_before_s - self.in_windows_s
+    }
+
+    /// Runs the open window of the thread; books its time. Returns how it ended, its accesses, and
+    /// the error if a part could not be written.
+    ///
+    /// # Errors
+    /// As [`Engine::window`].
+    pub fn window(
+        &mut self,
+        stopped: Stopped,
+        accesses: Option<u64>,
+        signals: &mut Signals,
+        until: Option<Instant>,
+    ) -> Result<(WindowEnd, u64, Option<ProfileError>)> {
+        let (tid, pid) = (stopped.tid(), self.process.pid);
+        let key = if self.full { tid.as_raw() } else { 0 };
+        let (Some(engine), Some(lane)) = (&mut self.engine, self.lanes.get_mut(&key)) else {
+            return Ok((WindowEnd::Closed(stopped), 0, None));
+        };
+        let begun = Instant::now();
+        let cpu = procinfo::thread_cpu_s(pid, tid).unwrap_or(0.0);
+        if let Some(since) = self.paused.remove(&tid.as_raw()) {
+            self.missed_s += (cpu - since).max(0.0);
+        }
+        let stops = engine.stats().stops;
+        let before = lane.observer.accesses();
+        let mut pace = Pace {
+            signals,
+            windows: &mut lane.windows,
+            recorder: &mut self.recorder,
+            accesses,
+            error: None,
+            begun,
+            until,
+            slept: Duration::ZERO,
+        };
+        let end = engine.window(stopped, &mut lane.observer, &mut pace);
+        let error = pace.error;
+        self.window_wall_s += begun.elapsed().as_secs_f64();
+        // It may have another id by now, or none: its clock as of the last stop is lost then.
+        let cpu_now = procinfo::thread_cpu_s(pid, tid).unwrap_or(cpu).max(cpu);
+        self.cost = Cost {
+            thread_s: cpu_now - cpu,
+            stops: engine.stats().stops - stops,
+        };
+        self.in_windows_s += self.cost.thread_s;
+        let accesses = lane.observer.accesses() - before;
+        if let Ok(WindowEnd::Declined(_, reason)) = &end {
+            *self.declined.entry(reason).or_default() += 1;
+            lane.windows.declined += 1;
+            if self.full {
+                self.paused.insert(tid.as_raw(), cpu_now);
+            }
+        }
+        self.native_s += accesses as f64 / self.weights.native_rate(self.inside(accesses)).max(1.0);
+        Ok((end?, accesses, error))
+    }
+
+    /// Closes the window of a sampled run; it is recorded with the next one.
+    pub fn close(&mut self, how: Ended, accesses: u64) {
+        let inside = self.inside(accesses);
+        let opened = self.opened_at_s;
+        let (Some(engine), Some(lane)) = (&self.engine, self.lanes.get_mut(&0)) else {
+            return;
+        };
+        let (windows, observer) = (&lane.windows, &mut lane.observer);
+        let record = pace::end_window(windows, observer, how, &mut self.recorder, engine.maps());
+        // On a clock that counts no window: what other threads did meanwhile was native.
+        self.weights.close(record, opened, opened, inside);
+    }
+
+    /// How the last window ran, with this many accesses.
+    pub fn inside(&self, accesses: u64) -> Inside {
+        Inside {
+            per_second: self.cost.rate_in_cache(accesses),
+            expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
+            everywhere: self.engine.as_ref().is_none_or(Engine::looked_everywhere),
+        }
+    }
+
+    /// As [`Units::pick`].
+    pub fn unit(&mut self, native_s: f64, most_s: f64) -> Option<(Unit, f64)> {
+        self.units.pick(self.engine.as_mut()?, native_s, most_s)
+    }
+
+    /// What each window stands for.
+    pub fn weights(&mut self) -> &mut Weights {
+        &mut self.weights
+    }
+
+    /// Writes the last window and gives away what is left, at the end of the process or of the
+    /// profile (`cut`).
+    pub fn finish(mut self, cut: bool) -> Remains {
+        let mut result = self.close_all(if cut { Ended::Cut } else { Ended::Exit });
+        let native = self.native_clock_s();
+        if let Some(last) = self.weights.finish(native) {
+            result = result.and(self.recorder.window(last));
+        }
+        if let Some(engine) = &self.engine {
+            tracing::debug!(pid = %self.process.pid, stats = ?engine.stats(), "engine");
+        }
+        let (samples, accesses) = self.past;
+        let estimated = if self.full {
+            let exact = accesses as f64;
+            Estimate {
+                value: exact,
+                low: exact,
+                high: exact,
+            }
+        } else {
+            self.weights.total()
+        };
+        let mut remains = Remains {
+            estimated,
+            counts: (self.numbers.count(), samples, accesses),
+            window_wall_s: self.window_wall_s,
+            missed: self.missed_s / (self.missed_s + self.native_s).max(1e-9),
+            warnings: remains::warnings(
+                self.refused.as_deref(),
+                self.numbers.count(),
+                &self.declined,
+            ),
+            error: result.err(),
+            recorder: self.recorder,
+            process: self.process,
+        };
+        let process = &mut remains.process;
+        process.cpu_s = native + self.in_windows_s;
+        if process.status.is_none() {
+            process.footprint_bytes = procinfo::footprint_bytes(process.pid).unwrap_or(0);
+        }
+        remains
+    }
+}

@@ -1,0 +1,63 @@
+//! What is left of a process for the profile when it ends, or when we go.
+
+use super::recorder::Recorder;
+use crate::profile::ProfileError;
+use crate::profile::types::{Estimate, Warning};
+use crate::tracee::hub;
+use std::collections::BTreeMap;
+
+/// What a process leaves for the profile.
+pub struct Remains {
+    /// The process as last seen.
+    pub process: hub::Process,
+    /// Its recorder.
+    pub recorder: Recorder,
+    /// Accesses estimated.
+    pub estimated: Estimate,
+    /// Windows, samples and accesses observed.
+    pub counts: (u32, u64, u64),
+    /// Wall seconds of windows.
+    pub window_wall_s: f64,
+    /// Share of its CPU time that was spent unobserved though all was to be observed.
+    pub missed: f64,
+    /// What its result suffers from.
+    pub warnings: Vec<Warning>,
+    /// Set when its last window could not be written.
+    pub error: Option<ProfileError>,
+}
+
+/// What makes the result of one process less sure: why its program was `refused`, its `windows`, and
+/// what was `declined` in them.
+pub fn warnings(
+    refused: Option<&str>,
+    windows: u32,
+    declined: &BTreeMap<&'static str, u64>,
+) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if let Some(reason) = refused {
+        let what = if windows == 0 {
+            "nothing was"
+        } else {
+            "the last program executed was not"
+        };
+        warnings.push(Warning {
+            what: format!("{what} observed: {reason}"),
+            remedy: "run 'statcache check' to see what this host allows".into(),
+        });
+    }
+    let times: u64 = declined.values().sum();
+    if times > 0 {
+        let reasons: Vec<String> = declined
+            .iter()
+            .map(|(reason, n)| format!("{reason} ({n})"))
+            .collect();
+        warnings.push(Warning {
+            what: format!(
+                "windows ended {times} times at code that must run natively: {}",
+                reasons.join(", ")
+            ),
+            remedy: "none: the code around it is less well covered".into(),
+        });
+    }
+    warnings
+}

@@ -1,0 +1,530 @@
+//! Every thread that this OS thread traces, and the one wait for all of them.
+//!
+//! While a hub is open, [`Running::wait`] and [`Running::poll`] go through it: whoever waits for one
+//! thread has the events of all others served meanwhile, in the order in which they came. Signals
+//! are passed on, group stops listened out, births and deaths booked. What a thread does in a window
+//! is not known here. Source of every rule: ptrace(2).
+
+use super::stops::is_breakpoint;
+pub use super::stops::{leave_kernel, mend};
+use super::{
+    Event, Result, Resume, Running, StopReason, Stopped, TraceError, decode_status, procinfo,
+};
+use nix::sys::ptrace;
+use nix::unistd::Pid;
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Longest time for which the events of others wait while one thread stops again and again.
+const LOOK_AROUND: Duration = Duration::from_micros(500);
+
+/// A process that is followed, or was.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Serial number: process ids come back, these do not.
+    pub id: u32,
+    /// Process id.
+    pub pid: Pid,
+    /// Process id of the parent.
+    pub ppid: Pid,
+    /// Program images so far: 0 until its first `execve` under trace.
+    pub image: u32,
+    /// Whether it was there before us.
+    pub found: bool,
+    /// Whether it runs in the memory of its parent (`vfork`, until it executes a program).
+    pub borrows_memory: bool,
+    /// Threads that are traced.
+    pub threads: Vec<Pid>,
+    /// When it was first seen.
+    pub born: Instant,
+    /// CPU seconds it had used by then.
+    pub cpu_before_s: f64,
+    /// CPU seconds of all its threads, as of the last exit of one of them.
+    pub cpu_s: f64,
+    /// Peak memory in bytes, as of the same moment.
+    pub footprint_bytes: u64,
+    /// Its shell status, once it has ended.
+    pub status: Option<i32>,
+    /// When that was.
+    pub ended: Option<Instant>,
+}
+
+/// Which newborn processes are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// All.
+    Children,
+    /// None: only threads.
+    Threads,
+}
+
+#[derive(Debug)]
+struct Thread {
+    /// Process id of its process.
+    pid: Pid,
+    /// We have asked it to stop, and it has not yet.
+    interrupted: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    event: Event,
+    tid: Pid,
+    /// The thread id it had before it executed a program.
+    former: Pid,
+}
+
+/// The registry; one for each tracing OS thread.
+#[derive(Debug)]
+struct Hub {
+    follow: Follow,
+    threads: FxHashMap<i32, Thread>,
+    processes: FxHashMap<i32, Process>,
+    ended: Vec<Process>,
+    queue: VecDeque<Pending>,
+    next_id: u32,
+    looked_around: Instant,
+    /// A breakpoint of ours: stray traps from there are not the program's.
+    breakpoint: u64,
+    /// Whether threads are held where they could be observed, instead of going on natively.
+    hold: bool,
+    held: VecDeque<Stopped>,
+}
+
+thread_local! {
+    static HUB: RefCell<Option<Hub>> = const { RefCell::new(None) };
+}
+
+fn with<T>(what: impl FnOnce(&mut Hub) -> T) -> Option<T> {
+    HUB.with(|cell| cell.borrow_mut().as_mut().map(what))
+}
+
+/// Keeps the hub of this OS thread open.
+#[derive(Debug)]
+pub struct Open(());
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        HUB.with(|cell| cell.borrow_mut().take());
+    }
+}
+
+/// Opens the hub of this OS thread, which traces nothing it does not know yet.
+pub fn open(follow: Follow) -> Open {
+    let hub = Hub {
+        follow,
+        threads: FxHashMap::default(),
+        processes: FxHashMap::default(),
+        ended: Vec::new(),
+        queue: VecDeque::new(),
+        next_id: 0,
+        looked_around: Instant::now(),
+        breakpoint: 0,
+        hold: false,
+        held: VecDeque::new(),
+    };
+    HUB.with(|cell| cell.borrow_mut().replace(hub));
+    Open(())
+}
+
+/// Makes a thread known that has just been seized.
+pub fn add(tid: Pid) {
+    with(|hub| hub.birth(tid));
+}
+
+/// Makes a thread known that ran before it was seized.
+pub fn add_found(tid: Pid) {
+    with(|hub| {
+        hub.birth(tid);
+        if let Some(process) = hub.processes.get_mut(&tid.as_raw()) {
+            process.found = true;
+        }
+    });
+}
+
+/// Serves every event there is, without waiting.
+///
+/// # Errors
+/// The operating system's.
+pub fn serve() -> Result<()> {
+    with(Hub::serve_all).unwrap_or(Ok(()))
+}
+
+/// A live process by its id.
+pub fn process(pid: Pid) -> Option<Process> {
+    with(|hub| hub.processes.get(&pid.as_raw()).cloned()).flatten()
+}
+
+/// All live processes.
+pub fn processes() -> Vec<Process> {
+    with(|hub| hub.processes.values().cloned().collect()).unwrap_or_default()
+}
+
+/// The live process that a thread belongs to.
+pub fn process_of(tid: Pid) -> Option<Process> {
+    with(|hub| {
+        let pid = hub.threads.get(&tid.as_raw())?.pid;
+        hub.processes.get(&pid.as_raw()).cloned()
+    })
+    .flatten()
+}
+
+/// Whether a thread is traced and alive.
+pub fn knows(tid: Pid) -> bool {
+    with(|hub| hub.threads.contains_key(&tid.as_raw())).unwrap_or(false)
+}
+
+/// Processes that have ended since the last call.
+pub fn take_ended() -> Vec<Process> {
+    with(|hub| std::mem::take(&mut hub.ended)).unwrap_or_default()
+}
+
+/// Asks a running thread to stop; to be waited for. `None` when it is gone.
+pub fn interrupt(tid: Pid) -> Option<Running> {
+    let running = knows(tid).then(|| Running::new(tid))?;
+    running.interrupt().ok().map(|()| running)
+}
+
+/// Says where our breakpoint is: a stray trap there is dropped.
+pub fn set_breakpoint(ip: u64) {
+    with(|hub| hub.breakpoint = ip);
+}
+
+/// From now on holds every thread at its own registers, in user mode, wherever it comes by: at its
+/// birth, in a new program, at the end of a system call. Without, lets all held threads go on.
+pub fn set_hold(hold: bool) {
+    with(|hub| {
+        hub.hold = hold;
+        if !hold {
+            hub.let_go(|_| true);
+        }
+    });
+}
+
+/// Takes the thread that has been held longest.
+pub fn take_held() -> Option<Stopped> {
+    with(|hub| hub.held.pop_front()).flatten()
+}
+
+/// Gives a thread back to be held, behind all others.
+pub fn hold(stopped: Stopped) {
+    with(|hub| hub.held.push_back(stopped));
+}
+
+/// Whether another thread than the one that is not held waits to be observed.
+pub fn any_held() -> bool {
+    with(|hub| !hub.held.is_empty()).unwrap_or(false)
+}
+
+/// Traced threads.
+pub fn count() -> usize {
+    with(|hub| hub.threads.len()).unwrap_or(0)
+}
+
+/// Lets a thread go on whatever it is stopped for, if it is: as if we were gone.
+pub fn abandon(tid: Pid) {
+    let _ = Stopped::of(tid, StopReason::Other(0)).resume(Resume::Continue, 0);
+}
+
+/// Lets a thread go on after an event that nobody waits for any more.
+pub fn release(event: Event) {
+    if let Event::Stopped(stopped) = event {
+        with(|hub| hub.act(stopped));
+    }
+}
+
+/// Notes that a stop was asked for; called by [`Running::interrupt`].
+pub(super) fn interrupt_sent(tid: Pid) {
+    with(|hub| {
+        if let Some(thread) = hub.threads.get_mut(&tid.as_raw()) {
+            thread.interrupted = true;
+        }
+    });
+}
+
+/// What happened to `tid`, with all others served; `None` without a hub.
+pub(super) fn wait(tid: Pid, block: bool) -> Option<Result<Option<Event>>> {
+    with(|hub| hub.wait(tid, block))
+}
+
+impl Hub {
+    fn wait(&mut self, tid: Pid, block: bool) -> Result<Option<Event>> {
+        if !block || self.looked_around.elapsed() > LOOK_AROUND {
+            self.fetch_all()?;
+        }
+        loop {
+            let mine = self
+                .queue
+                .iter()
+                .position(|p| p.tid == tid || p.former == tid);
+            let mine = mine.and_then(|at| self.queue.remove(at));
+            self.act_on_queue();
+            if let Some(mine) = mine {
+                return Ok(Some(mine.event));
+            }
+            if !self.threads.contains_key(&tid.as_raw()) {
+                return Err(TraceError::Gone(tid));
+            }
+            if !block {
+                return Ok(None);
+            }
+            if !self.fetch(true)? {
+                return Err(TraceError::Gone(tid));
+            }
+        }
+    }
+
+    fn serve_all(&mut self) -> Result<()> {
+        self.fetch_all()?;
+        self.act_on_queue();
+        Ok(())
+    }
+
+    /// Takes every event there is before any thread is resumed: so that none that stops often can
+    /// keep the others waiting.
+    fn fetch_all(&mut self) -> Result<()> {
+        self.looked_around = Instant::now();
+        while self.fetch(false)? {}
+        Ok(())
+    }
+
+    /// Takes one event. False when there is none, or nobody left.
+    fn fetch(&mut self, block: bool) -> Result<bool> {
+        let flags = libc::__WALL | libc::__WNOTHREAD | if block { 0 } else { libc::WNOHANG };
+        let mut status = 0;
+        // SAFETY: `status` is a live i32; waitpid(2) writes nothing else.
+        let got = unsafe { libc::waitpid(-1, &raw mut status, flags) };
+        match got {
+            0 => Ok(false),
+            -1 => match nix::Error::last() {
+                nix::Error::EINTR => Ok(true),
+                nix::Error::ECHILD => Ok(false),
+                errno => Err(TraceError::Os {
+                    operation: "waitpid",
+                    tid: Pid::from_raw(-1),
+                    source: errno.into(),
+                }),
+            },
+            _ => {
+                let tid = Pid::from_raw(got);
+                let event = decode_status(tid, status);
+                let former = self.note(tid, &event);
+                self.queue.push_back(Pending { event, tid, former });
+                Ok(true)
+            }
+        }
+    }
+
+    /// Books an event, whoever waits for it. Returns the id the thread had before.
+    fn note(&mut self, tid: Pid, event: &Event) -> Pid {
+        match event {
+            Event::Stopped(stopped) => {
+                if !self.threads.contains_key(&tid.as_raw()) {
+                    self.birth(tid);
+                }
+                match stopped.reason {
+                    StopReason::Exec => return self.executed(tid),
+                    // A group stop is complete when every thread has joined it.
+                    StopReason::Group if self.hold => {
+                        let pid = self.threads.get(&tid.as_raw()).map(|thread| thread.pid);
+                        self.let_go(|of| Some(of) == pid);
+                    }
+                    StopReason::Exiting => self.exiting(tid),
+                    _ => {}
+                }
+            }
+            Event::Exited(status) => self.gone(tid, *status),
+            Event::Killed(signal) => self.gone(tid, 128 + signal),
+        }
+        tid
+    }
+
+    fn birth(&mut self, tid: Pid) {
+        let (pid, ppid) = procinfo::family(tid).unwrap_or((tid, Pid::from_raw(0)));
+        let known = Thread {
+            pid,
+            interrupted: false,
+        };
+        if self.threads.insert(tid.as_raw(), known).is_some() {
+            return;
+        }
+        let (next_id, processes) = (&mut self.next_id, &mut self.processes);
+        let process = processes.entry(pid.as_raw()).or_insert_with(|| {
+            *next_id += 1;
+            Process {
+                id: *next_id - 1,
+                pid,
+                ppid,
+                image: 0,
+                found: false,
+                borrows_memory: false,
+                threads: Vec::new(),
+                born: Instant::now(),
+                cpu_before_s: procinfo::process_clock_s(pid).unwrap_or(0.0),
+                cpu_s: 0.0,
+                footprint_bytes: 0,
+                status: None,
+                ended: None,
+            }
+        });
+        if process.threads.is_empty() {
+            process.borrows_memory = procinfo::share_memory(ppid, pid);
+        }
+        process.threads.push(tid);
+    }
+
+    /// A program was executed: all other threads of the process are gone, and if another than the
+    /// first did it, its id is the first one's from now on, and nobody reports its old one's end.
+    fn executed(&mut self, tid: Pid) -> Pid {
+        let former = ptrace::getevent(tid).map_or(tid, |id| Pid::from_raw(id as i32));
+        if former != tid {
+            self.threads.remove(&former.as_raw());
+            self.queue.retain(|p| p.tid != former && p.tid != tid);
+        }
+        if let Some(process) = self.processes.get_mut(&tid.as_raw()) {
+            process.image += 1;
+            process.borrows_memory = false;
+            process.threads.retain(|&t| t != former);
+            if !process.threads.contains(&tid) {
+                process.threads.push(tid);
+            }
+        }
+        former
+    }
+
+    fn exiting(&mut self, tid: Pid) {
+        let Some(thread) = self.threads.get(&tid.as_raw()) else {
+            return;
+        };
+        let Some(process) = self.processes.get_mut(&thread.pid.as_raw()) else {
+            return;
+        };
+        process.cpu_s = procinfo::process_clock_s(process.pid)
+            .unwrap_or(process.cpu_s)
+            .max(process.cpu_s);
+        // Dear to read: where a thousand threads end, at the first one's end and the last one's.
+        if tid == process.pid || process.threads.len() == 1 {
+            let bytes = procinfo::footprint_bytes(process.pid).unwrap_or(0);
+            process.footprint_bytes = process.footprint_bytes.max(bytes);
+        }
+    }
+
+    fn gone(&mut self, tid: Pid, status: i32) {
+        let Some(thread) = self.threads.remove(&tid.as_raw()) else {
+            return;
+        };
+        let pid = thread.pid.as_raw();
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.threads.retain(|&t| t != tid);
+        }
+        // The first thread's end is reported when all others are gone.
+        if thread.pid == tid
+            && let Some(mut process) = self.processes.remove(&pid)
+        {
+            for left in std::mem::take(&mut process.threads) {
+                self.threads.remove(&left.as_raw());
+            }
+            process.status = Some(status);
+            process.ended = Some(Instant::now());
+            self.ended.push(process);
+        }
+    }
+
+    fn act_on_queue(&mut self) {
+        while let Some(pending) = self.queue.pop_front() {
+            if let Event::Stopped(stopped) = pending.event {
+                self.act(stopped);
+            }
+        }
+    }
+
+    /// Lets a thread go on that nobody waits for. That it was killed meanwhile is no error.
+    fn act(&mut self, stopped: Stopped) {
+        let tid = stopped.tid();
+        if let Some(thread) = self.threads.get_mut(&tid.as_raw())
+            && stopped.reason == StopReason::Interrupt
+            && std::mem::take(&mut thread.interrupted)
+        {
+            let _ = mend(&stopped);
+        }
+        if self.follow == Follow::Threads && self.is_foreign(tid) {
+            let signal = match stopped.reason {
+                StopReason::Signal(signal) => signal,
+                _ => 0,
+            };
+            let _ = stopped.detach(signal);
+            self.gone(tid, 0);
+            self.ended.retain(|p| p.pid != tid);
+            return;
+        }
+        if self.hold && self.may_hold(tid) {
+            self.hold_or_resume(stopped);
+            return;
+        }
+        let (how, signal) = match stopped.reason {
+            StopReason::Signal(libc::SIGTRAP) if self.is_stray(&stopped) => (Resume::Continue, 0),
+            StopReason::Signal(signal) => (Resume::Continue, signal),
+            StopReason::Group => (Resume::Listen, 0),
+            _ => (Resume::Continue, 0),
+        };
+        let _ = stopped.resume(how, signal);
+    }
+
+    /// Lets the held threads of some processes go on natively.
+    fn let_go(&mut self, whose: impl Fn(Pid) -> bool) {
+        for stopped in std::mem::take(&mut self.held) {
+            let pid = self
+                .threads
+                .get(&stopped.tid().as_raw())
+                .map(|thread| thread.pid);
+            if self.hold && !pid.is_some_and(&whose) {
+                self.held.push_back(stopped);
+            } else {
+                let how = if self.hold {
+                    Resume::Syscall
+                } else {
+                    Resume::Continue
+                };
+                let _ = stopped.resume(how, 0);
+            }
+        }
+    }
+
+    /// A thread in borrowed memory goes on until it executes a program: its parent waits for that.
+    fn may_hold(&self, tid: Pid) -> bool {
+        let thread = self.threads.get(&tid.as_raw());
+        let process = thread.and_then(|thread| self.processes.get(&thread.pid.as_raw()));
+        process.is_some_and(|process| !process.borrows_memory)
+    }
+
+    fn hold_or_resume(&mut self, stopped: Stopped) {
+        let clean = match stopped.reason {
+            StopReason::Syscall => stopped.leaves_call(),
+            StopReason::Interrupt => leave_kernel(&stopped),
+            _ => false,
+        };
+        if clean {
+            self.held.push_back(stopped);
+            return;
+        }
+        let (how, signal) = match stopped.reason {
+            StopReason::Signal(signal) => (Resume::Syscall, signal),
+            StopReason::Group => (Resume::Listen, 0),
+            StopReason::Exiting => (Resume::Continue, 0),
+            _ => (Resume::Syscall, 0),
+        };
+        let _ = stopped.resume(how, signal);
+    }
+
+    /// A process of its own, not the first.
+    fn is_foreign(&self, tid: Pid) -> bool {
+        self.processes.get(&tid.as_raw()).is_some_and(|p| p.id > 0)
+    }
+
+    fn is_stray(&self, stopped: &Stopped) -> bool {
+        let info = stopped.siginfo();
+        self.breakpoint != 0 && info.is_ok_and(|info| is_breakpoint(&info, self.breakpoint))
+    }
+}

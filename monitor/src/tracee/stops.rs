@@ -1,0 +1,64 @@
+//! Stops that only we have caused must not show: what a stopped thread is told so that it goes on as if
+//! it had not been. Source: ptrace(2), signal(7).
+
+use super::remote::restart_pending;
+use super::{Result, Stopped};
+
+/// Whether a SIGTRAP with this information comes from our breakpoint at `ip` and not from the
+/// program. Some hypervisors lose the cause of a debug exception now and then; the kernel takes it
+/// for the program's own and sends the signal with the code of an `int1` (sigaction(2),
+/// `TRAP_BRKPT`). The instruction at `ip` has been decoded and is neither `int1` nor `int3`.
+pub fn is_breakpoint(info: &libc::siginfo_t, ip: u64) -> bool {
+    // SAFETY: SIGTRAP fills the fault member (sigaction(2), "si_addr").
+    let address = unsafe { info.si_addr() } as u64;
+    info.si_signo == libc::SIGTRAP && (info.si_code == libc::TRAP_HWBKPT || address == ip)
+}
+
+/// Whether an interrupted thread is at its own registers, and if so tells the kernel that it is in no
+/// system call. One that sleeps in a call is not: the call is made again, or fails, at its resume.
+pub fn leave_kernel(stopped: &Stopped) -> bool {
+    let Ok(mut regs) = stopped.regs() else {
+        return false;
+    };
+    if restart_pending(&regs) {
+        return false;
+    }
+    regs.orig_rax = u64::MAX;
+    stopped.set_regs(&regs).is_ok()
+}
+
+/// `ERESTARTNOHAND`: made again, unless a handler runs. Source: linux/errno.h.
+const ERESTARTNOHAND: i64 = 514;
+
+/// Some calls fail with `EINTR` when the thread is stopped, handler or not (signal(7),
+/// "Interruption of system calls by stop signals"). Where only we stopped it, and nothing has been
+/// done yet, the kernel is told to make the call again unless a handler runs.
+///
+/// # Errors
+/// [`TraceError::Gone`].
+pub fn mend(stopped: &Stopped) -> Result<()> {
+    const AGAIN: [i64; 16] = [
+        libc::SYS_epoll_wait,
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2,
+        libc::SYS_semop,
+        libc::SYS_semtimedop,
+        libc::SYS_rt_sigtimedwait,
+        libc::SYS_io_getevents,
+        libc::SYS_read,
+        libc::SYS_readv,
+        libc::SYS_recvfrom,
+        libc::SYS_recvmsg,
+        libc::SYS_recvmmsg,
+        libc::SYS_accept,
+        libc::SYS_accept4,
+        libc::SYS_msgrcv,
+        libc::SYS_msgsnd,
+    ];
+    let mut regs = stopped.regs()?;
+    if regs.rax as i64 == -i64::from(libc::EINTR) && AGAIN.contains(&(regs.orig_rax as i64)) {
+        regs.rax = (-ERESTARTNOHAND) as u64;
+        stopped.set_regs(&regs)?;
+    }
+    Ok(())
+}

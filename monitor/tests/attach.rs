@@ -1,0 +1,257 @@
+//! `statcache attach`: a running program does not notice that it is watched, and nothing stays behind.
+
+#[path = "support/c.rs"]
+mod c;
+#[path = "support/cli.rs"]
+mod cli;
+
+use c::build;
+use cli::{installed, lossy, readable};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn attach(profile: &Path, options: &[&str], pid: u32) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+    command
+        .args(["attach", "--seed", "1", "-o"])
+        .arg(profile)
+        .args(options)
+        .arg(pid.to_string());
+    command.output().expect("run")
+}
+
+/// The server tracee, past its start.
+fn server(program: &Path, seconds: &str) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut child = Command::new(program)
+        .arg(seconds)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("read");
+    assert_eq!(line, "ready\n");
+    (child, output)
+}
+
+/// What an attached monitor could leave in a process.
+fn traces(pid: u32) -> Vec<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("alive");
+    let mut found: Vec<String> = maps
+        .lines()
+        .filter(|l| l.contains("statcache"))
+        .map(str::to_owned)
+        .collect();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).expect("alive") {
+        let status = task.expect("a task").path().join("status");
+        let status = std::fs::read_to_string(status).unwrap_or_default();
+        let tracer = status.lines().find(|l| l.starts_with("TracerPid:"));
+        found.extend(tracer.filter(|l| !l.ends_with("\t0")).map(str::to_owned));
+    }
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("alive");
+    let links = descriptors.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    found.extend(
+        links
+            .map(|l| l.display().to_string())
+            .filter(|l| l.contains("statcache")),
+    );
+    found
+}
+
+#[test]
+fn a_busy_server_is_watched_again_and_again() {
+    let Some((place, program)) = build("server") else {
+        return;
+    };
+    let (mut child, mut output) = server(&program, "10");
+    let profile = place.path().join("p");
+    let mut accesses = 0;
+    for turn in 0..6 {
+        let options: &[&str] = match turn % 4 {
+            3 => &["--full", "--for", "0.2"],
+            _ => &["--for", "0.5"],
+        };
+        let begun = Instant::now();
+        let found = attach(&profile, options, child.id());
+        assert!(found.status.success(), "{turn}: {found:?}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(3),
+            "{turn}: {:?}",
+            begun.elapsed()
+        );
+        assert_eq!(
+            traces(child.id()),
+            [""; 0],
+            "{turn}: {}",
+            lossy(&found.stderr)
+        );
+        let profile = readable(&profile);
+        let footer = profile.footer.as_ref().expect("readable");
+        assert_eq!(footer.exit_status, None);
+        // The CPU time from before we came is not ours to account for.
+        assert!(footer.cpu_s < 3.0, "{}", footer.cpu_s);
+        accesses += profile.windows.iter().map(|w| w.accesses).sum::<u64>();
+    }
+    assert!(accesses > 1_000_000, "{accesses}");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("read");
+    assert_eq!(rest, "bad 0, timer ran\n");
+    assert!(child.wait().expect("waited").success());
+}
+
+#[test]
+fn killed_while_attached_and_attached_again() {
+    let Some((place, program)) = build("server") else {
+        return;
+    };
+    let (mut child, mut output) = server(&program, "7");
+    for turn in 0..8u64 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+        command.args(["attach", "-q", "--overhead", "300", "-o"]);
+        command.arg(place.path().join("p"));
+        let way: &[&str] = if turn % 2 == 0 { &[] } else { &["--full"] };
+        let mut monitor = command
+            .args(way)
+            .arg(child.id().to_string())
+            .spawn()
+            .expect("started");
+        std::thread::sleep(Duration::from_millis(100 + 37 * turn));
+        monitor.kill().expect("killed");
+        monitor.wait().expect("waited");
+    }
+    // What the dead ones left is taken away by the next that leaves in order.
+    let found = attach(&place.path().join("p"), &["--for", "2"], child.id());
+    assert!(found.status.success(), "{found:?}");
+    assert_eq!(traces(child.id()), [""; 0], "{}", lossy(&found.stderr));
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("read");
+    assert_eq!(rest, "bad 0, timer ran\n");
+    assert!(child.wait().expect("waited").success());
+}
+
+#[test]
+fn a_program_that_ends_while_it_is_watched() {
+    if installed("awk").is_none() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let loops = "BEGIN { for (i = 0; i < 9000000; i++) n[i % 997] += i; print n[5]; exit 6 }";
+    let child = Command::new("awk")
+        .arg(loops)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    std::thread::sleep(Duration::from_millis(100));
+    let found = attach(&place.path().join("p"), &[], child.id());
+    assert!(found.status.success(), "{found:?}");
+    let profile = readable(&place.path().join("p"));
+    assert_eq!(profile.footer.as_ref().and_then(|f| f.exit_status), Some(6));
+    assert!(profile.windows.len() > 3);
+    let output = child.wait_with_output().expect("waited");
+    let expected = Command::new("awk").arg(loops).output().expect("run");
+    assert_eq!(
+        (output.status.code(), output.stdout),
+        (Some(6), expected.stdout)
+    );
+}
+
+#[test]
+fn threads_are_born_while_we_come_and_go() {
+    let Some((place, program)) = build("threads") else {
+        return;
+    };
+    let words = ["2", "8000", "900"];
+    let expected = Command::new(&program).args(words).output().expect("run");
+    let child = Command::new(&program)
+        .args(words)
+        .stdout(Stdio::piped())
+        .spawn();
+    let child = child.expect("started");
+    let mut watched = 0;
+    for turn in 0..6 {
+        let options: &[&str] = if turn % 2 == 0 {
+            &["--for", "0.15"]
+        } else {
+            &["--full", "--for", "0.1"]
+        };
+        // It may have ended by now.
+        watched += u32::from(
+            attach(&place.path().join("p"), options, child.id())
+                .status
+                .success(),
+        );
+    }
+    assert!(watched > 0);
+    let found = child.wait_with_output().expect("waited");
+    assert_eq!(
+        (found.status.code(), found.stdout),
+        (Some(7), expected.stdout)
+    );
+}
+
+/// An idle program is not disturbed, and the profile says that there is nothing in it.
+#[test]
+fn a_sleeping_program() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let mut child = Command::new("sleep").arg("1.5").spawn().expect("started");
+    std::thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    let found = attach(&place.path().join("p"), &["--for", "0.3"], child.id());
+    assert!(found.status.success(), "{found:?}");
+    assert!(
+        begun.elapsed() < Duration::from_millis(1200),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(
+        lossy(&found.stderr).contains("nothing to report"),
+        "{found:?}"
+    );
+    assert!(readable(&place.path().join("p")).windows.is_empty());
+    assert!(child.wait().expect("waited").success());
+}
+
+#[test]
+fn refusals_are_one_line_and_a_code() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let refused = |pid: u32, code: i32, why: &str| {
+        let found = attach(&place.path().join("p"), &["--for", "1"], pid);
+        let said = lossy(&found.stderr);
+        assert_eq!(found.status.code(), Some(code), "{pid}: {said}");
+        assert!(
+            said.contains(why) && said.lines().count() == 1,
+            "{pid}: {said}"
+        );
+        assert!(!place.path().join("p").exists(), "nothing is written");
+    };
+    // The largest process id there can be is 2^22 (proc(5), pid_max).
+    refused(4_194_303, 127, "no such process");
+    let mut ended = Command::new("true").spawn().expect("started");
+    std::thread::sleep(Duration::from_millis(100));
+    refused(ended.id(), 126, "ended already");
+    ended.wait().expect("waited");
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        refused(2, 126, "kernel thread");
+    }
+    let mut traced = Command::new(env!("CARGO_BIN_EXE_statcache"));
+    traced
+        .args(["run", "-q", "-o"])
+        .arg(place.path().join("other"))
+        .args(["sleep", "2"]);
+    let mut traced = traced.spawn().expect("started");
+    std::thread::sleep(Duration::from_millis(300));
+    let mut sleeping = None;
+    for task in std::fs::read_dir(format!("/proc/{}/task", traced.id())).expect("alive") {
+        let children = std::fs::read_to_string(task.expect("a task").path().join("children"));
+        let child = children
+            .unwrap_or_default()
+            .split_whitespace()
+            .next()
+            .map(str::to_owned);
+        sleeping = sleeping.or(child.and_then(|pid| pid.parse().ok()));
+    }
+    refused(sleeping.expect("its child"), 126, "already traced");
+    assert!(traced.wait().expect("waited").success());
+}

@@ -1,0 +1,358 @@
+//! Threads and child processes are followed, and none of them notices.
+
+#[path = "support/c.rs"]
+mod c;
+#[path = "support/cli.rs"]
+mod cli;
+
+use c::build;
+use cli::{WAYS, installed, lossy, native, readable, run, shell_status, text, under};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use statcache::profile::Profile;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// Output and status are those of the program alone; the profiles, one for each way.
+fn transparent(words: &[&str]) -> Vec<Profile> {
+    let profiles = directory();
+    let expected = native(Path::new("/"), words, b"");
+    WAYS.map(|way| {
+        let found = under(Path::new("/"), profiles.path(), way, words, b"");
+        let what = format!("{words:?} {way:?}: {}", lossy(&found.stderr));
+        assert_eq!(shell_status(&found), shell_status(&expected), "{what}");
+        assert_eq!(lossy(&found.stdout), lossy(&expected.stdout), "{what}");
+        let profile = readable(&profiles.path().join("p"));
+        let footer = profile.footer.as_ref().expect("readable");
+        assert_eq!(footer.exit_status, Some(shell_status(&expected)), "{what}");
+        profile
+    })
+    .into()
+}
+
+fn accesses(profile: &Profile) -> u64 {
+    profile.windows.iter().map(|w| w.accesses).sum()
+}
+
+fn threads(profile: &Profile) -> usize {
+    let mut tids: Vec<i32> = profile.windows.iter().map(|w| w.tid).collect();
+    tids.sort_unstable();
+    tids.dedup();
+    tids.len()
+}
+
+#[test]
+fn threads_born_and_dying_are_all_observed() {
+    let Some((_place, program)) = build("threads") else {
+        return;
+    };
+    let full = &transparent(&[&text(&program), "2", "120", "60"])[1];
+    assert!(threads(full) >= 120, "{} threads", threads(full));
+    let least = loads(2, 60);
+    let seen = accesses(full);
+    assert!(
+        seen > least && seen < least + least / 5,
+        "{seen} of {least}"
+    );
+}
+
+/// Loads of so many workers of `threads.c` in so many rounds.
+fn loads(workers: u64, rounds: u64) -> u64 {
+    workers * rounds * 2 * (1 << 18)
+}
+
+#[test]
+fn threads_get_windows_as_they_use_time() {
+    let Some((_place, program)) = build("threads") else {
+        return;
+    };
+    let profiles = directory();
+    let words = [&text(&program) as &str, "3", "10", "900"];
+    let found = under(
+        Path::new("/"),
+        profiles.path(),
+        &["--overhead", "40"],
+        &words,
+        b"",
+    );
+    assert_eq!(shell_status(&found), 7, "{found:?}");
+    let profile = readable(&profiles.path().join("p"));
+    let mut windows: Vec<(i32, usize)> = Vec::new();
+    for window in &profile.windows {
+        match windows.iter_mut().find(|(tid, _)| *tid == window.tid) {
+            Some((_, n)) => *n += 1,
+            None => windows.push((window.tid, 1)),
+        }
+    }
+    windows.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
+    let of_workers: usize = windows.iter().take(3).map(|(_, n)| n).sum();
+    assert!(
+        windows.len() >= 3 && windows[2].1 * 6 > of_workers / 3,
+        "{windows:?}"
+    );
+    assert!(of_workers * 10 > profile.windows.len() * 7, "{windows:?}");
+    // Rates are estimated roughly; a thread left out, or counted twice for each window, would show.
+    let estimated = profile
+        .footer
+        .as_ref()
+        .expect("readable")
+        .accesses_estimated
+        .value;
+    let truth = loads(3, 900) as f64;
+    assert!(
+        estimated > truth / 8.0 && estimated < 8.0 * truth,
+        "{estimated} for {truth}"
+    );
+}
+
+#[test]
+fn a_thousand_threads() {
+    let Some((_place, program)) = build("threads") else {
+        return;
+    };
+    transparent(&[&text(&program), "1", "1000", "5"]);
+}
+
+#[test]
+fn shells_pipelines_and_subshells() {
+    let script = "for i in 1 2 3; do echo $i | tr 1-3 a-c; done; (exit 3); echo $?; \
+        awk 'BEGIN { for (i = 0; i < 300000; i++) n[i % 97] += i; print n[5] }' & wait; \
+        echo $(seq 1 2000 | sort -r | head -n 3); exit 5";
+    let profiles = transparent(&["sh", "-c", script]);
+    let full = &profiles[1];
+    let of = |name: &str| {
+        let process = |p: &&Profile| p.header.command.first().is_some_and(|c| c == name);
+        let found = full.others.iter().find(process);
+        found.unwrap_or_else(|| panic!("{name}: {:?}", full.others.len()))
+    };
+    assert!(accesses(of("awk")) > 1_000_000, "{}", accesses(of("awk")));
+    assert_eq!(of("awk").header.ppid, full.header.pid);
+    assert!(accesses(of("sort")) > 50_000 && accesses(full) > 10_000);
+    assert_eq!(full.footer.as_ref().and_then(|f| f.exit_status), Some(5));
+    assert_eq!(
+        of("seq").footer.as_ref().and_then(|f| f.exit_status),
+        Some(0)
+    );
+}
+
+#[test]
+fn fork_and_posix_spawn_and_vfork() {
+    if installed("python3").is_none() {
+        return;
+    }
+    let program = "import os, subprocess, sys\n\
+        print(subprocess.run(['sh', '-c', 'echo $((6*7)); exit 3']).returncode, flush=True)\n\
+        print(os.waitpid(os.posix_spawn('/bin/echo', ['echo', 'x'], {}), 0)[1], flush=True)\n\
+        child = os.fork()\n\
+        if child == 0:\n    print(sum(range(300000)), flush=True); os._exit(4)\n\
+        print(os.waitpid(child, 0)[1]); sys.exit(11)";
+    let profiles = transparent(&["/usr/bin/env", "python3", "-S", "-c", program]);
+    let full = &profiles[1];
+    let forked = full.others.iter().filter(|p| accesses(p) > 1_000_000);
+    assert!(forked.count() >= 1, "the forked child's sum is observed");
+}
+
+#[test]
+fn program_executed_by_another_thread() {
+    let Some((_place, program)) = build("execs") else {
+        return;
+    };
+    let loops = "BEGIN { for (i = 0; i < 200000; i++) n[i % 97] += i; print n[5]; exit 9 }";
+    for profile in transparent(&[&text(&program), "awk", loops]) {
+        if profile.header.full {
+            assert!(accesses(&profile) > 1_000_000, "{}", accesses(&profile));
+        }
+    }
+}
+
+#[test]
+fn no_signal_is_lost() {
+    let Some((_place, program)) = build("signals") else {
+        return;
+    };
+    let words = [&text(&program) as &str, "6000"];
+    transparent(&words);
+    let profiles = directory();
+    let expected = native(Path::new("/"), &words, b"");
+    let found = under(
+        Path::new("/"),
+        profiles.path(),
+        &["--overhead", "400"],
+        &words,
+        b"",
+    );
+    assert_eq!(
+        (found.status.code(), found.stdout),
+        (Some(5), expected.stdout)
+    );
+}
+
+#[test]
+fn make_with_jobs() {
+    if installed("make").is_none() {
+        return;
+    }
+    let place = directory();
+    let rules = "all: $(foreach n,1 2 3 4 5 6 7 8,out$(n))\n\t@cat out*; exit 3\n\
+        out%:\n\t@awk 'BEGIN { for (i = 0; i < 60000; i++) n[i % 97] += i * $*; print n[5] }' > $@\n";
+    std::fs::write(place.path().join("Makefile"), rules).expect("written");
+    let words = ["make", "-s", "-j4", "-B"];
+    let expected = native(place.path(), &words, b"");
+    assert!(expected.stdout.len() > 40, "{expected:?}");
+    let profiles = directory();
+    for way in WAYS {
+        let found = under(place.path(), profiles.path(), way, &words, b"");
+        assert_eq!(shell_status(&found), 2, "{way:?}: {}", lossy(&found.stderr));
+        assert_eq!(lossy(&found.stdout), lossy(&expected.stdout), "{way:?}");
+        let profile = readable(&profiles.path().join("p"));
+        let busy = profile
+            .others
+            .iter()
+            .filter(|p| accesses(p) > 100_000)
+            .count();
+        assert!(busy >= 8 || way.is_empty(), "{busy}");
+    }
+}
+
+#[test]
+fn many_processes_at_once() {
+    let script = "i=0; while [ $i -lt 120 ]; do (: $((i*i)); sleep 0.05; exit $((i % 7))) & i=$((i+1)); done; \
+        wait; echo all; exit 2";
+    transparent(&["sh", "-c", script]);
+}
+
+#[test]
+fn children_are_left_alone_on_request() {
+    let profiles = directory();
+    let script = "awk 'BEGIN { for (i = 0; i < 300000; i++) n[i % 97] += i; print n[5] }'; exit 6";
+    let found = under(
+        Path::new("/"),
+        profiles.path(),
+        &["--no-follow", "--full"],
+        &["sh", "-c", script],
+        b"",
+    );
+    assert_eq!(shell_status(&found), 6, "{found:?}");
+    let profile = readable(&profiles.path().join("p"));
+    assert!(profile.others.is_empty() && accesses(&profile) > 1000);
+}
+
+/// A child that stays behind does not keep `run` waiting, and goes on when it is gone.
+#[test]
+fn a_daemon_outlives_the_run() {
+    let place = directory();
+    let file = text(&place.path().join("done"));
+    for way in WAYS {
+        let script = format!("(sleep 1; echo late > {file}) > /dev/null 2>&1 & echo early");
+        let begun = Instant::now();
+        let found = under(
+            Path::new("/"),
+            place.path(),
+            way,
+            &["sh", "-c", &script],
+            b"",
+        );
+        assert_eq!(lossy(&found.stdout), "early\n");
+        assert!(
+            begun.elapsed() < Duration::from_millis(900),
+            "{:?}",
+            begun.elapsed()
+        );
+        while begun.elapsed() < Duration::from_secs(5) && !Path::new(&file).exists() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(
+            std::fs::read_to_string(&file).expect("written later"),
+            "late\n"
+        );
+        std::fs::remove_file(&file).expect("removed");
+    }
+}
+
+/// Stopped and continued from outside, a program with threads stops and goes on, and its result is the same.
+#[test]
+fn group_stop_and_continue() {
+    let Some((_place, program)) = build("threads") else {
+        return;
+    };
+    let profiles = directory();
+    for (way, rounds) in WAYS.into_iter().zip(["3000", "400"]) {
+        let program = text(&program);
+        let words = [program.as_str(), "2", "10", rounds];
+        let expected = native(Path::new("/"), &words, b"");
+        let mut command = run(&profiles.path().join("p"), way);
+        command
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().expect("started");
+        std::thread::sleep(Duration::from_millis(300));
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let mut pids = std::fs::read_to_string(&children).unwrap_or_default();
+        for task in std::fs::read_dir(format!("/proc/{}/task", child.id())).expect("tasks") {
+            let path = task.expect("a task").path().join("children");
+            pids += &std::fs::read_to_string(path).unwrap_or_default();
+        }
+        let pid: i32 = pids
+            .split_whitespace()
+            .next()
+            .and_then(|p| p.parse().ok())
+            .expect("its child");
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("sent");
+        std::thread::sleep(Duration::from_millis(200));
+        let used =
+            || statcache::tracee::procinfo::process_clock_s(Pid::from_raw(pid)).expect("alive");
+        let before = used();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(
+            used() - before < 0.05,
+            "{way:?}: it ran {} s while stopped",
+            used() - before
+        );
+        kill(Pid::from_raw(pid), Signal::SIGCONT).expect("sent");
+        let found = child.wait_with_output().expect("waited");
+        assert_eq!(shell_status(&found), 7, "{way:?}: {}", lossy(&found.stderr));
+        assert_eq!(found.stdout, expected.stdout, "{way:?}");
+    }
+}
+
+#[test]
+fn the_report_lists_processes_and_shows_one() {
+    let profiles = directory();
+    let script = "awk 'BEGIN { for (i = 0; i < 300000; i++) n[i % 97] += i; print n[5] }'; exit 0";
+    under(
+        Path::new("/"),
+        profiles.path(),
+        &["--full"],
+        &["sh", "-c", script],
+        b"",
+    );
+    let path = profiles.path().join("p");
+    let report = |options: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_statcache"));
+        command.arg("report").args(options).arg(&path);
+        command.output().expect("run")
+    };
+    let all = lossy(&report(&[]).stdout);
+    let whole = String::from_utf8_lossy(&report(&[]).stdout).into_owned();
+    assert!(
+        whole.contains("Processes") && whole.contains("awk BEGIN"),
+        "{all}"
+    );
+    let one = String::from_utf8_lossy(&report(&["--process", "awk"]).stdout).into_owned();
+    assert!(
+        one.starts_with("awk ") && !one.contains("Processes"),
+        "{one}"
+    );
+    let none = report(&["--process", "emacs"]);
+    assert!(
+        !none.status.success() && lossy(&none.stderr).contains("there are: awk, sh"),
+        "{none:?}"
+    );
+}

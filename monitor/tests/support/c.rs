@@ -1,0 +1,23 @@
+//! Tracees written in C, with threads.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds `NAME.c` of `tests/tracees`. `None`, after saying so, where there is no compiler.
+pub fn build(name: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/tracees/{name}.c"));
+    let program = place.path().join(name);
+    let output = Command::new("cc")
+        .args(["-O1", "-g", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Some((place, program)),
+        other => {
+            println!("SKIP {name}: cannot be built here: {other:?}");
+            None
+        }
+    }
+}

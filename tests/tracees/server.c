@@ -1,0 +1,83 @@
+/* Works in two threads and sleeps in every way in others, checking each result: none may ever see an
+   interrupted call. server SECONDS; prints "bad N" (0: nothing noticed) and whether its timer ran. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WORDS (1u << 18)
+static volatile int bad;
+static volatile long ticks;
+static int ends[2];
+
+static void on_alarm(int number) { ticks += number == SIGALRM; }
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + 1e-9 * time.tv_nsec;
+}
+
+static void *sleeper(void *unused) {
+    struct timespec time = {0, 3000000};
+    for (;;)
+        if (clock_nanosleep(CLOCK_MONOTONIC, 0, &time, 0)) bad = 1;
+    return unused;
+}
+
+static void *poller(void *unused) {
+    struct epoll_event event;
+    int set = epoll_create1(0);
+    for (;;)
+        if (epoll_wait(set, &event, 1, 20)) bad = 2;
+    return unused;
+}
+
+static void *reader(void *unused) {
+    char byte;
+    for (;;)
+        if (read(ends[0], &byte, 1) != 1) bad = 3;
+    return unused;
+}
+
+static void *worker(void *unused) {
+    unsigned *words = malloc(WORDS * sizeof *words), sum = 0;
+    for (unsigned i = 0; i < WORDS; i++) words[i] = i * 2654435761u;
+    for (;;) {
+        unsigned check = 0;
+        char byte = 1;
+        for (unsigned i = 0; i < WORDS; i++) sum += words[(words[i] + sum) & (WORDS - 1)];
+        for (unsigned i = 0; i < WORDS; i++) check += words[i];
+        if (check != (unsigned)((unsigned long)WORDS * (WORDS - 1) / 2 * 2654435761u)) bad = 4;
+        if (write(ends[1], &byte, 1) != 1) bad = 5;
+    }
+    return unused;
+}
+
+int main(int count, char **words) {
+    double until = now() + (count > 1 ? atof(words[1]) : 5);
+    void *(*const threads[])(void *) = {sleeper, poller, reader, worker, worker};
+    struct itimerval interval = {{0, 10000}, {0, 10000}};
+    sigset_t alarm_only;
+    if (pipe(ends)) return 99;
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm_only, 0);
+    for (int i = 0; i < 5; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, threads[i], 0)) return 98;
+    }
+    signal(SIGALRM, on_alarm);
+    pthread_sigmask(SIG_UNBLOCK, &alarm_only, 0);
+    setitimer(ITIMER_REAL, &interval, 0);
+    puts("ready");
+    fflush(stdout);
+    while (now() < until) pause();
+    printf("bad %d, timer %s\n", bad, ticks > 20 ? "ran" : "stood still");
+    return bad;
+}
