@@ -1,7 +1,6 @@
 //! From raw samples to a hierarchy: the pure half of the tool.
 
 use crate::finding::{Confidence, Finding};
-use crate::policy::Policy;
 use crate::probe::{PAGE, code, evict, footprint, l1, latency, line, policy, prefetch, tlb, write};
 use crate::raw::RawSamples;
 use latency::{Latency, Spread};
@@ -108,7 +107,11 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         None => Finding::refused("the first level's geometry is not known"),
     };
     let l1_latency = latency::infer_l1(s, ns);
-    let known = named.value.as_ref().and_then(|n| n.alike.first().copied());
+    // One policy when it is known; otherwise all that the sequences leave open.
+    let possible = match &named.value {
+        Some(n) => n.alike.first().copied().into_iter().collect(),
+        None => policy::possible(&raw.policy),
+    };
     let memory = latency::infer_memory(&s.memory);
     let shared = |level: u32| sharing(raw, level);
     let mut levels = vec![Level {
@@ -127,10 +130,10 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         s,
         ns,
         l1_latency.value.map(|l| l.cycles),
-        known,
+        &possible,
         geometry.value.map_or(1, |g| g.ways),
     );
-    if let Some(level) = second(raw, geometry.value, found_line.clone(), l2_latency, known) {
+    if let Some(level) = second(raw, geometry.value, found_line.clone(), l2_latency) {
         levels.push(level);
     }
     if let Some(level) = third(raw, &levels, memory.value) {
@@ -243,7 +246,6 @@ fn second(
     l1: Option<l1::Geometry>,
     found_line: Finding<u64>,
     latency: Finding<Latency>,
-    _policy: Option<Policy>,
 ) -> Option<Level> {
     let l1 = l1?;
     let ways = reasoned(evict::infer(&raw.evict), raw, "second-level sets");
@@ -325,6 +327,10 @@ fn capacity(
     };
     let counted = colours.filter(|_| linear == Some(true));
     let curve_way = by_curve.value.map(|c| c.0 as f64 / f64::from(a));
+    // Interference and uneven pages shift the curve, but not without limit.
+    let contradicts = |bytes: f64| {
+        range.is_some_and(|(low, high)| bytes < 0.7 * low as f64 || bytes > 1.4 * high as f64)
+    };
     if counted.is_none() && (linear != Some(false) || curve_way.is_none()) {
         return refuse("the sets could not be counted");
     }
@@ -335,19 +341,22 @@ fn capacity(
             let curve = curve_way.map_or(0.0, |c| (c / w as f64).ln().abs());
             let cost = match counted {
                 Some((g, error)) => {
-                    ((g * PAGE as f64 / w as f64).ln() / (error + 0.03)).powi(2)
-                        + (curve / 0.45).powi(2).min(2.0)
+                    ((g * PAGE as f64 / w as f64).ln() / error).powi(2)
+                        + (curve / 0.6).powi(2).min(2.0)
                 }
                 None => (curve / 0.2).powi(2),
             };
             // Three times a power of two exists, but is rare.
-            (cost + if w.is_power_of_two() { 0.0 } else { 3.0 }, w)
+            (cost + if w.is_power_of_two() { 0.0 } else { 1.0 }, w)
         })
         .collect();
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));
     let (best, second) = (scored[0], scored[1]);
     if best.0 > 8.0 || second.0 - best.0 < 5.0 {
         return refuse("more than one number of sets fits");
+    }
+    if contradicts((best.1 * u64::from(a)) as f64) {
+        return refuse("the sets counted and the footprint curve contradict each other");
     }
     let limit = if counted.is_some() && second.0 - best.0 >= 7.0 {
         Confidence::High

@@ -68,7 +68,7 @@ pub struct RawSamples {
 }
 
 /// The schema this version writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 impl RawSamples {
     /// An empty set.
@@ -118,16 +118,12 @@ impl RawSamples {
         for v in &mut self.evict {
             [&mut v.levels.0, &mut v.levels.1].into_iter().for_each(fix);
         }
-        for list in [
-            &mut self.latency.l1,
-            &mut self.latency.l2,
-            &mut self.latency.l3,
-        ] {
-            list.retain(|x| x.is_finite());
-        }
+        self.latency.l1.retain(|x| x.is_finite());
+        self.latency.l2.retain(|x| x.1.is_finite());
         for v in &mut self.tlb.votes {
             [&mut v.hit, &mut v.cost].into_iter().for_each(fix);
             v.tries.iter_mut().for_each(|t| fix(&mut t.1));
+            v.knee.iter_mut().for_each(|t| fix(&mut t.1));
             v.strides.iter_mut().for_each(|t| fix(&mut t.1));
         }
         for v in &mut self.write {

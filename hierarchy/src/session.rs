@@ -268,11 +268,11 @@ impl Session<'_> {
             });
         }
         if let Some(ways) = evict::infer(&self.raw.evict).value
-            && self.raw.latency.l3.len() < 15
+            && self.raw.latency.l3.len() < 9
         {
             self.probe("next latency", |s| {
                 let class = std::mem::take(&mut s.class);
-                let r = latency::collect_l3(s.m, &class, ways, &mut s.raw.latency, &mut s.rng);
+                let r = latency::collect_l3(s.m, &class, l1, ways, &mut s.raw.latency, &mut s.rng);
                 s.class = class;
                 r
             });

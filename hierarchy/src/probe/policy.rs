@@ -14,6 +14,7 @@ use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::policy::{OneSet, Policy};
 use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// One sequence as measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,46 +61,90 @@ struct Prediction {
     sure: bool,
 }
 
-/// Runs the sequence twice from several random states of the set and looks at the second run.
-fn predict(policy: Policy, ways: u32, blocks: &[u32]) -> Prediction {
-    predict_from(policy, ways, blocks, 8)
+/// A policy in the race, with the states it may be found in.
+#[derive(Debug, Clone)]
+struct Contender {
+    policy: Policy,
+    /// Random reachable states of a set; the same for the same policy and associativity.
+    starts: Arc<[OneSet]>,
 }
 
-fn predict_from(policy: Policy, ways: u32, blocks: &[u32], states: u32) -> Prediction {
-    let random = policy == Policy::Random;
-    let starts = if random { 3 * states } else { states };
-    let mut rng = Rng::new(99);
-    let (&last, others) = blocks.split_last().unwrap_or((&0, &[]));
-    let mut hits = 0;
-    let mut done = 0;
-    for _ in 0..starts {
-        let mut set = OneSet::new(policy, ways);
-        for _ in 0..3 * ways {
-            set.touch(200 + rng.below(u64::from(ways) + 4) as u32, &mut rng);
-        }
-        for lap in 0..2 {
-            others.iter().for_each(|&b| {
-                set.touch(b, &mut rng);
-            });
-            hits += u32::from(set.touch(last, &mut rng) && lap > 0);
-        }
-        done += 1;
-        if !random && hits > 0 && hits < done {
-            break;
-        }
+/// States looked at when it must be exact.
+const STATES: usize = 8;
+
+impl Contender {
+    fn new(policy: Policy, ways: u32) -> Self {
+        let random = policy == Policy::Random;
+        let mut rng = Rng::new(99);
+        let starts = (0..if random { 3 * STATES } else { STATES })
+            .map(|_| {
+                let mut set = OneSet::new(policy, ways);
+                for _ in 0..3 * ways {
+                    set.touch(200 + rng.below(u64::from(ways) + 4) as u32, &mut rng);
+                }
+                set
+            })
+            .collect();
+        Contender { policy, starts }
     }
-    Prediction {
-        mean: f64::from(hits) / f64::from(done),
-        sure: hits == 0 || hits == done,
+
+    /// The outcome can be told: the same from every state, or a share by nature.
+    fn tells(&self, p: Prediction) -> bool {
+        p.sure || self.policy == Policy::Random
+    }
+
+    /// Runs the sequence twice from up to `states` states of the set and looks at the second run.
+    fn predict(&self, blocks: &[u32], states: usize) -> Prediction {
+        let random = self.policy == Policy::Random;
+        let starts =
+            &self.starts[..if random { 3 * states } else { states }.min(self.starts.len())];
+        let mut rng = Rng::new(99);
+        let (&last, others) = blocks.split_last().unwrap_or((&0, &[]));
+        let fresh = others.iter().take_while(|b| **b >= 100).count();
+        // States that the strange blocks at the start have made equal stay equal: one run serves them all.
+        let mut met: Vec<(OneSet, bool)> = Vec::with_capacity(states);
+        let (mut hits, mut done) = (0, 0);
+        for start in starts {
+            let mut set = start.clone();
+            for &b in &others[..fresh] {
+                set.touch(b, &mut rng);
+            }
+            let known = met.iter().find(|m| m.0 == set).map(|m| m.1);
+            let hit = match known {
+                Some(hit) if !random => hit,
+                _ => {
+                    let at = (!random).then(|| set.clone());
+                    for &b in &others[fresh..] {
+                        set.touch(b, &mut rng);
+                    }
+                    set.touch(last, &mut rng);
+                    for &b in others {
+                        set.touch(b, &mut rng);
+                    }
+                    let hit = set.touch(last, &mut rng);
+                    met.extend(at.map(|s| (s, hit)));
+                    hit
+                }
+            };
+            hits += u32::from(hit);
+            done += 1;
+            if !random && hits > 0 && hits < done {
+                break;
+            }
+        }
+        Prediction {
+            mean: f64::from(hits) / f64::from(done),
+            sure: hits == 0 || hits == done,
+        }
     }
 }
 
 /// Cost of a measured share under a prediction: bounded, so that a few disturbed samples rule nothing out.
 ///
 /// Where the prediction depends on a state that cannot be known any share is possible, at a small price.
-fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
-    let p = predict(policy, ways, &sample.blocks);
-    if !p.sure && policy != Policy::Random {
+fn cost(sample: &Sample, contender: &Contender) -> f64 {
+    let p = contender.predict(&sample.blocks, STATES);
+    if !contender.tells(p) {
         return 1.0;
     }
     let off = sample.hit_share.clamp(0.0, 1.0) - p.mean;
@@ -110,7 +155,7 @@ fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
 #[derive(Debug, Clone)]
 pub struct Race {
     ways: u32,
-    field: Vec<(Policy, f64)>,
+    field: Vec<(Contender, f64)>,
 }
 
 impl Race {
@@ -120,18 +165,18 @@ impl Race {
             ways,
             field: Policy::library(ways)
                 .into_iter()
-                .map(|p| (p, 0.0))
+                .map(|p| (Contender::new(p, ways), 0.0))
                 .collect(),
         }
     }
 
-    /// Adds a sample's evidence.
+    /// Adds a sample's evidence. A policy far behind the best stays out.
     pub fn add(&mut self, sample: &Sample) {
-        for (policy, spent) in &mut self.field {
-            if *spent > 4.0 * OUT {
-                continue;
+        let limit = self.best() + 2.0 * OUT;
+        for (contender, spent) in &mut self.field {
+            if *spent <= limit {
+                *spent += cost(sample, contender);
             }
-            *spent += cost(sample, *policy, self.ways);
         }
     }
 
@@ -139,14 +184,18 @@ impl Race {
         self.field.iter().map(|f| f.1).fold(f64::INFINITY, f64::min)
     }
 
-    /// Policies still possible.
-    pub fn alive(&self) -> Vec<Policy> {
+    fn open(&self) -> Vec<&Contender> {
         let best = self.best();
         self.field
             .iter()
             .filter(|f| f.1 - best < OUT)
-            .map(|f| f.0)
+            .map(|f| &f.0)
             .collect()
+    }
+
+    /// Policies still possible.
+    pub fn alive(&self) -> Vec<Policy> {
+        self.open().into_iter().map(|c| c.policy).collect()
     }
 }
 
@@ -176,7 +225,7 @@ fn sequence(ways: u32, visits: u32, rng: &mut Rng) -> Vec<u32> {
 ///
 /// A few of the policies judge while there are many; only when they see no difference do all.
 fn splitting(race: &Race, visits: u32, rng: &mut Rng) -> Option<Vec<u32>> {
-    let mut judges = race.alive();
+    let mut judges = race.open();
     if judges.len() < 2 {
         return None;
     }
@@ -190,7 +239,7 @@ fn splitting(race: &Race, visits: u32, rng: &mut Rng) -> Option<Vec<u32>> {
 
 fn best_split(
     ways: u32,
-    judges: &[Policy],
+    judges: &[&Contender],
     tries: u32,
     least: f64,
     visits: u32,
@@ -201,9 +250,9 @@ fn best_split(
         let blocks = sequence(ways, visits, rng);
         let p: Vec<f64> = judges
             .iter()
-            .filter_map(|&j| {
-                let p = predict_from(j, ways, &blocks, 3);
-                (p.sure || j == Policy::Random).then_some(p.mean)
+            .filter_map(|j| {
+                let p = j.predict(&blocks, 3);
+                j.tells(p).then_some(p.mean)
             })
             .collect();
         let mean = p.iter().sum::<f64>() / p.len().max(1) as f64;
@@ -222,18 +271,25 @@ fn best_split(
 }
 
 /// Policies that part ways with `first` on some of many random sequences.
-fn behave_apart(first: Policy, others: &[Policy], ways: u32) -> usize {
+fn behave_apart(first: Policy, others: &[&Contender], ways: u32) -> usize {
     let mut rng = Rng::new(4242);
-    let sequences: Vec<Vec<u32>> = (0..150).map(|_| sequence(ways, 8, &mut rng)).collect();
-    let known = |p: Policy, sure: bool| sure || p == Policy::Random;
-    let apart = |&p: &Policy| {
-        let differ = |s: &&Vec<u32>| {
-            let (a, b) = (predict(first, ways, s), predict(p, ways, s));
-            known(first, a.sure) && known(p, b.sure) && (a.mean - b.mean).abs() > 0.4
+    let first = Contender::new(first, ways);
+    let sequences: Vec<(Vec<u32>, Prediction)> = (0..150)
+        .map(|_| {
+            let s = sequence(ways, 8, &mut rng);
+            let p = first.predict(&s, STATES);
+            (s, p)
+        })
+        .filter(|s| first.tells(s.1))
+        .collect();
+    let apart = |c: &&&Contender| {
+        let differ = |s: &&(Vec<u32>, Prediction)| {
+            let p = c.predict(&s.0, STATES);
+            c.tells(p) && (s.1.mean - p.mean).abs() > 0.4
         };
-        sequences.iter().filter(differ).count() >= 2
+        sequences.iter().filter(differ).take(2).count() >= 2
     };
-    others.iter().filter(|p| apart(p)).count()
+    others.iter().filter(apart).count()
 }
 
 /// Where the blocks lie and how long to time them.
@@ -375,6 +431,13 @@ pub fn collect(
     Ok(())
 }
 
+/// The policies that the samples leave open.
+pub fn possible(samples: &Samples) -> Vec<Policy> {
+    let mut race = Race::new(samples.ways);
+    samples.samples.iter().for_each(|s| race.add(s));
+    race.alive()
+}
+
 /// The policy that explains the samples, or why none does.
 pub fn infer(samples: &Samples) -> Finding<Named> {
     let ways = samples.ways;
@@ -402,9 +465,9 @@ pub fn infer(samples: &Samples) -> Finding<Named> {
         .field
         .iter()
         .min_by(|a, b| a.1.total_cmp(&b.1))
-        .map_or(alike[0], |f| f.0);
+        .map_or(alike[0], |f| f.0.policy);
     // A group of several is an answer only when its members behave alike, whatever is tried.
-    let open = behave_apart(best, &alike, ways);
+    let open = behave_apart(best, &race.open(), ways);
     if open > 0 {
         return Finding::refused(format!(
             "{} policies still fit after {n} sequences",
@@ -441,7 +504,7 @@ mod tests {
         for _ in 0..120 {
             match splitting(&race, 8, &mut rng) {
                 Some(blocks) => {
-                    let hit_share = predict(truth, ways, &blocks).mean;
+                    let hit_share = Contender::new(truth, ways).predict(&blocks, STATES).mean;
                     let s = Sample {
                         blocks,
                         hit_share,

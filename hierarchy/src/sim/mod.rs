@@ -157,7 +157,9 @@ impl Machine {
     fn load(&mut self, buffer: Buffer, at: u64) {
         let mut cost = 0.0;
         for i in 0..self.tlbs.len() {
-            let page = at >> 12 | u64::from(buffer == Buffer::Huge) << 50;
+            // The huge buffer's pages follow the other's.
+            let page =
+                (at >> 12) + (self.facts.memory_bytes >> 12) * u64::from(buffer == Buffer::Huge);
             if self.tlbs[i].touch(page) {
                 break;
             }
@@ -202,7 +204,7 @@ impl Machine {
                 continue;
             }
             let key = self.key(k, virt, phys);
-            let out = self.caches[k].fill(key, &mut self.rng);
+            let out = self.caches[k].fill_missing(key, &mut self.rng);
             if let Some(out) = out {
                 self.evicted(k, out);
             }
