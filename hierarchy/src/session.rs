@@ -43,7 +43,7 @@ impl Plan {
     pub const QUICK: Plan = Plan {
         budget_ns: 1_800_000_000,
         votes: 5,
-        evict_votes: 1,
+        evict_votes: 3,
         evict_ns: 400_000_000,
         pool_pages: 4096,
         footprint: 16 << 20,

@@ -12,10 +12,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLAN: Plan = Plan {
-    budget_ns: 6_000_000_000,
+    budget_ns: 3_000_000_000,
     votes: 5,
     evict_votes: 3,
-    evict_ns: 1_200_000_000,
+    evict_ns: 500_000_000,
     pool_pages: 16384,
     footprint: 8 << 20,
     per_octave: 5,
@@ -48,7 +48,12 @@ fn explain(truth: &Truth, found: &Hierarchy, raw: &RawSamples) {
     for v in &raw.evict {
         println!(
             "  evict {:.1?} {:?} batches {:?} of {} crossed {:.1?} {:?}",
-            v.levels, v.curve, v.batches, v.pool, v.crossed, v.gave_up
+            v.levels,
+            v.curve,
+            (&v.batches, v.control),
+            v.pool,
+            v.crossed,
+            v.gave_up
         );
     }
     println!("  l2 {:.1?}\n  l3 {:.1?}", raw.latency.l2, raw.latency.l3);

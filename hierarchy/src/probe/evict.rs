@@ -30,6 +30,8 @@ pub struct Vote {
     pub curve: Vec<(u32, u32, u32)>,
     /// (pages in a batch, batches that held a congruent page, batches tried): how rare congruent pages are.
     pub batches: Vec<(u32, u32, u32)>,
+    /// The same with batches of pages known not to be congruent: how often the test errs.
+    pub control: (u32, u32),
     /// Pages that the batches were drawn from.
     pub pool: u32,
     /// Cycles per load of the victim after the whole pool was walked at other page offsets: a slow answer
@@ -319,16 +321,45 @@ pub fn collect(
     let mut others = Vec::new();
     let mut group = set.clone();
     group.push(victim);
-    for &page in everyone.iter().chain(&rest) {
-        // Two copies' worth of evidence: asked again later by the purge below.
+    for &page in &everyone {
         if t.evicts(page, &group, &filler_pool)? {
-            class.push(page)
+            class.push(page);
         } else {
             others.push(page)
         }
-        if class.len() >= CLASS_LIMIT || t.m.now_ns() > deadline_ns {
-            break;
+    }
+    // The rest in batches, with one member less than evicts: a batch that evicts the victim all the same holds a
+    // member, found by halving. The purge below asks again.
+    let mut base = set.clone();
+    while base.len() > 1 && t.evicts(victim, &base[1..], &filler_pool)? {
+        base.remove(0);
+    }
+    base.remove(0);
+    let batch = (vote.prefix as usize / front.max(1)).clamp(4, 64);
+    let mut at = 0;
+    while class.len() < CLASS_LIMIT && at < rest.len() && t.m.now_ns() < deadline_ns {
+        let chunk = &rest[at..(at + batch).min(rest.len())];
+        let with = |t: &mut Test<'_>, n: usize| {
+            let group: Vec<u64> = base.iter().chain(&chunk[..n]).copied().collect();
+            t.evicts(victim, &group, &filler_pool)
+        };
+        if !with(&mut t, chunk.len())? {
+            others.extend(chunk);
+            at += chunk.len();
+            continue;
         }
+        let (mut no, mut yes) = (0, chunk.len());
+        while yes - no > 1 {
+            let middle = (no + yes) / 2;
+            if with(&mut t, middle)? {
+                yes = middle
+            } else {
+                no = middle
+            }
+        }
+        others.extend(&chunk[..yes - 1]);
+        class.push(chunk[yes - 1]);
+        at += yes;
     }
     t.tries = 4;
     t.windows = 5;
@@ -354,15 +385,18 @@ pub fn collect(
     }
     // The curve: from here on one evicted line of the victim's counts.
     t.threshold = hit + (0.12 * (vote.levels.1 - hit).min(2.5 * hit).max(0.5 * hit)).max(grain);
-    t.windows = 9;
+    t.windows = 6;
     t.rounds = if line >= 64 { 6 } else { 3 };
     let most = class.len() - 1;
-    let trial = |t: &mut Test<'_>, k: usize| -> Result<bool, MeasureError> {
+    // Other fillers each time: a congruent page among them blurs the step instead of moving it.
+    let mut fillers = others.clone();
+    let mut trial = |t: &mut Test<'_>, k: usize| -> Result<bool, MeasureError> {
+        t.rng.shuffle(&mut fillers);
         let mut subset = class.clone();
         t.rng.shuffle(&mut subset);
         let v = subset.pop().unwrap_or(victim);
         subset.truncate(k);
-        t.evicts(v, &subset, &others)
+        t.evicts(v, &subset, &fillers)
     };
     let (mut no, mut yes) = (0, most);
     while yes - no > 1 {
@@ -375,10 +409,10 @@ pub fn collect(
     }
     for k in yes.saturating_sub(3).max(1)..=(yes + 2).min(most) {
         let mut n = 0;
-        for _ in 0..12 {
+        for _ in 0..TRIALS {
             n += u32::from(trial(&mut t, k)?);
         }
-        vote.curve.push((k as u32, n, 12));
+        vote.curve.push((k as u32, n, TRIALS));
     }
     if let Some(ways) = step(&vote.curve) {
         let unseen: Vec<u64> = rest
@@ -400,8 +434,10 @@ pub fn collect(
     Ok(vote)
 }
 
+/// Subsets tried for each number of congruent pages.
+const TRIALS: u32 = 10;
 /// Batches that count towards the share of congruent pages.
-const BATCHES: u32 = 160;
+const BATCHES: u32 = 100;
 
 /// How rare congruent pages are: one page less than evicts, and a batch of pages never looked at before. The
 /// victim goes exactly when the batch holds a congruent page, by the same test that counted the ways.
@@ -419,10 +455,13 @@ fn count(
 ) -> Result<(), MeasureError> {
     vote.pool = unseen.len() as u32;
     t.tries = 2;
-    t.windows = 6;
+    t.windows = 3;
     let mut size = 4usize;
     let mut batches = unseen.to_vec();
-    let mut trial = |t: &mut Test<'_>, size: usize| -> Result<bool, MeasureError> {
+    let mut known = others.to_vec();
+    let mut trial = |t: &mut Test<'_>, size: usize, control: bool| -> Result<bool, MeasureError> {
+        let batches = if control { &mut known } else { &mut batches };
+        let size = size.min(batches.len());
         let mut group = class.to_vec();
         t.rng.shuffle(&mut group);
         let victim = group.pop().unwrap_or(0);
@@ -439,7 +478,7 @@ fn count(
     while size * 2 <= unseen.len() {
         let mut n = 0;
         for _ in 0..6 {
-            n += u32::from(trial(t, size)?);
+            n += u32::from(trial(t, size, false)?);
         }
         if n >= 4 {
             break;
@@ -451,8 +490,12 @@ fn count(
     }
     let (mut hits, mut done) = (0, 0);
     while done < BATCHES && (done % 8 > 0 || t.m.now_ns() < deadline_ns) {
-        hits += u32::from(trial(t, size)?);
+        hits += u32::from(trial(t, size, false)?);
         done += 1;
+        if done % 3 == 0 {
+            vote.control.0 += u32::from(trial(t, size, true)?);
+            vote.control.1 += 1;
+        }
     }
     if done >= 16 {
         vote.batches.push((size as u32, hits, done));
@@ -509,16 +552,18 @@ pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
         .filter(|v| step(&v.curve).is_some())
         .flat_map(|v| v.batches.iter().map(move |b| (v, b)))
     {
-        if hits == 0 || hits == tried {
+        let (errors, controls) = v.control;
+        if hits == 0 || hits == tried || controls < 5 || errors * 8 > controls {
             continue;
         }
-        let missed = 1.0 - f64::from(hits) / f64::from(tried);
+        let right = 1.0 - f64::from(errors) / f64::from(controls);
+        let missed = ((1.0 - f64::from(hits) / f64::from(tried)) / right).min(0.99);
         let colours = 1.0 / (1.0 - missed.powf(1.0 / f64::from(size)));
         let x = -missed.ln();
         // The pages drawn from are themselves a sample of all, and three in a hundred for tests that failed.
         let variance = (x.exp() - 1.0) / (f64::from(tried) * x * x)
             + colours / f64::from(v.pool.max(1))
-            + 0.03f64.powi(2);
+            + (0.03 + (1.0 - right) / x / right).powi(2);
         sum += colours.ln() / variance;
         weight += 1.0 / variance;
     }

@@ -23,6 +23,9 @@ pub struct Sample {
     pub blocks: Vec<u32>,
     /// Share of the sets in which the last access hit, by time; not clipped.
     pub hit_share: f64,
+    /// The same by the middle window instead of the least disturbed ones: what a random policy is judged by,
+    /// since its windows differ by nature.
+    pub middle_share: f64,
     /// Cycles per access of the two controls, sure hit and sure miss.
     pub controls: (f64, f64),
 }
@@ -65,26 +68,39 @@ struct Prediction {
 #[derive(Debug, Clone)]
 struct Contender {
     policy: Policy,
-    /// Random reachable states of a set; the same for the same policy and associativity.
-    starts: Arc<[OneSet]>,
+    /// States of a set after the strange blocks that every sequence begins with, reached from random states,
+    /// and how many of those led to each.
+    starts: Arc<[(OneSet, u32)]>,
 }
 
 /// States looked at when it must be exact.
 const STATES: usize = 8;
+/// As many times more for a random policy, whose share is a mean.
+const RANDOM_STATES: usize = 25;
 
 impl Contender {
     fn new(policy: Policy, ways: u32) -> Self {
         let random = policy == Policy::Random;
         let mut rng = Rng::new(99);
-        let starts = (0..if random { 3 * STATES } else { STATES })
-            .map(|_| {
-                let mut set = OneSet::new(policy, ways);
-                for _ in 0..3 * ways {
-                    set.touch(200 + rng.below(u64::from(ways) + 4) as u32, &mut rng);
-                }
-                set
-            })
-            .collect();
+        let mut starts: Vec<(OneSet, u32)> = Vec::new();
+        for _ in 0..if random {
+            RANDOM_STATES * STATES
+        } else {
+            STATES
+        } {
+            let mut set = OneSet::new(policy, ways);
+            for _ in 0..3 * ways {
+                set.touch(200 + rng.below(u64::from(ways) + 4) as u32, &mut rng);
+            }
+            for b in strangers(ways) {
+                set.touch(b, &mut rng);
+            }
+            match starts.iter_mut().find(|s| !random && s.0 == set) {
+                Some(s) => s.1 += 1,
+                None => starts.push((set, 1)),
+            }
+        }
+        let starts = starts.into();
         Contender { policy, starts }
     }
 
@@ -96,38 +112,26 @@ impl Contender {
     /// Runs the sequence twice from up to `states` states of the set and looks at the second run.
     fn predict(&self, blocks: &[u32], states: usize) -> Prediction {
         let random = self.policy == Policy::Random;
-        let starts =
-            &self.starts[..if random { 3 * states } else { states }.min(self.starts.len())];
+        let count = if random {
+            RANDOM_STATES * states
+        } else {
+            states
+        };
         let mut rng = Rng::new(99);
         let (&last, others) = blocks.split_last().unwrap_or((&0, &[]));
         let fresh = others.iter().take_while(|b| **b >= 100).count();
-        // States that the strange blocks at the start have made equal stay equal: one run serves them all.
-        let mut met: Vec<(OneSet, bool)> = Vec::with_capacity(states);
         let (mut hits, mut done) = (0, 0);
-        for start in starts {
+        for (start, weight) in self.starts.iter().take(count) {
             let mut set = start.clone();
-            for &b in &others[..fresh] {
+            for &b in &others[fresh..] {
                 set.touch(b, &mut rng);
             }
-            let known = met.iter().find(|m| m.0 == set).map(|m| m.1);
-            let hit = match known {
-                Some(hit) if !random => hit,
-                _ => {
-                    let at = (!random).then(|| set.clone());
-                    for &b in &others[fresh..] {
-                        set.touch(b, &mut rng);
-                    }
-                    set.touch(last, &mut rng);
-                    for &b in others {
-                        set.touch(b, &mut rng);
-                    }
-                    let hit = set.touch(last, &mut rng);
-                    met.extend(at.map(|s| (s, hit)));
-                    hit
-                }
-            };
-            hits += u32::from(hit);
-            done += 1;
+            set.touch(last, &mut rng);
+            for &b in others {
+                set.touch(b, &mut rng);
+            }
+            hits += u32::from(set.touch(last, &mut rng)) * weight;
+            done += weight;
             if !random && hits > 0 && hits < done {
                 break;
             }
@@ -147,7 +151,12 @@ fn cost(sample: &Sample, contender: &Contender) -> f64 {
     if !contender.tells(p) {
         return 1.0;
     }
-    let off = sample.hit_share.clamp(0.0, 1.0) - p.mean;
+    let seen = if contender.policy == Policy::Random {
+        sample.middle_share
+    } else {
+        sample.hit_share
+    };
+    let off = seen.clamp(0.0, 1.0) - p.mean;
     (off * off / (2.0 * SIGMA * SIGMA)).min(6.0)
 }
 
@@ -199,10 +208,14 @@ impl Race {
     }
 }
 
+/// Blocks of no interest, enough to push the past out.
+fn strangers(ways: u32) -> std::ops::Range<u32> {
+    100..100 + 2 * ways
+}
+
 /// A random sequence: enough other blocks to forget the past, then blocks of a set slightly overfull.
 fn sequence(ways: u32, visits: u32, rng: &mut Rng) -> Vec<u32> {
-    let fresh = 100..100 + 2 * ways;
-    let mut blocks: Vec<u32> = fresh.collect();
+    let mut blocks: Vec<u32> = strangers(ways).collect();
     let width = u64::from(ways + 1) + rng.below(3);
     let mut used = vec![0; width as usize];
     // All blocks once, in order, then random visits.
@@ -328,12 +341,13 @@ impl Layout {
         }
     }
 
+    /// Cycles per access of the least disturbed windows, and of the middle one.
     fn time(
         &self,
         m: &mut dyn Measure,
         blocks: &[u32],
         rng: &mut Rng,
-    ) -> Result<f64, MeasureError> {
+    ) -> Result<(f64, f64), MeasureError> {
         let ways = (self.starts.len() as u32 - 4) / 3;
         let mut visits = vec![0u64; self.starts.len()];
         let mut prep = Vec::new();
@@ -368,8 +382,9 @@ impl Layout {
         } else {
             (cycles.len() * 2).div_ceil(3)
         };
+        let middle = crate::finding::quantile(&cycles, 0.5).unwrap_or(f64::INFINITY);
         cycles.truncate(keep);
-        Ok(cycles.iter().sum::<f64>() / cycles.len() as f64)
+        Ok((cycles.iter().sum::<f64>() / cycles.len() as f64, middle))
     }
 }
 
@@ -402,26 +417,31 @@ pub fn collect(
             sure_miss.extend(100..100 + 2 * a);
         }
         sure_miss.push(0);
-        let controls = (
-            layout.time(m, &sure_hit, rng)?,
-            layout.time(m, &sure_miss, rng)?,
-        );
+        let hit = layout.time(m, &sure_hit, rng)?;
+        let miss = layout.time(m, &sure_miss, rng)?;
+        let controls = (hit.0, miss.0);
         // Disturbance only turns hits into misses: with a fine timer the fastest of three tells most.
-        let mut time = layout.time(m, &blocks, rng)?;
+        let (mut time, mut middle) = layout.time(m, &blocks, rng)?;
         if layout.fine {
             for _ in 0..2 {
-                time = time.min(layout.time(m, &blocks, rng)?);
+                let again = layout.time(m, &blocks, rng)?;
+                time = time.min(again.0);
+                middle += again.1;
             }
+            middle /= 3.0;
         }
         let hit_share = (controls.1 - time) / (controls.1 - controls.0);
+        let middle_share = (miss.1 - middle) / (miss.1 - hit.1);
         // A sample whose controls are not apart, or that lies far outside them, was disturbed.
         if hit_share.is_finite()
+            && middle_share.is_finite()
             && (-0.5..1.5).contains(&hit_share)
             && controls.1 > 1.3 * controls.0
         {
             let sample = Sample {
                 blocks,
                 hit_share,
+                middle_share,
                 controls,
             };
             race.add(&sample);
@@ -508,6 +528,7 @@ mod tests {
                     let s = Sample {
                         blocks,
                         hit_share,
+                        middle_share: hit_share,
                         controls: (4.0, 14.0),
                     };
                     race.add(&s);
@@ -544,10 +565,10 @@ mod tests {
     fn a_sequence_that_contradicts_everything_is_refused() {
         let mut samples = race_for(Policy::Lru, 8);
         let mut rng = Rng::new(3);
-        samples
-            .samples
-            .iter_mut()
-            .for_each(|s| s.hit_share = rng.below(2) as f64);
+        samples.samples.iter_mut().for_each(|s| {
+            s.hit_share = rng.below(2) as f64;
+            s.middle_share = s.hit_share;
+        });
         assert!(infer(&samples).value.is_none());
     }
 }
