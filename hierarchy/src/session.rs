@@ -199,6 +199,13 @@ impl Session<'_> {
             || votes.len() < self.plan.votes && l1::infer(votes).agree < (votes.len() as u32).min(8)
     }
 
+    /// More classes are wanted; where none came to a result so far, a small plan gives up early.
+    fn wants_sets(&self) -> bool {
+        let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
+        let hopeless = wanted < 4 && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
+        done.len() < wanted && !hopeless
+    }
+
     fn dependants(&mut self, l1: l1::Geometry, round: u32) {
         // A change of mind about the geometry makes void what was built on it.
         if self.race.as_ref().is_some_and(|r| r.0 != l1) {
@@ -254,8 +261,7 @@ impl Session<'_> {
             });
             self.race = Some((l1, race));
         }
-        let wanted = self.plan.evict_votes;
-        if round >= 2 && round.is_multiple_of(2) && self.raw.evict.len() < wanted {
+        if round >= 2 && round.is_multiple_of(2) && self.wants_sets() {
             self.probe("second-level sets", |s| {
                 let budget = s.start + s.plan.budget_ns;
                 let until = (s.m.now_ns() + s.plan.evict_ns).min(budget);
@@ -373,7 +379,7 @@ impl Session<'_> {
         round as usize >= p.votes.max(5)
             && pass >= p.passes
             && !self.wants_l1()
-            && (self.raw.evict.len() >= p.evict_votes || self.geometry().is_none())
+            && (!self.wants_sets() || self.geometry().is_none())
             && (self.raw.policy.unsplit >= 4
                 || self.raw.policy.samples.len() >= 300
                 || self.geometry().is_none_or(|g| g.ways == 1))

@@ -12,10 +12,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLAN: Plan = Plan {
-    budget_ns: 3_000_000_000,
+    budget_ns: 2_000_000_000,
     votes: 5,
     evict_votes: 3,
-    evict_ns: 500_000_000,
+    evict_ns: 200_000_000,
     pool_pages: 16384,
     footprint: 8 << 20,
     per_octave: 5,

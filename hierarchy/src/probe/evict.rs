@@ -178,9 +178,10 @@ pub fn collect(
     let coarse = f.timer_step * f.clock > 60.0;
     let limit = f.memory_bytes / 2 / PAGE;
     // A reading of the fastest windows can lie this much low by the timer's step alone.
-    let grain = 2.2 * f.timer_step * f.clock * if coarse { 256.0 } else { 512.0 } / PAGE as f64;
     let base = rng.below(8);
+    let fine = f.timer_step * f.clock < 8.0;
     let apart = if coarse { 256 } else { 512 };
+    let grain = 2.2 * f.timer_step * f.clock * apart as f64 / PAGE as f64;
     // In an order without two equal steps in a row: a stride prefetcher must not bring the victim back.
     let mut offsets: Vec<u64> = (0..PAGE / apart)
         .map(|i| i * apart + 128 * (base % 2))
@@ -208,7 +209,7 @@ pub fn collect(
         filler_count,
         offsets,
         threshold: f64::INFINITY,
-        windows: 3,
+        windows: if fine { 2 } else { 3 },
         rounds: 2,
         tries: 2,
         rng,

@@ -50,14 +50,15 @@ impl Shape {
     }
 }
 
-const EMPTY: u64 = u64::MAX;
+/// Tags are line numbers, below 2^32 for the addresses the machine gives out.
+const EMPTY: u32 = u32::MAX;
 
 /// A level with its contents.
 #[derive(Debug, Clone)]
 pub struct Cache {
     /// The level's shape.
     pub shape: Shape,
-    tags: Vec<u64>,
+    tags: Vec<u32>,
     meta: Vec<u8>,
     words: Vec<u64>,
     /// Free ways of each set: most fills need not look for one.
@@ -105,7 +106,7 @@ impl Cache {
     fn find(&self, address: u64) -> (usize, Option<usize>) {
         let set = self.set_of(address);
         let ways = self.shape.ways as usize;
-        let tag = address >> self.line_shift;
+        let tag = (address >> self.line_shift) as u32;
         (
             set,
             self.tags[set * ways..(set + 1) * ways]
@@ -164,9 +165,9 @@ impl Cache {
             None => self.shape.policy.victim(meta, &mut self.words[set], rng),
         };
         let old = tags[way];
-        tags[way] = address >> self.line_shift;
+        tags[way] = (address >> self.line_shift) as u32;
         self.shape.policy.filled(meta, &mut self.words[set], way);
-        (old != EMPTY).then_some(old << self.line_shift)
+        (old != EMPTY).then_some(u64::from(old) << self.line_shift)
     }
 
     /// Drops a line.

@@ -86,6 +86,8 @@ pub struct Machine {
     next_switch: f64,
     switched: bool,
     clock: f64,
+    /// Nanoseconds per cycle.
+    period: f64,
     last: (u64, i64),
 }
 
@@ -118,6 +120,7 @@ impl Machine {
             next_switch: f64::INFINITY,
             switched: false,
             clock: GHZ,
+            period: GHZ.recip(),
             last: (0, 0),
             rng: rng.clone(),
             truth,
@@ -150,7 +153,7 @@ impl Machine {
 
     fn spend(&mut self, cycles: f64) {
         self.cycles += cycles;
-        self.now += cycles / self.clock;
+        self.now += cycles * self.period;
     }
 
     /// One load; the first level is indexed by virtual address, the others by physical.
@@ -240,6 +243,9 @@ impl Machine {
     }
 
     fn disturb(&mut self) {
+        if self.now <= self.next_burst.min(self.next_switch) {
+            return;
+        }
         let noise = self.truth.noise;
         if self.now > self.next_burst {
             if self.now > self.next_burst + noise.burst_every / 20.0 {
@@ -260,7 +266,8 @@ impl Machine {
 
     fn pollute(&mut self, lines: u32) {
         for _ in 0..lines {
-            let stray = self.rng.next_u64() >> 16 | 1 << 46;
+            // Beyond every frame, and below what a tag holds.
+            let stray = 1 << 36 | self.rng.below(1 << 35);
             for cache in &mut self.caches {
                 cache.fill(stray, &mut self.rng);
             }
@@ -273,6 +280,7 @@ impl Machine {
         let seen =
             |m: &mut Self| (m.clock / TICKS_PER_NS * (1.0 + 0.002 * (m.rng.unit() - 0.5))) as f32;
         self.clock = GHZ * (1.0 + drift * (self.rng.unit() - 0.5));
+        self.period = self.clock.recip();
         let before = seen(self);
         let cycles = run(self);
         let step = self.truth.noise.timer_step;
