@@ -248,7 +248,7 @@ fn second(
     latency: Finding<Latency>,
 ) -> Option<Level> {
     let l1 = l1?;
-    let ways = reasoned(evict::infer(&raw.evict), raw, "second-level sets");
+    let mut ways = reasoned(evict::infer(&raw.evict), raw, "second-level sets");
     let tlb = tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
     let hit = latency.value.map(|l| l.cycles);
     let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick)
@@ -263,6 +263,14 @@ fn second(
                 .reduce(f64::min)
         });
     let linear = evict::linear(&raw.evict);
+    if ways.value.is_some() && linear.is_none() {
+        ways = Finding::refused("the classes differ in whether lines at other page offsets evict");
+    }
+    if ways.value.is_some() && from_memory(raw, l1.bytes(), hit, tlb) {
+        ways = Finding::refused(
+            "what was evicted came from memory, yet latency rises in steps: the sets may be a further level's",
+        );
+    }
     let by_curve = match (hit, next) {
         (Some(h), Some(n)) => {
             footprint::infer_capacity(&raw.footprint, l1.bytes(), h, n, tlb, ways.value)
@@ -295,6 +303,26 @@ fn second(
         shared_with: sharing(raw, 2),
         inclusion: Finding::refused("not distinguishable from its latency alone"),
     })
+}
+
+/// The classes' lines come back from memory although the footprint curve leaves this level long before it
+/// reaches memory: an inclusive further level took them.
+fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64) -> bool {
+    let (Some(hit), Some(memory)) = (hit, latency::infer_memory(&raw.latency.memory).value) else {
+        return false;
+    };
+    let memory = memory.cycles_p10;
+    let evicted = raw.evict.iter().filter(|v| !v.curve.is_empty());
+    if !evicted.clone().any(|v| v.levels.1 > 0.75 * memory) {
+        return false;
+    }
+    let curve = footprint::envelope(&raw.footprint);
+    let at =
+        |share: f64| footprint::crossing(&curve, above * 2, hit + tlb + share * (memory - hit));
+    match (at(0.05), at(0.5)) {
+        (Some(onset), Some(half)) => half > 1.7 * onset,
+        _ => true,
+    }
 }
 
 /// Capacity of the second level: ways x line x sets where one number of sets fits all evidence.

@@ -119,7 +119,9 @@ impl RawSamples {
             [&mut v.levels.0, &mut v.levels.1].into_iter().for_each(fix);
         }
         self.latency.l1.retain(|x| x.is_finite());
-        self.latency.l2.retain(|x| x.1.is_finite());
+        self.latency
+            .l2
+            .retain(|x| x.1.is_finite() && x.2.is_finite());
         for v in &mut self.tlb.votes {
             [&mut v.hit, &mut v.cost].into_iter().for_each(fix);
             v.tries.iter_mut().for_each(|t| fix(&mut t.1));

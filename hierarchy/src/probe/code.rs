@@ -200,39 +200,42 @@ fn fit(curve: &[(u32, f64)]) -> Option<(u32, f64, f64)> {
     out.filter(|o| o.1 < 0.35)
 }
 
+/// (ways, way size in bytes) by a set of curves.
+fn geometry(curve: &[(u64, u32, f64)]) -> Option<(u32, u64)> {
+    let at = |stride: u64| {
+        let of = curve.iter().filter(|c| c.0 == stride);
+        fit(&of.map(|c| (c.1, c.2)).collect::<Vec<_>>())
+    };
+    let fits: Vec<(u64, u32)> = STRIDES
+        .into_iter()
+        .filter_map(|s| Some((s, at(s)?.0)))
+        .collect();
+    let ways = fits.iter().map(|f| f.1).min()?;
+    let way_bytes = fits.iter().find(|f| f.1 == ways)?.0;
+    // Every larger stride must agree, and half the way must hold twice the lines where it was readable.
+    let larger = fits.iter().filter(|f| f.0 > way_bytes).all(|f| f.1 == ways);
+    let half = fits.iter().find(|f| f.0 * 2 == way_bytes);
+    (larger && half.is_none_or(|h| h.1 >= ways * 3 / 2)).then_some((ways, way_bytes))
+}
+
+/// Median of each point over the votes: mispredicted jumps err both ways.
+fn pooled(votes: &[Vote]) -> Vec<(u64, u32, f64)> {
+    let points = votes.first().map_or(&[][..], |v| &v.curve);
+    let median = |stride: u64, n: u32| {
+        let of = votes.iter().flat_map(|v| &v.curve);
+        let y = of.filter(|c| c.0 == stride && c.1 == n).map(|c| c.2);
+        quantile(&y.collect::<Vec<_>>(), 0.5)
+    };
+    points
+        .iter()
+        .filter_map(|c| Some((c.0, c.1, median(c.0, c.1)?)))
+        .collect()
+}
+
 impl Vote {
     /// (ways, way size in bytes).
     pub fn geometry(&self) -> Option<(u32, u64)> {
-        let at = |stride: u64| {
-            fit(&self
-                .curve
-                .iter()
-                .filter(|c| c.0 == stride)
-                .map(|c| (c.1, c.2))
-                .collect::<Vec<_>>())
-        };
-        let fits: Vec<(u64, u32)> = STRIDES
-            .into_iter()
-            .filter_map(|s| Some((s, at(s)?.0)))
-            .collect();
-        let ways = fits.iter().map(|f| f.1).min()?;
-        let way_bytes = fits.iter().find(|f| f.1 == ways)?.0;
-        // Every larger stride must agree, and half the way must hold twice the lines where it was readable.
-        let larger = fits.iter().filter(|f| f.0 > way_bytes).all(|f| f.1 == ways);
-        let half = fits.iter().find(|f| f.0 * 2 == way_bytes);
-        (larger && half.is_none_or(|h| h.1 >= ways * 3 / 2)).then_some((ways, way_bytes))
-    }
-
-    /// Line size in bytes.
-    pub fn line(&self) -> Option<u64> {
-        let whole = self.shifts.iter().find(|s| s.2 == 0)?.3;
-        if whole < 3.0 {
-            return None;
-        }
-        let fits = |s: &(u64, u32, u64, f64)| s.3 < 0.45 * whole;
-        let rest: Vec<_> = self.shifts.iter().filter(|s| s.2 > 0).collect();
-        let first = rest.iter().position(|s| fits(s))?;
-        (first > 0 && rest[first..].iter().all(|s| fits(s))).then(|| rest[first].2)
+        geometry(&self.curve)
     }
 
     /// First-level instruction translations: where the cost first rises and stays.
@@ -272,19 +275,38 @@ fn knee(votes: &[Vote]) -> Option<u64> {
     (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow)).then(|| sizes[at - 1])
 }
 
-/// Ways and way size of the instruction cache.
+/// Ways and way size of the instruction cache, by the votes' medians; the votes for it count as agreeing.
 pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
-    let with: Vec<Option<(u32, u64)>> = votes
+    let with: Vec<Vote> = votes
         .iter()
         .filter(|v| !v.curve.is_empty())
-        .map(Vote::geometry)
+        .cloned()
         .collect();
-    let found = plurality(&with);
-    let Some((ways, way_bytes)) = found.value else {
-        return found;
+    let alone = plurality(&with.iter().map(Vote::geometry).collect::<Vec<_>>());
+    if with.len() < 3 {
+        return match alone.value {
+            Some(_) => Finding::refused("too few votes came to a result"),
+            None => alone,
+        };
+    }
+    let Some((ways, way_bytes)) = geometry(&pooled(&with)) else {
+        let mut f = Finding::refused("no number of ways explains the curves");
+        f.votes = alone.votes;
+        return f;
     };
-    if found.agree < 2 {
-        return Finding::refused("only one vote came to a result");
+    let mut found = alone;
+    let alike = with
+        .iter()
+        .filter(|v| v.geometry() == Some((ways, way_bytes)));
+    found.agree = alike.count() as u32;
+    found.value = Some((ways, way_bytes));
+    if found.confidence != Confidence::High {
+        found.confidence = if found.agree >= 2 {
+            Confidence::Medium
+        } else {
+            Confidence::Low
+        };
+        found.reason = "by the median of all votes".into();
     }
     // Consecutive blocks must slow down where the product says, and not before.
     let bytes = u64::from(ways) * way_bytes;
@@ -301,19 +323,43 @@ pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
     found
 }
 
-/// Line size of the instruction cache.
+/// Line size of the instruction cache: the least shift that ends the conflict, by the votes' medians.
 pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
-    let found = plurality(
-        &votes
-            .iter()
-            .filter(|v| !v.curve.is_empty())
-            .map(Vote::line)
-            .collect::<Vec<_>>(),
-    );
-    if found.value.is_some() && found.agree < 2 {
-        return Finding::refused("only one vote came to a result");
+    let at = |shift: u64| {
+        let of = votes.iter().flat_map(|v| &v.shifts);
+        quantile(
+            &of.filter(|s| s.2 == shift).map(|s| s.3).collect::<Vec<_>>(),
+            0.5,
+        )
+    };
+    let tried = votes.iter().filter(|v| !v.shifts.is_empty()).count() as u32;
+    let shifts = [16, 32, 64, 128];
+    let medians: Vec<f64> = shifts.iter().filter_map(|&s| at(s)).collect();
+    if tried < 3 || medians.len() < shifts.len() {
+        return Finding::refused(if tried == 0 {
+            "not measured"
+        } else {
+            "too few votes"
+        });
     }
-    found
+    // No instruction cache has lines of 16 bytes or less any more: what that shift costs is the conflict.
+    let whole = medians[0];
+    let first = medians.iter().position(|d| *d < 0.55 * whole);
+    match first {
+        Some(i) if whole >= 2.0 && medians[i..].iter().all(|d| *d < 0.55 * whole) => {
+            let mut f = Finding::new(shifts[i], Confidence::Medium, "by the median of all votes");
+            (f.votes, f.agree) = (tried, tried);
+            if medians[i] > 0.45 * whole || medians[i - 1] < 0.7 * whole {
+                f = f.at_most(Confidence::Low, "the conflict ends gradually");
+            }
+            f
+        }
+        _ => {
+            let mut f = Finding::refused("no shift ends the conflict of lines in one set");
+            f.votes = tried;
+            f
+        }
+    }
 }
 
 /// First-level instruction translation buffer: bounds on the entries.

@@ -18,8 +18,9 @@ use serde::{Deserialize, Serialize};
 pub struct Samples {
     /// First level: lowest of each vote.
     pub l1: Vec<f64>,
-    /// Second level: (lines per first-level set, lowest of each vote).
-    pub l2: Vec<(u32, f64)>,
+    /// Second level: (lines per first-level set, lowest of each vote, and of as many pages' lines that fit the
+    /// first level).
+    pub l2: Vec<(u32, f64, f64)>,
     /// Behind the second level: one curve per vote, (lines of one congruence class, cycles).
     pub l3: Vec<Vec<(u32, f64)>>,
     /// Memory, one figure per clean window: (cycles, nanoseconds).
@@ -108,16 +109,7 @@ pub fn collect_l2(
                 .collect();
             control = control.min(circle(m, &spread, 3)?);
         }
-        let plain = plain.unwrap_or(control);
-        let translation = control - plain;
-        s.l2.push((
-            lines,
-            low - if translation > 0.1 * plain {
-                translation
-            } else {
-                0.0
-            },
-        ));
+        s.l2.push((lines, low, control));
     }
     Ok(())
 }
@@ -294,8 +286,12 @@ pub fn infer_l2(
     // For each number of lines: least and most by the policies, and the votes for it. A second level that is
     // too small for the lines only adds, so each upper bound holds, and the least of them is the best.
     let figures = counts.iter().filter_map(|&n| {
-        let values: Vec<f64> = s.l2.iter().filter(|x| x.0 == n).map(|x| x.1).collect();
-        let raw = quantile(&values, 0.25)?;
+        // What the control takes beyond a plain hit is translation; the least of it is the least disturbed.
+        let of = || s.l2.iter().filter(|x| x.0 == n);
+        let extra = of().map(|x| x.2).fold(f64::INFINITY, f64::min) - l1_cycles;
+        let translation = if extra > 0.1 * l1_cycles { extra } else { 0.0 };
+        let values: Vec<f64> = of().map(|x| x.1 - translation).collect();
+        let raw = quantile(&values, 0.5)?;
         let shares = policies.iter().map(|&p| hit_share(p, ways, n));
         let corrected: Vec<f64> = shares
             .map(|h| (raw - h * l1_cycles) / (1.0 - h).max(0.01))
@@ -306,13 +302,13 @@ pub fn infer_l2(
             .iter()
             .filter(|x| (*x / raw - 1.0).abs() < 0.03)
             .count();
-        Some((low, high, near, values.len(), quantile(&values, 0.5)? / raw))
+        Some((low, high, near, values.len()))
     });
     let figures: Vec<_> = figures.collect();
     let least = figures.iter().map(|f| f.1).fold(f64::INFINITY, f64::min);
     // Of those that agree with it the most lines leave the fewest hits to take off.
     let chosen = figures.into_iter().rfind(|f| f.1 <= 1.03 * least);
-    let Some((low, high, near, votes, spread)) = chosen else {
+    let Some((low, high, near, votes)) = chosen else {
         return Finding::refused("no undisturbed window");
     };
     if low < 1.5 * l1_cycles {
@@ -336,7 +332,12 @@ pub fn infer_l2(
             "first-level policy unknown, hits there not taken off",
         );
     }
-    if votes < 3 || spread > 1.06 {
+    if near * 2 < votes {
+        return Finding::refused(format!(
+            "the windows differ: {near} of {votes} near {cycles:.1} cycles"
+        ));
+    }
+    if votes < 3 || near * 4 < votes * 3 {
         f.at_most(Confidence::Medium, "few or spread windows")
     } else {
         f
