@@ -251,7 +251,7 @@ fn second(
     let mut ways = reasoned(evict::infer(&raw.evict), raw, "second-level sets");
     let tlb = tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
     let hit = latency.value.map(|l| l.cycles);
-    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick)
+    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, hit)
         .value
         .map(|l| l.cycles)
         .or_else(|| {
@@ -402,8 +402,9 @@ fn capacity(
 
 fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Level> {
     let memory = memory?;
-    let below = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick);
     let l2 = above.get(1)?;
+    let hit = l2.latency.value.map(|l| l.cycles);
+    let below = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, hit);
     if below
         .value
         .is_some_and(|l| l.cycles > 0.8 * memory.cycles_p10)

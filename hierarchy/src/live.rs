@@ -102,6 +102,16 @@ fn session(
     let mut host = Host::open()?;
     let mut raw = session::collect(&mut host, plan, seed, progress);
     raw.tlb.huge_kib = host.huge_kib();
+    if let (Some((from, _)), Some((_, to))) = (host.moves().first(), host.moves().last()) {
+        raw.failures.push((
+            "cpuset".into(),
+            format!(
+                "the measuring thread was moved from CPU {from} ({} times, last to CPU {to}): the allowed CPUs changed \
+                 meanwhile; what was measured before stands only if the CPUs are alike: run again",
+                host.moves().len()
+            ),
+        ));
+    }
     raw.registers = registers;
     if plan.code {
         let found = crate::infer(&raw);

@@ -262,7 +262,7 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
             },
             |b| match range {
                 Some((low, high)) if l.capacity.confidence < Confidence::High => {
-                    Some((low * 85 / 100, high * 115 / 100))
+                    Some((low.min(*b) * 85 / 100, high.max(*b) * 115 / 100))
                 }
                 _ => Some((*b, *b)),
             },

@@ -96,6 +96,8 @@ struct Session<'a> {
     rng: Rng,
     start: u64,
     off: BTreeSet<&'static str>,
+    /// Probes that came to an end without being refused.
+    answered: u64,
     race: Option<(l1::Geometry, policy::Race)>,
     class: Vec<u64>,
     progress: Progress<'a>,
@@ -112,6 +114,7 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
         rng: Rng::new(seed),
         start,
         off: BTreeSet::new(),
+        answered: 0,
         race: None,
         class: Vec::new(),
         progress,
@@ -134,11 +137,13 @@ impl Session<'_> {
         }
         let spent = self.spent();
         (self.progress)(what, spent);
-        if let Err(error) = f(self) {
-            self.off.insert(what);
-            self.raw
-                .failures
-                .push((what.to_string(), error.to_string()));
+        match f(self) {
+            Ok(()) => self.answered += 1,
+            Err(error) => {
+                self.off.insert(what);
+                let told = (what.to_string(), error.to_string());
+                self.raw.failures.push(told);
+            }
         }
     }
 
@@ -155,6 +160,7 @@ impl Session<'_> {
         let mut pass = 0;
         while self.spent() < 1.0 {
             let began = self.m.now_ns();
+            let answered = self.answered;
             self.probe("latency", |s| latency::collect_l1(s.m, &mut s.raw.latency));
             if self.wants_l1() {
                 self.probe("first level", |s| {
@@ -177,7 +183,8 @@ impl Session<'_> {
                 self.slow_parts(round);
             }
             round += 1;
-            if self.finished(round, pass) {
+            // A round without an answer is the last: everything was refused, or the backend is gone.
+            if self.finished(round, pass) || self.answered == answered {
                 break;
             }
             // Votes of a parameter must not all fall into one burst of disturbance.

@@ -8,6 +8,7 @@ use statcache_hierarchy::sim::judge::{Outcome, judge};
 use statcache_hierarchy::sim::{Machine, Truth, random};
 use statcache_hierarchy::{Hierarchy, RawSamples, infer};
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,22 +32,26 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// What is needed to see why a machine was misread.
-fn explain(truth: &Truth, found: &Hierarchy, raw: &RawSamples) {
+fn explain(truth: &Truth, found: &Hierarchy, raw: &RawSamples) -> String {
+    let mut out = String::new();
     for (i, l) in truth.levels.iter().enumerate() {
-        println!("  truth L{}: {} bytes, {l:?}", i + 1, l.bytes());
+        let _ = writeln!(out, "  truth L{}: {} bytes, {l:?}", i + 1, l.bytes());
     }
-    println!(
+    let _ = writeln!(
+        out,
         "  memory {} tlbs {:?} {:?} {:?}",
         truth.memory, truth.tlbs, truth.prefetch, truth.noise
     );
     for l in &found.levels {
-        println!(
+        let _ = writeln!(
+            out,
             "  found L{}: capacity {:?} range {:?}\n    ways {:?}\n    latency {:?}\n    policy {:?} linear {:?}",
             l.level, l.capacity, l.range, l.ways, l.latency, l.policy.value, l.linear_index.value
         );
     }
     for v in &raw.evict {
-        println!(
+        let _ = writeln!(
+            out,
             "  evict {:.1?} {:?} batches {:?} of {} crossed {:.1?} {:?}",
             v.levels,
             v.curve,
@@ -56,11 +61,16 @@ fn explain(truth: &Truth, found: &Hierarchy, raw: &RawSamples) {
             v.gave_up
         );
     }
-    println!("  l2 {:.1?}\n  l3 {:.1?}", raw.latency.l2, raw.latency.l3);
-    println!("  translation {:?}", found.translation.entries);
+    let _ = writeln!(
+        out,
+        "  l2 {:.1?}\n  l3 {:.1?}",
+        raw.latency.l2, raw.latency.l3
+    );
+    let _ = writeln!(out, "  translation {:?}", found.translation.entries);
     for v in &raw.tlb.votes {
-        println!("  {:.2} {:.2} {:.1?}", v.hit, v.cost, v.tries);
+        let _ = writeln!(out, "  {:.2} {:.2} {:.1?}", v.hit, v.cost, v.tries);
     }
+    out
 }
 
 #[test]
@@ -87,7 +97,7 @@ fn random_machines_are_solved_blind() {
                     let raw = session::collect(&mut machine, PLAN, seed, &mut |_, _| ());
                     let found = infer(&raw);
                     let mut line = String::new();
-                    let mut wrong = false;
+                    let mut details = String::new();
                     for (field, outcome) in judge(&truth, &found) {
                         let column = match outcome {
                             Outcome::Right => 0,
@@ -97,8 +107,7 @@ fn random_machines_are_solved_blind() {
                         };
                         line.push(['+', '.', 'w', 'H'][column]);
                         if column >= 2 {
-                            println!("machine {seed}: {field} {outcome:?}");
-                            wrong = true;
+                            details += &format!("machine {seed}: {field} {outcome:?}\n");
                         }
                         tally
                             .lock()
@@ -111,8 +120,8 @@ fn random_machines_are_solved_blind() {
                         "machine {seed} {line} {}",
                         l2.map_or("", |l| l.ways.reason.as_str())
                     );
-                    if wrong {
-                        explain(&truth, &found, &raw);
+                    if !details.is_empty() {
+                        println!("{details}{}", explain(&truth, &found, &raw));
                     }
                 }
             });

@@ -34,6 +34,8 @@ pub struct Host {
     cpu: usize,
     allowed: Vec<usize>,
     previous: Option<libc::cpu_set_t>,
+    /// Times that the thread was found on another CPU: (from, to).
+    moves: Vec<(usize, usize)>,
 }
 
 impl Host {
@@ -79,6 +81,7 @@ impl Host {
             cpu,
             allowed,
             previous,
+            moves: Vec::new(),
         };
         let mut clocks: Vec<f64> = (0..31).map(|_| window::clock(clock_len)).collect();
         clocks.sort_by(f64::total_cmp);
@@ -90,6 +93,25 @@ impl Host {
     /// The CPU the measuring thread is pinned to.
     pub fn cpu(&self) -> usize {
         self.cpu
+    }
+
+    /// Times that the thread was taken to another CPU, from and to: the allowed CPUs changed.
+    pub fn moves(&self) -> &[(usize, usize)] {
+        &self.moves
+    }
+
+    /// Notices that the thread was moved and holds on to a CPU again: the old one, or else where it is now.
+    fn stay(&mut self) -> bool {
+        let Some(now) = cores::running_on().filter(|c| *c != self.cpu) else {
+            return false;
+        };
+        self.moves.push((self.cpu, now));
+        if cores::pin(self.cpu).is_err() {
+            self.cpu = now;
+            // Refused as well: then the next window will tell where the thread is.
+            let _ = cores::pin(now);
+        }
+        true
     }
 
     /// Kilobytes the kernel backs with huge pages in the buffer that asked for them.
@@ -154,7 +176,8 @@ impl Host {
         let ticks = timed();
         let after = window::clock(self.clock_len);
         let switches = window::switches();
-        let switched = switches != self.switches;
+        let moved = self.stay();
+        let switched = moved || switches != self.switches;
         self.switches = switches;
         Window {
             ticks: (ticks - self.overhead(events)).max(0.0),

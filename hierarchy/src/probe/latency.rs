@@ -380,11 +380,17 @@ fn plateau(curve: &[(u32, f64)]) -> Option<f64> {
 }
 
 /// Latency behind the second level: the plateau that most votes show.
-pub fn infer_l3(s: &Samples, ns_per_tick: f64) -> Finding<Latency> {
+///
+/// A class that still fits the second level has a plateau too, at that level's own latency: `above`, in cycles.
+pub fn infer_l3(s: &Samples, ns_per_tick: f64, above: Option<f64>) -> Finding<Latency> {
     let Some(ghz) = ghz(s, ns_per_tick).filter(|_| !s.l3.is_empty()) else {
         return Finding::refused("no congruence class of the level above to force misses with");
     };
-    let levels: Vec<f64> = s.l3.iter().filter_map(|c| plateau(c)).collect();
+    let Some(above) = above else {
+        return Finding::refused("the latency of the level above is not known");
+    };
+    let flat = s.l3.iter().filter_map(|c| plateau(c));
+    let levels: Vec<f64> = flat.filter(|x| *x > 1.4 * above).collect();
     let votes = s.l3.len() as u32;
     // Interference adds, and so does a class too large for the next level: the lowest that enough agree on.
     let near = |x: f64| {

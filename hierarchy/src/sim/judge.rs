@@ -88,7 +88,7 @@ pub fn judge(truth: &Truth, h: &Hierarchy) -> Vec<(&'static str, Outcome)> {
             };
         let holds = m3
             .range
-            .is_some_and(|(low, high)| (low..=high).contains(&held) && high < 3 * low);
+            .is_some_and(|(low, high)| (low..=high).contains(&held) && high < 4 * low);
         out.push(("L3 range", check(&m3.capacity, |_| holds)));
     }
     if h.code.capacity.votes > 0 {

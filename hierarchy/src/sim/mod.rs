@@ -134,6 +134,13 @@ impl Machine {
         machine
     }
 
+    /// The same machine with a limit on the memory it gives out, bytes.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: u64) -> Self {
+        self.facts.memory_bytes = bytes;
+        self
+    }
+
     /// The truth, for judging answers.
     pub fn truth(&self) -> &Truth {
         &self.truth
