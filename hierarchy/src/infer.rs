@@ -80,6 +80,10 @@ pub struct Hierarchy {
     pub memory_walk: Finding<Spread>,
     /// Stores that miss bring the line in.
     pub write_allocate: Finding<bool>,
+    /// Stored lines stay in some level until they are thrown out.
+    pub write_back: Finding<bool>,
+    /// Counters beside the timing: agree (true) or contradict it.
+    pub counters: Finding<bool>,
     /// Translation of data addresses.
     pub translation: Translation,
     /// The instruction side.
@@ -157,6 +161,8 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         memory_walk: latency::infer_memory(&s.memory_walk),
         memory,
         write_allocate: reasoned(write::infer(&raw.write), raw, "stores"),
+        write_back: write::infer_back(&raw.write),
+        counters: reasoned(counters(raw), raw, "counters"),
         translation: Translation {
             reach: match page.value {
                 Some(p) => entries.clone().map(|e| e * p),
@@ -195,6 +201,35 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
             )
         },
     }
+}
+
+/// Counters agree when hardly any load misses inside a measured size and most do beyond it.
+fn counters(raw: &RawSamples) -> Finding<bool> {
+    if raw.counters.is_empty() {
+        return Finding::refused("not asked");
+    }
+    let agree = raw
+        .counters
+        .iter()
+        .filter(|c| c.inside < 0.1 && c.beyond > 0.5);
+    let agree = agree.count();
+    let text: Vec<String> = raw
+        .counters
+        .iter()
+        .map(|c| {
+            format!(
+                "{} {:.2} and {:.2} misses a load inside and beyond",
+                c.what, c.inside, c.beyond
+            )
+        })
+        .collect();
+    let mut f = Finding::new(
+        agree == raw.counters.len(),
+        Confidence::Medium,
+        text.join(", "),
+    );
+    (f.votes, f.agree) = (raw.counters.len() as u32, agree as u32);
+    f
 }
 
 /// A backend's refusal is a better reason than "not measured".
@@ -289,7 +324,7 @@ fn second(
         capacity,
         range,
         ways,
-        line: Finding::refused("a longer line and a prefetched pair look alike by timing"),
+        line: line::infer_second(&raw.line2),
         latency,
         policy: Finding::refused("only the first level's sets can be driven in lockstep"),
         linear_index: match linear {

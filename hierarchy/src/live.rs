@@ -95,7 +95,7 @@ fn session(
     seed: u64,
     progress: Progress<'_>,
 ) -> Result<(RawSamples, usize), HierarchyError> {
-    use crate::hw::{Host, isa, share};
+    use crate::hw::{self, Host, isa, share};
     use crate::session;
 
     let registers = isa::registers();
@@ -113,8 +113,13 @@ fn session(
         ));
     }
     raw.registers = registers;
+    let found = crate::infer(&raw);
+    let l1_bytes = found.levels.first().and_then(|l| l.capacity.value);
+    match hw::counters::check(&mut host, l1_bytes, found.translation.entries.value) {
+        Ok(counted) => raw.counters = counted,
+        Err(e) => raw.failures.push(("counters".into(), e.to_string())),
+    }
     if plan.code {
-        let found = crate::infer(&raw);
         let others = share::others(&host);
         if others.is_empty() {
             raw.failures.push((

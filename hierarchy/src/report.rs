@@ -7,7 +7,7 @@ use crate::raw::RawSamples;
 use serde::{Deserialize, Serialize};
 
 /// Version of the report's schema.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// What a stored report is valid for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -256,7 +256,7 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
             &l.capacity,
             |b| match range {
                 Some((low, high)) if last => {
-                    format!("{} (p10 {}, p90 {})", bytes(*b), bytes(low), bytes(high))
+                    format!("{} ({} to {})", bytes(*b), bytes(low), bytes(high))
                 }
                 _ => bytes(*b),
             },
@@ -300,7 +300,9 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         t.row(&format!("{name}.index"), &l.linear_index, |x| {
             if *x { "page offset kept" } else { "hashed" }.to_string()
         });
-        t.row(&format!("{name}.inclusion"), &l.inclusion, Clone::clone);
+        if l.level > 1 {
+            t.row(&format!("{name}.inclusion"), &l.inclusion, Clone::clone);
+        }
         t.row(&format!("{name}.shared with"), &l.shared_with, |c| {
             if c.is_empty() {
                 "no allowed CPU".into()
@@ -332,11 +334,14 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
     t.row("write-allocate", &h.write_allocate, |w| {
         if *w { "yes" } else { "no" }.to_string()
     });
-    t.row(
-        "write-back",
-        &Finding::<String>::refused("needs write traffic, which timing of loads does not show"),
-        Clone::clone,
-    );
+    t.row("write-back", &h.write_back, |w| {
+        if *w {
+            "yes"
+        } else {
+            "no: stores go through to memory"
+        }
+        .to_string()
+    });
     let x = &h.translation;
     t.push("DTLB1.entries", &x.entries, |n| n.to_string(), exact, plain);
     t.row("DTLB1.reach", &x.reach, |n| bytes(*n));
@@ -408,6 +413,9 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
                 .join(", ")
         }
     });
+    t.row("counters", &h.counters, |a| {
+        if *a { "agree" } else { "CONTRADICT the timing" }.to_string()
+    });
     t.row("memory parallelism", &h.parallelism, |p| format!("{p:.1}"));
     t.rows
 }
@@ -428,6 +436,8 @@ fn warnings(h: &Hierarchy, d: &Declared, raw: &RawSamples) -> Vec<String> {
     w.extend(
         raw.failures
             .iter()
+            // That there are no counters is the usual case, and has its row.
+            .filter(|f| f.0 != "counters")
             .map(|(what, why)| format!("{what}: {why}")),
     );
     if raw.facts.memory_bytes < 64 << 20 {
@@ -438,6 +448,12 @@ fn warnings(h: &Hierarchy, d: &Declared, raw: &RawSamples) -> Vec<String> {
     }
     if h.levels.first().and_then(|l| l.capacity.value).is_none() {
         w.push("the first level could not be decided, and most of the rest builds on it: run again when the machine is less busy, or with --full".into());
+    }
+    if h.counters.value == Some(false) {
+        w.push(format!(
+            "the host's counters contradict the timing ({}): run again with --full when the machine is less busy",
+            h.counters.reason
+        ));
     }
     for l in &h.levels {
         if let Some(with) = &l.shared_with.value

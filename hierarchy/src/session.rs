@@ -219,6 +219,7 @@ impl Session<'_> {
             self.race = None;
             self.raw.policy = policy::Samples::default();
             self.raw.line.clear();
+            self.raw.line2.clear();
             self.raw.evict.clear();
             self.raw.latency.l2.clear();
             self.raw.latency.l3.clear();
@@ -288,6 +289,15 @@ impl Session<'_> {
                 let r = latency::collect_l3(s.m, &class, l1, ways, &mut s.raw.latency, &mut s.rng);
                 s.class = class;
                 r
+            });
+        }
+        if let Some(ways) = evict::infer(&self.raw.evict).value
+            && self.raw.line2.len() < 5
+        {
+            self.probe("second-level line", |s| {
+                let vote = line::collect_second(s.m, &s.class, ways, &mut s.rng)?;
+                s.raw.line2.extend(vote);
+                Ok(())
             });
         }
         let entries = tlb::proven(&self.raw.tlb);

@@ -11,6 +11,7 @@ pub mod arena;
 pub mod chase;
 pub mod code;
 pub mod cores;
+pub mod counters;
 pub mod isa;
 pub mod share;
 pub mod window;
@@ -274,6 +275,32 @@ impl Measure for Host {
         });
         self.code = Some(buffer);
         result
+    }
+
+    fn flush(
+        &mut self,
+        lines: &[u64],
+        dirty: bool,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        let arena = self.arena(Buffer::Small)?;
+        let head = arena.link_circle(lines)?;
+        let n = lines.len() as u64;
+        let starts = arena.pointers(lines)?;
+        let slots: Vec<u64> = lines.iter().map(|l| l + 8).collect();
+        let slots = arena.pointers(&slots)?;
+        Ok((0..windows)
+            .map(|_| {
+                self.window(n, || {
+                    chase::walk(head, 2 * n);
+                    if dirty {
+                        chase::store(&slots);
+                    }
+                    window::spin_ns(2_000);
+                    chase::timed_flush(&starts)
+                })
+            })
+            .collect())
     }
 
     fn parallel(

@@ -286,11 +286,12 @@ pub fn infer_l2(
     // For each number of lines: least and most by the policies, and the votes for it. A second level that is
     // too small for the lines only adds, so each upper bound holds, and the least of them is the best.
     let figures = counts.iter().filter_map(|&n| {
-        // What the control takes beyond a plain hit is translation; the least of it is the least disturbed.
-        let of = || s.l2.iter().filter(|x| x.0 == n);
-        let extra = of().map(|x| x.2).fold(f64::INFINITY, f64::min) - l1_cycles;
-        let translation = if extra > 0.1 * l1_cycles { extra } else { 0.0 };
-        let values: Vec<f64> = of().map(|x| x.1 - translation).collect();
+        // What the same pages' control takes beyond a plain hit is translation.
+        let values = s.l2.iter().filter(|x| x.0 == n).map(|x| {
+            let extra = x.2 - l1_cycles;
+            x.1 - if extra > 0.1 * l1_cycles { extra } else { 0.0 }
+        });
+        let values: Vec<f64> = values.collect();
         let raw = quantile(&values, 0.5)?;
         let shares = policies.iter().map(|&p| hit_share(p, ways, n));
         let corrected: Vec<f64> = shares

@@ -59,6 +59,10 @@ pub fn judge(truth: &Truth, h: &Hierarchy) -> Vec<(&'static str, Outcome)> {
             check(&h.write_allocate, |w| *w == truth.write_allocate),
         ),
         (
+            "write-back",
+            check(&h.write_back, |w| *w == truth.write_back),
+        ),
+        (
             "memory latency",
             check(&h.memory, |m| within(m.cycles_p10, truth.memory, 0.1)),
         ),
@@ -67,12 +71,15 @@ pub fn judge(truth: &Truth, h: &Hierarchy) -> Vec<(&'static str, Outcome)> {
         Some(m2) => out.extend([
             ("L2 capacity", check(&m2.capacity, |b| *b == l2.bytes())),
             ("L2 ways", check(&m2.ways, |w| *w == l2.ways)),
+            ("L2 line", check(&m2.line, |b| *b == l2.line)),
             (
                 "L2 latency",
                 check(&m2.latency, |l| within(l.cycles, l2.latency, 0.03)),
             ),
         ]),
-        None => out.extend(["L2 capacity", "L2 ways", "L2 latency"].map(|f| (f, Outcome::Refused))),
+        None => out.extend(
+            ["L2 capacity", "L2 ways", "L2 line", "L2 latency"].map(|f| (f, Outcome::Refused)),
+        ),
     }
     if let (Some(l3), Some(m3)) = (truth.levels.get(2), h.levels.get(2)) {
         out.push((

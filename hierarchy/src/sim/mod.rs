@@ -60,6 +60,8 @@ pub struct Truth {
     pub tlbs: Vec<Tlb>,
     /// A store that misses brings the line in.
     pub write_allocate: bool,
+    /// Stored lines stay until they are thrown out; otherwise every store goes through to memory.
+    pub write_back: bool,
     /// The first-level instruction cache.
     pub code: Shape,
     /// Prefetchers.
@@ -374,6 +376,36 @@ impl Measure for Machine {
                         m.drop_everywhere(at, p);
                     }
                     m.timed(|m| c.timed.iter().for_each(|&at| m.load(c.buffer, at)))
+                })
+            })
+            .collect())
+    }
+
+    fn flush(
+        &mut self,
+        lines: &[u64],
+        dirty: bool,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        // Guessed from what one host did: a flush costs some tens of cycles, a write half as much again.
+        let each = 40.0
+            + if dirty && self.truth.write_back {
+                20.0
+            } else {
+                0.0
+            };
+        Ok((0..windows)
+            .map(|_| {
+                self.window(lines.len() as u64, |m| {
+                    lines.iter().for_each(|&at| m.load(Buffer::Small, at));
+                    m.timed(|m| {
+                        for &at in lines {
+                            let p = m.physical(Buffer::Small, at);
+                            m.drop_everywhere(at, p);
+                            m.disturb();
+                            m.spend(each);
+                        }
+                    })
                 })
             })
             .collect())
