@@ -324,7 +324,7 @@ fn second(
         capacity,
         range,
         ways,
-        line: line::infer_second(&raw.line2),
+        line: line::infer_second(&raw.line2, found_line.value),
         latency,
         policy: Finding::refused("only the first level's sets can be driven in lockstep"),
         linear_index: match linear {

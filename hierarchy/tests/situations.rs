@@ -130,12 +130,15 @@ fn a_lying_host_is_found_out_and_not_believed() {
         source: source.into(),
         value,
     };
-    let mut declared = Declared::default();
-    declared.claims = vec![
+    let claims = vec![
         claim("L1d.capacity", "sysfs", 2 * bytes),
         claim("L1d.ways", "sysfs", u64::from(truth.levels[0].ways)),
         claim("DTLB1.entries", "cpuid 0x18", 7),
     ];
+    let declared = Declared {
+        claims,
+        ..Declared::default()
+    };
     let honest = report(raw.clone(), Declared::default());
     let report = report(raw, declared);
     assert_eq!(report.hierarchy, honest.hierarchy);

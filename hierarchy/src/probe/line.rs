@@ -117,10 +117,11 @@ pub fn infer(votes: &[Vote]) -> Finding<u64> {
     plurality(&votes.iter().map(Vote::line).collect::<Vec<_>>())
 }
 
-/// The second level's line size.
+/// The second level's line size, where it is that of the first: `above`, in bytes.
 ///
-/// A prefetcher of line pairs fills both halves and hides the end of the conflict: then there is no answer.
-pub fn infer_second(votes: &[Vote]) -> Finding<u64> {
+/// A prefetcher of line pairs fills both halves and moves the end of the conflict to twice the line, just as a
+/// longer line would: then there is no answer.
+pub fn infer_second(votes: &[Vote], above: Option<u64>) -> Finding<u64> {
     if votes.is_empty() {
         return Finding::refused("needs a congruence class of the second level");
     }
@@ -139,7 +140,7 @@ pub fn infer_second(votes: &[Vote]) -> Finding<u64> {
             f.votes = found.votes;
             f
         }
-        Some(_) if found.agree < 2 => Finding::refused("only one vote came to a result"),
-        Some(_) => found,
+        _ if found.agree < 2 => Finding::refused("only one vote came to a result"),
+        _ => found,
     }
 }
