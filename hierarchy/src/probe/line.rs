@@ -133,9 +133,9 @@ pub fn infer_second(votes: &[Vote], above: Option<u64>) -> Finding<u64> {
             .collect::<Vec<_>>(),
     );
     match found.value {
-        None => {
+        value if value.is_none() || value != above => {
             let mut f = Finding::refused(
-                "a longer line and a prefetched pair look alike: no shift ends the conflict",
+                "a longer line and a prefetched pair look alike: the conflict does not end at the first level's line",
             );
             f.votes = found.votes;
             f
