@@ -264,12 +264,31 @@ impl Session<'_> {
             && self.raw.policy.unsplit < 4
             && self.raw.policy.samples.len() < 300
         {
+            // A short plan has few rounds.
+            let count = if self.plan.budget_ns < 3_000_000_000 {
+                24
+            } else {
+                12
+            };
             self.probe("replacement", |s| {
-                policy::collect(s.m, l1, line, &mut race, &mut s.raw.policy, 12, &mut s.rng)
+                policy::collect(
+                    s.m,
+                    l1,
+                    line,
+                    &mut race,
+                    &mut s.raw.policy,
+                    count,
+                    &mut s.rng,
+                )
             });
             self.race = Some((l1, race));
         }
-        if round >= 2 && round.is_multiple_of(2) && self.wants_sets() {
+        // The first level's policy comes before the second level's sets, which take longest.
+        let settled = l1.ways == 1
+            || self.raw.policy.unsplit >= 2
+            || self.raw.policy.samples.len() >= 60
+            || self.spent() > 0.5;
+        if round >= 2 && round.is_multiple_of(2) && self.wants_sets() && settled {
             self.probe("second-level sets", |s| {
                 let budget = s.start + s.plan.budget_ns;
                 let until = (s.m.now_ns() + s.plan.evict_ns).min(budget);
