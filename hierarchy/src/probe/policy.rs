@@ -151,12 +151,17 @@ fn cost(sample: &Sample, contender: &Contender) -> f64 {
     if !contender.tells(p) {
         return 1.0;
     }
-    let seen = if contender.policy == Policy::Random {
-        sample.middle_share
+    let (low, middle) = (
+        sample.hit_share.clamp(0.0, 1.0),
+        sample.middle_share.clamp(0.0, 1.0),
+    );
+    // Strangers' lines cost hits, and the empty places they leave behind make some: what lies between the least
+    // disturbed windows and the middle one is possible.
+    let off = if contender.policy == Policy::Random {
+        middle - p.mean
     } else {
-        sample.hit_share
+        p.mean - p.mean.clamp(low.min(middle), low.max(middle))
     };
-    let off = seen.clamp(0.0, 1.0) - p.mean;
     (off * off / (2.0 * SIGMA * SIGMA)).min(6.0)
 }
 
