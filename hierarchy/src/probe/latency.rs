@@ -307,6 +307,12 @@ pub fn infer_l2(
     });
     let figures: Vec<_> = figures.collect();
     let least = figures.iter().map(|f| f.1).fold(f64::INFINITY, f64::min);
+    let most = figures.iter().map(|f| f.1).fold(0.0, f64::max);
+    if policies.len() != 1 && most > 1.05 * least {
+        return Finding::refused(format!(
+            "{least:.1} to {most:.1} cycles by the number of lines walked: the first level's policy is not known"
+        ));
+    }
     // Of those that agree with it the most lines leave the fewest hits to take off.
     let chosen = figures.into_iter().rfind(|f| f.1 <= 1.03 * least);
     let Some((low, high, near, votes)) = chosen else {
