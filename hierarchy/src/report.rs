@@ -403,21 +403,35 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         &usable.at_most(Confidence::Medium, "general ones less the stack pointer"),
         |n| n.to_string(),
     );
-    t.row("prefetched strides", &h.prefetch, |s| {
-        if s.is_empty() {
-            "none".into()
-        } else {
-            s.iter()
-                .map(|x| format!("{} ({:.0} %)", x.0, 100.0 * x.1))
-                .collect::<Vec<_>>()
-                .join(", ")
-        }
-    });
+    t.row("prefetched strides", &h.prefetch, |s| strides(s));
     t.row("counters", &h.counters, |a| {
         if *a { "agree" } else { "CONTRADICT the timing" }.to_string()
     });
     t.row("memory parallelism", &h.parallelism, |p| format!("{p:.1}"));
     t.rows
+}
+
+/// Strides that prefetching hides, by direction: the least and the greatest, and what is left of the random
+/// walk's time.
+fn strides(found: &[(i64, f64)]) -> String {
+    let side = |name: &str, up: bool| {
+        let of: Vec<&(i64, f64)> = found.iter().filter(|x| (x.0 > 0) == up).collect();
+        let lengths = of.iter().map(|x| x.0.unsigned_abs());
+        let (a, b) = (lengths.clone().min()?, lengths.max()?);
+        let shares = of.iter().map(|x| 100.0 * x.1);
+        let low = shares.clone().fold(f64::INFINITY, f64::min);
+        let high = shares.fold(0.0, f64::max);
+        Some(format!("{name} {a} to {b} B ({low:.0} to {high:.0} %)"))
+    };
+    let sides: Vec<String> = [side("up", true), side("down", false)]
+        .into_iter()
+        .flatten()
+        .collect();
+    if sides.is_empty() {
+        "none".into()
+    } else {
+        sides.join(", ")
+    }
 }
 
 fn list(cpus: &[usize]) -> String {

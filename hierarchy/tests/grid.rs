@@ -1,6 +1,6 @@
 //! Blind inference on random simulated machines, judged against their truth.
 //!
-//! `STATCACHE_GRID=N` asks for N machines (the full grid is 500; about 4 s of CPU each in a release build);
+//! `STATCACHE_GRID=N` asks for N machines (the full grid is 500; 2 to 4 s of CPU each in a release build);
 //! `STATCACHE_GRID_FROM=K` starts at seed K. Without it a few machines run, fewer in a debug build.
 
 use statcache_hierarchy::session::{self, Plan};
