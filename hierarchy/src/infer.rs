@@ -471,3 +471,35 @@ fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Le
         inclusion: Finding::refused("needs sets of this level, see its ways"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Facts;
+    use crate::raw::Counted;
+
+    #[test]
+    fn counters_agree_when_misses_set_in_where_the_timing_says() {
+        let mut raw = RawSamples::new(
+            Facts {
+                ns_per_tick: 0.5,
+                timer_step: 1.0,
+                clock: 1.5,
+                page_bytes: 4096,
+                memory_bytes: 1 << 30,
+                can_flush: true,
+            },
+            1,
+        );
+        assert_eq!(counters(&raw).value, None);
+        let counted = |inside, beyond| Counted {
+            what: "L1d".into(),
+            inside,
+            beyond,
+        };
+        raw.counters = vec![counted(0.01, 0.97)];
+        assert_eq!(counters(&raw).value, Some(true));
+        raw.counters.push(counted(0.6, 0.97));
+        assert_eq!(counters(&raw).value, Some(false));
+    }
+}

@@ -602,4 +602,22 @@ mod tests {
         assert_eq!(step(&[(14, 0, 12), (15, 6, 12), (16, 7, 12)]), None);
         assert_eq!(step(&[(16, 12, 12)]), None);
     }
+
+    #[test]
+    fn batches_count_the_colours_and_their_errors() {
+        // 32 colours: a batch of 32 misses them all with (31/32)^32 = 0.362.
+        let vote = |errors: u32| Vote {
+            curve: vec![(15, 0, 10), (16, 10, 10)],
+            batches: vec![(32, 638, 1000)],
+            control: (errors, 100),
+            pool: 8000,
+            ..Vote::default()
+        };
+        let found = colours(&[vote(0), vote(0)]);
+        assert!(
+            found.is_some_and(|(c, error)| (c - 32.0).abs() < 1.0 && error < 0.08),
+            "{found:?}"
+        );
+        assert_eq!(colours(&[vote(40)]), None);
+    }
 }

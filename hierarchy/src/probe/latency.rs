@@ -474,3 +474,73 @@ pub fn infer_memory(samples: &[(f64, f64)]) -> Finding<Spread> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(l3: Vec<Vec<(u32, f64)>>) -> Samples {
+        Samples {
+            l3,
+            clock: vec![1.5],
+            ..Samples::default()
+        }
+    }
+
+    #[test]
+    fn only_a_level_stretch_above_the_second_level_is_a_latency() {
+        let rising: Vec<(u32, f64)> = (18..30)
+            .map(|k| (k, 20.0 + 12.0 * f64::from(k - 18)))
+            .collect();
+        assert_eq!(plateau(&rising), None);
+        let flat = |y: f64| {
+            vec![
+                (18, 30.0),
+                (21, y),
+                (24, y),
+                (28, y),
+                (33, y),
+                (39, 3.0 * y),
+            ]
+        };
+        let found = infer_l3(
+            &samples(vec![flat(60.0), flat(61.0), flat(60.5), rising]),
+            0.5,
+            Some(15.0),
+        );
+        assert!(
+            found.value.is_some_and(|l| (l.cycles - 60.0).abs() < 1.0),
+            "{found:?}"
+        );
+        // All lines fit the second level: its own latency is not the next one's.
+        let fits = infer_l3(
+            &samples(vec![flat(15.0), flat(15.0), flat(15.0)]),
+            0.5,
+            Some(15.0),
+        );
+        assert_eq!(fits.value, None);
+    }
+
+    #[test]
+    fn second_level_hits_are_freed_of_first_level_ones() {
+        let s = Samples {
+            clock: vec![1.5],
+            // A random first level of 8 ways at 4 cycles in front of 16: the fewer lines, the more hits.
+            l2: [16u32, 24, 32, 56]
+                .into_iter()
+                .flat_map(|n| {
+                    let h = hit_share(Policy::Random, 8, n);
+                    vec![(n, 16.0 - 12.0 * h, 4.0); 4]
+                })
+                .collect(),
+            ..Samples::default()
+        };
+        let known = infer_l2(&s, 0.5, Some(4.0), &[Policy::Random], 8);
+        assert!(
+            known.value.is_some_and(|l| (l.cycles - 16.0).abs() < 0.2),
+            "{known:?}"
+        );
+        let unknown = infer_l2(&s, 0.5, Some(4.0), &[Policy::Lru, Policy::Fifo], 8);
+        assert_eq!(unknown.value, None, "{unknown:?}");
+    }
+}

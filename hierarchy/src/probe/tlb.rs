@@ -475,3 +475,41 @@ pub fn infer_granule(s: &Samples, page: Option<u64>) -> Finding<bool> {
         Finding::refused("part of the accesses miss")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strangers_entry_does_not_hide_the_last_ones() {
+        // One host with 96 entries: from 94 on one miss a lap more, from 97 on two more for every page.
+        let knee = [
+            (92, 1.2),
+            (93, 0.7),
+            (94, 8.5),
+            (95, 8.6),
+            (96, 9.0),
+            (97, 23.5),
+            (98, 35.4),
+        ];
+        assert_eq!(found(&knee, 6.8), Some(96));
+        assert_eq!(found(&knee[..6], 6.8), None);
+    }
+
+    #[test]
+    fn entries_that_no_buffer_has_are_refused() {
+        let vote = |n: u64| Vote {
+            cost: 7.0,
+            knee: vec![(n, 0.0), (n + 1, 20.0), (n + 2, 40.0)],
+            ..Vote::default()
+        };
+        let of = |n: u64| {
+            infer_entries(&Samples {
+                votes: vec![vote(n); 5],
+                ..Samples::default()
+            })
+        };
+        assert_eq!(of(96).value, Some(96));
+        assert_eq!(of(91).value, None);
+    }
+}

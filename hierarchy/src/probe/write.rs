@@ -111,3 +111,28 @@ pub fn infer(votes: &[Vote]) -> Finding<bool> {
 pub fn infer_back(votes: &[Vote]) -> Finding<bool> {
     plurality(&votes.iter().map(Vote::writes_back).collect::<Vec<_>>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dirty_line_costs_more_to_flush_only_where_stores_stay() {
+        let vote = |clean, dirty| Vote {
+            loaded: 5.0,
+            stored: 5.0,
+            bypassed: 300.0,
+            flushed: 300.0,
+            clean,
+            dirty,
+        };
+        assert_eq!(vote(210.0, 343.0).writes_back(), Some(true));
+        assert_eq!(vote(210.0, 214.0).writes_back(), Some(false));
+        assert_eq!(vote(210.0, 228.0).writes_back(), None);
+        assert_eq!(vote(f64::NAN, 343.0).writes_back(), None);
+        assert_eq!(
+            vote(crate::raw::NEVER, crate::raw::NEVER).writes_back(),
+            None
+        );
+    }
+}
