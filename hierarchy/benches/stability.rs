@@ -35,8 +35,26 @@ fn session(mode: Mode, seed: u64) -> MachineReport {
     .unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Walks and writes memory until told to stop.
-fn hog(stop: &AtomicBool) {
+/// CPUs beside the one that is measured, which is the last allowed one.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn other_cpus() -> Vec<usize> {
+    let mut allowed = statcache_hierarchy::hw::cores::allowed_cpus();
+    allowed.pop();
+    allowed
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+fn other_cpus() -> Vec<usize> {
+    Vec::new()
+}
+
+/// Walks and writes memory on one CPU until told to stop.
+fn hog(cpu: usize, stop: &AtomicBool) {
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    if let Err(error) = statcache_hierarchy::hw::cores::pin(cpu) {
+        eprintln!("CPU {cpu} is not kept busy: {error}");
+        return;
+    }
     let mut memory = vec![1u8; 64 << 20];
     let mut sum = 0u64;
     while !stop.load(Ordering::Relaxed) {
@@ -75,8 +93,8 @@ fn main() {
         Ok("full") => Mode::Full,
         _ => Mode::Standard,
     };
-    let others = std::thread::available_parallelism().map_or(1, |n| n.get()) - 1;
-    if others == 0 {
+    let others = other_cpus();
+    if others.is_empty() {
         println!(
             "SKIP the other CPU's load: only one CPU is allowed, so the runs are alone with it"
         );
@@ -85,8 +103,9 @@ fn main() {
     let stop = AtomicBool::new(false);
     let started = Instant::now();
     let reports: Vec<MachineReport> = std::thread::scope(|scope| {
-        for _ in 0..others {
-            scope.spawn(|| hog(&stop));
+        for cpu in others.iter().copied() {
+            let stop = &stop;
+            scope.spawn(move || hog(cpu, stop));
         }
         let all = (0..runs)
             .map(|i| {
@@ -99,9 +118,10 @@ fn main() {
         all
     });
     println!(
-        "{runs} {} runs in {:.0} s, {others} busy CPU(s) beside",
+        "{runs} {} runs in {:.0} s, {} busy CPU(s) beside",
         mode.name(),
-        started.elapsed().as_secs_f64()
+        started.elapsed().as_secs_f64(),
+        others.len()
     );
     let failed = table(&reports) | figures(&reports, quiet);
     if failed {
