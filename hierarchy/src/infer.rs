@@ -1,7 +1,6 @@
 //! From raw samples to a hierarchy: the pure half of the tool.
 
 use crate::finding::{Confidence, Finding};
-use crate::policy::Policy;
 use crate::probe::{PAGE, code, evict, footprint, l1, latency, line, policy, prefetch, tlb, write};
 use crate::raw::RawSamples;
 use latency::{Latency, Spread};
@@ -81,6 +80,10 @@ pub struct Hierarchy {
     pub memory_walk: Finding<Spread>,
     /// Stores that miss bring the line in.
     pub write_allocate: Finding<bool>,
+    /// Stored lines stay in some level until they are thrown out.
+    pub write_back: Finding<bool>,
+    /// Counters beside the timing: agree (true) or contradict it.
+    pub counters: Finding<bool>,
     /// Translation of data addresses.
     pub translation: Translation,
     /// The instruction side.
@@ -108,7 +111,11 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         None => Finding::refused("the first level's geometry is not known"),
     };
     let l1_latency = latency::infer_l1(s, ns);
-    let known = named.value.as_ref().and_then(|n| n.alike.first().copied());
+    // One policy when it is known; otherwise all that the sequences leave open.
+    let possible = match &named.value {
+        Some(n) => n.alike.first().copied().into_iter().collect(),
+        None => policy::possible(&raw.policy),
+    };
     let memory = latency::infer_memory(&s.memory);
     let shared = |level: u32| sharing(raw, level);
     let mut levels = vec![Level {
@@ -127,10 +134,10 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         s,
         ns,
         l1_latency.value.map(|l| l.cycles),
-        known,
+        &possible,
         geometry.value.map_or(1, |g| g.ways),
     );
-    if let Some(level) = second(raw, geometry.value, found_line.clone(), l2_latency, known) {
+    if let Some(level) = second(raw, geometry.value, found_line.clone(), l2_latency) {
         levels.push(level);
     }
     if let Some(level) = third(raw, &levels, memory.value) {
@@ -154,6 +161,8 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         memory_walk: latency::infer_memory(&s.memory_walk),
         memory,
         write_allocate: reasoned(write::infer(&raw.write), raw, "stores"),
+        write_back: write::infer_back(&raw.write),
+        counters: reasoned(counters(raw), raw, "counters"),
         translation: Translation {
             reach: match page.value {
                 Some(p) => entries.clone().map(|e| e * p),
@@ -192,6 +201,35 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
             )
         },
     }
+}
+
+/// Counters agree when hardly any load misses inside a measured size and most do beyond it.
+fn counters(raw: &RawSamples) -> Finding<bool> {
+    if raw.counters.is_empty() {
+        return Finding::refused("not asked");
+    }
+    let agree = raw
+        .counters
+        .iter()
+        .filter(|c| c.inside < 0.1 && c.beyond > 0.5);
+    let agree = agree.count();
+    let text: Vec<String> = raw
+        .counters
+        .iter()
+        .map(|c| {
+            format!(
+                "{} {:.2} and {:.2} misses a load inside and beyond",
+                c.what, c.inside, c.beyond
+            )
+        })
+        .collect();
+    let mut f = Finding::new(
+        agree == raw.counters.len(),
+        Confidence::Medium,
+        text.join(", "),
+    );
+    (f.votes, f.agree) = (raw.counters.len() as u32, agree as u32);
+    f
 }
 
 /// A backend's refusal is a better reason than "not measured".
@@ -243,13 +281,12 @@ fn second(
     l1: Option<l1::Geometry>,
     found_line: Finding<u64>,
     latency: Finding<Latency>,
-    _policy: Option<Policy>,
 ) -> Option<Level> {
     let l1 = l1?;
-    let ways = reasoned(evict::infer(&raw.evict), raw, "second-level sets");
+    let mut ways = reasoned(evict::infer(&raw.evict), raw, "second-level sets");
     let tlb = tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
     let hit = latency.value.map(|l| l.cycles);
-    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick)
+    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, hit)
         .value
         .map(|l| l.cycles)
         .or_else(|| {
@@ -261,6 +298,14 @@ fn second(
                 .reduce(f64::min)
         });
     let linear = evict::linear(&raw.evict);
+    if ways.value.is_some() && linear.is_none() {
+        ways = Finding::refused("the classes differ in whether lines at other page offsets evict");
+    }
+    if ways.value.is_some() && from_memory(raw, l1.bytes(), hit, tlb) {
+        ways = Finding::refused(
+            "what was evicted came from memory, yet latency rises in steps: the sets may be a further level's",
+        );
+    }
     let by_curve = match (hit, next) {
         (Some(h), Some(n)) => {
             footprint::infer_capacity(&raw.footprint, l1.bytes(), h, n, tlb, ways.value)
@@ -279,7 +324,7 @@ fn second(
         capacity,
         range,
         ways,
-        line: Finding::refused("a longer line and a prefetched pair look alike by timing"),
+        line: line::infer_second(&raw.line2, found_line.value),
         latency,
         policy: Finding::refused("only the first level's sets can be driven in lockstep"),
         linear_index: match linear {
@@ -293,6 +338,26 @@ fn second(
         shared_with: sharing(raw, 2),
         inclusion: Finding::refused("not distinguishable from its latency alone"),
     })
+}
+
+/// The classes' lines come back from memory although the footprint curve leaves this level long before it
+/// reaches memory: an inclusive further level took them.
+fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64) -> bool {
+    let (Some(hit), Some(memory)) = (hit, latency::infer_memory(&raw.latency.memory).value) else {
+        return false;
+    };
+    let memory = memory.cycles_p10;
+    let evicted = raw.evict.iter().filter(|v| !v.curve.is_empty());
+    if !evicted.clone().any(|v| v.levels.1 > 0.75 * memory) {
+        return false;
+    }
+    let curve = footprint::envelope(&raw.footprint);
+    let at =
+        |share: f64| footprint::crossing(&curve, above * 2, hit + tlb + share * (memory - hit));
+    match (at(0.05), at(0.5)) {
+        (Some(onset), Some(half)) => half > 1.7 * onset,
+        _ => true,
+    }
 }
 
 /// Capacity of the second level: ways x line x sets where one number of sets fits all evidence.
@@ -325,6 +390,10 @@ fn capacity(
     };
     let counted = colours.filter(|_| linear == Some(true));
     let curve_way = by_curve.value.map(|c| c.0 as f64 / f64::from(a));
+    // Interference and uneven pages shift the curve, but not without limit.
+    let contradicts = |bytes: f64| {
+        range.is_some_and(|(low, high)| bytes < 0.7 * low as f64 || bytes > 1.4 * high as f64)
+    };
     if counted.is_none() && (linear != Some(false) || curve_way.is_none()) {
         return refuse("the sets could not be counted");
     }
@@ -335,19 +404,22 @@ fn capacity(
             let curve = curve_way.map_or(0.0, |c| (c / w as f64).ln().abs());
             let cost = match counted {
                 Some((g, error)) => {
-                    ((g * PAGE as f64 / w as f64).ln() / (error + 0.03)).powi(2)
-                        + (curve / 0.45).powi(2).min(2.0)
+                    ((g * PAGE as f64 / w as f64).ln() / error).powi(2)
+                        + (curve / 0.6).powi(2).min(2.0)
                 }
                 None => (curve / 0.2).powi(2),
             };
             // Three times a power of two exists, but is rare.
-            (cost + if w.is_power_of_two() { 0.0 } else { 3.0 }, w)
+            (cost + if w.is_power_of_two() { 0.0 } else { 1.0 }, w)
         })
         .collect();
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));
     let (best, second) = (scored[0], scored[1]);
     if best.0 > 8.0 || second.0 - best.0 < 5.0 {
         return refuse("more than one number of sets fits");
+    }
+    if contradicts((best.1 * u64::from(a)) as f64) {
+        return refuse("the sets counted and the footprint curve contradict each other");
     }
     let limit = if counted.is_some() && second.0 - best.0 >= 7.0 {
         Confidence::High
@@ -365,8 +437,9 @@ fn capacity(
 
 fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Level> {
     let memory = memory?;
-    let below = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick);
     let l2 = above.get(1)?;
+    let hit = l2.latency.value.map(|l| l.cycles);
+    let below = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, hit);
     if below
         .value
         .is_some_and(|l| l.cycles > 0.8 * memory.cycles_p10)
@@ -397,4 +470,36 @@ fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Le
         shared_with: sharing(raw, 3),
         inclusion: Finding::refused("needs sets of this level, see its ways"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Facts;
+    use crate::raw::Counted;
+
+    #[test]
+    fn counters_agree_when_misses_set_in_where_the_timing_says() {
+        let mut raw = RawSamples::new(
+            Facts {
+                ns_per_tick: 0.5,
+                timer_step: 1.0,
+                clock: 1.5,
+                page_bytes: 4096,
+                memory_bytes: 1 << 30,
+                can_flush: true,
+            },
+            1,
+        );
+        assert_eq!(counters(&raw).value, None);
+        let counted = |inside, beyond| Counted {
+            what: "L1d".into(),
+            inside,
+            beyond,
+        };
+        raw.counters = vec![counted(0.01, 0.97)];
+        assert_eq!(counters(&raw).value, Some(true));
+        raw.counters.push(counted(0.6, 0.97));
+        assert_eq!(counters(&raw).value, Some(false));
+    }
 }

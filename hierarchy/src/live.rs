@@ -95,16 +95,31 @@ fn session(
     seed: u64,
     progress: Progress<'_>,
 ) -> Result<(RawSamples, usize), HierarchyError> {
-    use crate::hw::{Host, isa, share};
+    use crate::hw::{self, Host, isa, share};
     use crate::session;
 
     let registers = isa::registers();
     let mut host = Host::open()?;
     let mut raw = session::collect(&mut host, plan, seed, progress);
     raw.tlb.huge_kib = host.huge_kib();
+    if let (Some((from, _)), Some((_, to))) = (host.moves().first(), host.moves().last()) {
+        raw.failures.push((
+            "cpuset".into(),
+            format!(
+                "the measuring thread was moved from CPU {from} ({} times, last to CPU {to}): the allowed CPUs changed \
+                 meanwhile; what was measured before stands only if the CPUs are alike: run again",
+                host.moves().len()
+            ),
+        ));
+    }
     raw.registers = registers;
+    let found = crate::infer(&raw);
+    let l1_bytes = found.levels.first().and_then(|l| l.capacity.value);
+    match hw::counters::check(&mut host, l1_bytes, found.translation.entries.value) {
+        Ok(counted) => raw.counters = counted,
+        Err(e) => raw.failures.push(("counters".into(), e.to_string())),
+    }
     if plan.code {
-        let found = crate::infer(&raw);
         let others = share::others(&host);
         if others.is_empty() {
             raw.failures.push((

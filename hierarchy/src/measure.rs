@@ -157,6 +157,21 @@ pub trait Measure {
         ))
     }
 
+    /// Times flushing lines that were loaded before, and stored to as well when `dirty`; events are lines.
+    ///
+    /// # Errors
+    /// [`MeasureError::Unsupported`] where lines cannot be flushed.
+    fn flush(
+        &mut self,
+        _lines: &[u64],
+        _dirty: bool,
+        _windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        Err(MeasureError::Unsupported(
+            "this backend cannot time a flush".into(),
+        ))
+    }
+
     /// Times `chains` independent chases of the same flushed lines at once; events are loads of all chains.
     ///
     /// # Errors
@@ -185,6 +200,14 @@ impl<M: Measure + ?Sized> Measure for &mut M {
     }
     fn code(&mut self, chase: &CodeChase<'_>) -> Result<Vec<Window>, MeasureError> {
         (**self).code(chase)
+    }
+    fn flush(
+        &mut self,
+        lines: &[u64],
+        dirty: bool,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        (**self).flush(lines, dirty, windows)
     }
     fn parallel(
         &mut self,

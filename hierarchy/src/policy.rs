@@ -156,6 +156,7 @@ impl Policy {
     }
 
     /// Records a hit on `way`.
+    #[inline]
     pub fn hit(&self, meta: &mut [u8], word: &mut u64, way: usize) {
         match *self {
             Policy::Lru | Policy::Lip => to_front(meta, way),
@@ -189,6 +190,7 @@ impl Policy {
     }
 
     /// Chooses the way to replace in a full set; the caller then calls [`Policy::filled`] with it.
+    #[inline]
     pub fn victim(&self, meta: &mut [u8], word: &mut u64, rng: &mut Rng) -> usize {
         let ways = meta.len();
         match *self {
@@ -235,6 +237,7 @@ impl Policy {
     }
 
     /// Records that a new line was put into `way`.
+    #[inline]
     pub fn filled(&self, meta: &mut [u8], word: &mut u64, way: usize) {
         match *self {
             Policy::Lip | Policy::Fifo | Policy::Random => {}
@@ -254,10 +257,12 @@ impl Policy {
     }
 }
 
+#[inline]
 fn last_of(ranks: &[u8], n: usize) -> usize {
     ranks.iter().position(|&r| r as usize == n - 1).unwrap_or(0)
 }
 
+#[inline]
 fn to_front(ranks: &mut [u8], which: usize) {
     let old = ranks[which];
     for r in ranks.iter_mut() {
@@ -284,6 +289,7 @@ fn age(meta: &mut [u8], ageing: Ageing, touched: Option<usize>) {
 }
 
 /// Node bits point to the half to replace next; a touch makes each node on the path point away.
+#[inline]
 fn tree_touch(mut bits: u64, ways: usize, way: usize) -> u64 {
     let (mut node, mut low, mut size) = (1usize, 0usize, ways);
     while size > 1 {
@@ -300,6 +306,7 @@ fn tree_touch(mut bits: u64, ways: usize, way: usize) -> u64 {
     bits
 }
 
+#[inline]
 fn tree_victim(bits: u64, ways: usize) -> usize {
     let (mut node, mut low, mut size) = (1usize, 0usize, ways);
     while size > 1 {
@@ -324,13 +331,15 @@ fn group_touch(meta: &mut [u8], word: &mut u64, groups: usize, way: usize) {
 }
 
 /// One set of a cache under a policy, with small block numbers for tags.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneSet {
     policy: Policy,
     ways: usize,
     tags: [u32; MAX_WAYS],
     meta: [u8; MAX_WAYS],
     word: u64,
+    /// Ways in use; they fill from the left and never empty again.
+    filled: usize,
 }
 
 const NO_BLOCK: u32 = u32::MAX;
@@ -345,24 +354,33 @@ impl OneSet {
             tags: [NO_BLOCK; MAX_WAYS],
             meta: [0; MAX_WAYS],
             word: 0,
+            filled: 0,
         };
         policy.reset(&mut set.meta[..ways], &mut set.word);
         set
     }
 
     /// Touches a block and says whether it hit.
+    #[inline]
     pub fn touch(&mut self, block: u32, rng: &mut Rng) -> bool {
         let meta = &mut self.meta[..self.ways];
-        let tags = &mut self.tags[..self.ways];
-        if let Some(way) = tags.iter().position(|&t| t == block) {
-            self.policy.hit(meta, &mut self.word, way);
+        // All places are compared, without a branch: those beyond the ways hold no block.
+        let mut found = 0u32;
+        for (i, &t) in self.tags.iter().enumerate() {
+            found |= u32::from(t == block) << i;
+        }
+        if found != 0 {
+            self.policy
+                .hit(meta, &mut self.word, found.trailing_zeros() as usize);
             return true;
         }
-        let way = match tags.iter().position(|&t| t == NO_BLOCK) {
-            Some(free) => free,
-            None => self.policy.victim(meta, &mut self.word, rng),
+        let way = if self.filled < self.ways {
+            self.filled += 1;
+            self.filled - 1
+        } else {
+            self.policy.victim(meta, &mut self.word, rng)
         };
-        tags[way] = block;
+        self.tags[way] = block;
         self.policy.filled(meta, &mut self.word, way);
         false
     }

@@ -17,6 +17,17 @@ pub struct Corun {
     pub pairs: Vec<(f64, f64)>,
 }
 
+/// Misses per load that a hardware counter saw on both sides of a measured size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The level.
+    pub what: String,
+    /// At three quarters of the size.
+    pub inside: f64,
+    /// At twice the size.
+    pub beyond: f64,
+}
+
 /// Architectural registers found by executing their encodings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterClass {
@@ -41,6 +52,8 @@ pub struct RawSamples {
     pub l1: Vec<l1::Vote>,
     /// Line size.
     pub line: Vec<line::Vote>,
+    /// Second-level line size.
+    pub line2: Vec<line::Vote>,
     /// First-level replacement.
     pub policy: policy::Samples,
     /// Second-level ways.
@@ -63,12 +76,14 @@ pub struct RawSamples {
     pub registers: Vec<RegisterClass>,
     /// Sharing between CPUs.
     pub corun: Vec<Corun>,
+    /// Counters, where there are any.
+    pub counters: Vec<Counted>,
     /// What could not be measured: (parameter, reason).
     pub failures: Vec<(String, String)>,
 }
 
 /// The schema this version writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 
 impl RawSamples {
     /// An empty set.
@@ -80,6 +95,7 @@ impl RawSamples {
             elapsed_ns: 0,
             l1: Vec::new(),
             line: Vec::new(),
+            line2: Vec::new(),
             policy: policy::Samples::default(),
             evict: Vec::new(),
             latency: latency::Samples::default(),
@@ -91,6 +107,7 @@ impl RawSamples {
             prefetch: prefetch::Samples::default(),
             registers: Vec::new(),
             corun: Vec::new(),
+            counters: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -109,7 +126,7 @@ impl RawSamples {
                 .for_each(|t| [&mut t.same, &mut t.spread].into_iter().for_each(fix));
             v.dense.iter_mut().for_each(|d| fix(&mut d.1));
         }
-        for v in &mut self.line {
+        for v in self.line.iter_mut().chain(&mut self.line2) {
             fix(&mut v.conflict);
             v.shifts
                 .iter_mut()
@@ -118,16 +135,14 @@ impl RawSamples {
         for v in &mut self.evict {
             [&mut v.levels.0, &mut v.levels.1].into_iter().for_each(fix);
         }
-        for list in [
-            &mut self.latency.l1,
-            &mut self.latency.l2,
-            &mut self.latency.l3,
-        ] {
-            list.retain(|x| x.is_finite());
-        }
+        self.latency.l1.retain(|x| x.is_finite());
+        self.latency
+            .l2
+            .retain(|x| x.1.is_finite() && x.2.is_finite());
         for v in &mut self.tlb.votes {
             [&mut v.hit, &mut v.cost].into_iter().for_each(fix);
             v.tries.iter_mut().for_each(|t| fix(&mut t.1));
+            v.knee.iter_mut().for_each(|t| fix(&mut t.1));
             v.strides.iter_mut().for_each(|t| fix(&mut t.1));
         }
         for v in &mut self.write {
@@ -136,6 +151,8 @@ impl RawSamples {
                 &mut v.stored,
                 &mut v.bypassed,
                 &mut v.flushed,
+                &mut v.clean,
+                &mut v.dirty,
             ]
             .into_iter()
             .for_each(fix);

@@ -7,7 +7,7 @@ use crate::raw::RawSamples;
 use serde::{Deserialize, Serialize};
 
 /// Version of the report's schema.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// What a stored report is valid for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -256,13 +256,13 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
             &l.capacity,
             |b| match range {
                 Some((low, high)) if last => {
-                    format!("{} (p10 {}, p90 {})", bytes(*b), bytes(low), bytes(high))
+                    format!("{} ({} to {})", bytes(*b), bytes(low), bytes(high))
                 }
                 _ => bytes(*b),
             },
             |b| match range {
                 Some((low, high)) if l.capacity.confidence < Confidence::High => {
-                    Some((low * 85 / 100, high * 115 / 100))
+                    Some((low.min(*b) * 85 / 100, high.max(*b) * 115 / 100))
                 }
                 _ => Some((*b, *b)),
             },
@@ -300,7 +300,9 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         t.row(&format!("{name}.index"), &l.linear_index, |x| {
             if *x { "page offset kept" } else { "hashed" }.to_string()
         });
-        t.row(&format!("{name}.inclusion"), &l.inclusion, Clone::clone);
+        if l.level > 1 {
+            t.row(&format!("{name}.inclusion"), &l.inclusion, Clone::clone);
+        }
         t.row(&format!("{name}.shared with"), &l.shared_with, |c| {
             if c.is_empty() {
                 "no allowed CPU".into()
@@ -332,11 +334,14 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
     t.row("write-allocate", &h.write_allocate, |w| {
         if *w { "yes" } else { "no" }.to_string()
     });
-    t.row(
-        "write-back",
-        &Finding::<String>::refused("needs write traffic, which timing of loads does not show"),
-        Clone::clone,
-    );
+    t.row("write-back", &h.write_back, |w| {
+        if *w {
+            "yes"
+        } else {
+            "no: stores go through to memory"
+        }
+        .to_string()
+    });
     let x = &h.translation;
     t.push("DTLB1.entries", &x.entries, |n| n.to_string(), exact, plain);
     t.row("DTLB1.reach", &x.reach, |n| bytes(*n));
@@ -398,18 +403,35 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         &usable.at_most(Confidence::Medium, "general ones less the stack pointer"),
         |n| n.to_string(),
     );
-    t.row("prefetched strides", &h.prefetch, |s| {
-        if s.is_empty() {
-            "none".into()
-        } else {
-            s.iter()
-                .map(|x| format!("{} ({:.0} %)", x.0, 100.0 * x.1))
-                .collect::<Vec<_>>()
-                .join(", ")
-        }
+    t.row("prefetched strides", &h.prefetch, |s| strides(s));
+    t.row("counters", &h.counters, |a| {
+        if *a { "agree" } else { "CONTRADICT the timing" }.to_string()
     });
     t.row("memory parallelism", &h.parallelism, |p| format!("{p:.1}"));
     t.rows
+}
+
+/// Strides that prefetching hides, by direction: the least and the greatest, and what is left of the random
+/// walk's time.
+fn strides(found: &[(i64, f64)]) -> String {
+    let side = |name: &str, up: bool| {
+        let of: Vec<&(i64, f64)> = found.iter().filter(|x| (x.0 > 0) == up).collect();
+        let lengths = of.iter().map(|x| x.0.unsigned_abs());
+        let (a, b) = (lengths.clone().min()?, lengths.max()?);
+        let shares = of.iter().map(|x| 100.0 * x.1);
+        let low = shares.clone().fold(f64::INFINITY, f64::min);
+        let high = shares.fold(0.0, f64::max);
+        Some(format!("{name} {a} to {b} B ({low:.0} to {high:.0} %)"))
+    };
+    let sides: Vec<String> = [side("up", true), side("down", false)]
+        .into_iter()
+        .flatten()
+        .collect();
+    if sides.is_empty() {
+        "none".into()
+    } else {
+        sides.join(", ")
+    }
 }
 
 fn list(cpus: &[usize]) -> String {
@@ -428,6 +450,8 @@ fn warnings(h: &Hierarchy, d: &Declared, raw: &RawSamples) -> Vec<String> {
     w.extend(
         raw.failures
             .iter()
+            // That there are no counters is the usual case, and has its row.
+            .filter(|f| f.0 != "counters")
             .map(|(what, why)| format!("{what}: {why}")),
     );
     if raw.facts.memory_bytes < 64 << 20 {
@@ -438,6 +462,12 @@ fn warnings(h: &Hierarchy, d: &Declared, raw: &RawSamples) -> Vec<String> {
     }
     if h.levels.first().and_then(|l| l.capacity.value).is_none() {
         w.push("the first level could not be decided, and most of the rest builds on it: run again when the machine is less busy, or with --full".into());
+    }
+    if h.counters.value == Some(false) {
+        w.push(format!(
+            "the host's counters contradict the timing ({}): run again with --full when the machine is less busy",
+            h.counters.reason
+        ));
     }
     for l in &h.levels {
         if let Some(with) = &l.shared_with.value

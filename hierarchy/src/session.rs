@@ -43,7 +43,7 @@ impl Plan {
     pub const QUICK: Plan = Plan {
         budget_ns: 1_800_000_000,
         votes: 5,
-        evict_votes: 1,
+        evict_votes: 3,
         evict_ns: 400_000_000,
         pool_pages: 4096,
         footprint: 16 << 20,
@@ -96,6 +96,8 @@ struct Session<'a> {
     rng: Rng,
     start: u64,
     off: BTreeSet<&'static str>,
+    /// Probes that came to an end without being refused.
+    answered: u64,
     race: Option<(l1::Geometry, policy::Race)>,
     class: Vec<u64>,
     progress: Progress<'a>,
@@ -112,6 +114,7 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
         rng: Rng::new(seed),
         start,
         off: BTreeSet::new(),
+        answered: 0,
         race: None,
         class: Vec::new(),
         progress,
@@ -134,11 +137,13 @@ impl Session<'_> {
         }
         let spent = self.spent();
         (self.progress)(what, spent);
-        if let Err(error) = f(self) {
-            self.off.insert(what);
-            self.raw
-                .failures
-                .push((what.to_string(), error.to_string()));
+        match f(self) {
+            Ok(()) => self.answered += 1,
+            Err(error) => {
+                self.off.insert(what);
+                let told = (what.to_string(), error.to_string());
+                self.raw.failures.push(told);
+            }
         }
     }
 
@@ -155,6 +160,7 @@ impl Session<'_> {
         let mut pass = 0;
         while self.spent() < 1.0 {
             let began = self.m.now_ns();
+            let answered = self.answered;
             self.probe("latency", |s| latency::collect_l1(s.m, &mut s.raw.latency));
             if self.wants_l1() {
                 self.probe("first level", |s| {
@@ -177,7 +183,8 @@ impl Session<'_> {
                 self.slow_parts(round);
             }
             round += 1;
-            if self.finished(round, pass) {
+            // A round without an answer is the last: everything was refused, or the backend is gone.
+            if self.finished(round, pass) || self.answered == answered {
                 break;
             }
             // Votes of a parameter must not all fall into one burst of disturbance.
@@ -199,12 +206,20 @@ impl Session<'_> {
             || votes.len() < self.plan.votes && l1::infer(votes).agree < (votes.len() as u32).min(8)
     }
 
+    /// More classes are wanted; where none came to a result so far, a small plan gives up early.
+    fn wants_sets(&self) -> bool {
+        let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
+        let hopeless = wanted < 4 && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
+        done.len() < wanted && !hopeless
+    }
+
     fn dependants(&mut self, l1: l1::Geometry, round: u32) {
         // A change of mind about the geometry makes void what was built on it.
         if self.race.as_ref().is_some_and(|r| r.0 != l1) {
             self.race = None;
             self.raw.policy = policy::Samples::default();
             self.raw.line.clear();
+            self.raw.line2.clear();
             self.raw.evict.clear();
             self.raw.latency.l2.clear();
             self.raw.latency.l3.clear();
@@ -249,13 +264,31 @@ impl Session<'_> {
             && self.raw.policy.unsplit < 4
             && self.raw.policy.samples.len() < 300
         {
+            // A short plan has few rounds.
+            let count = if self.plan.budget_ns < 3_000_000_000 {
+                24
+            } else {
+                12
+            };
             self.probe("replacement", |s| {
-                policy::collect(s.m, l1, line, &mut race, &mut s.raw.policy, 12, &mut s.rng)
+                policy::collect(
+                    s.m,
+                    l1,
+                    line,
+                    &mut race,
+                    &mut s.raw.policy,
+                    count,
+                    &mut s.rng,
+                )
             });
             self.race = Some((l1, race));
         }
-        let wanted = self.plan.evict_votes;
-        if round >= 2 && round.is_multiple_of(2) && self.raw.evict.len() < wanted {
+        // The first level's policy comes before the second level's sets, which take longest.
+        let settled = l1.ways == 1
+            || self.raw.policy.unsplit >= 2
+            || self.raw.policy.samples.len() >= 60
+            || self.spent() > 0.5;
+        if round >= 2 && round.is_multiple_of(2) && self.wants_sets() && settled {
             self.probe("second-level sets", |s| {
                 let budget = s.start + s.plan.budget_ns;
                 let until = (s.m.now_ns() + s.plan.evict_ns).min(budget);
@@ -268,13 +301,22 @@ impl Session<'_> {
             });
         }
         if let Some(ways) = evict::infer(&self.raw.evict).value
-            && self.raw.latency.l3.len() < 15
+            && self.raw.latency.l3.len() < 9
         {
             self.probe("next latency", |s| {
                 let class = std::mem::take(&mut s.class);
-                let r = latency::collect_l3(s.m, &class, ways, &mut s.raw.latency, &mut s.rng);
+                let r = latency::collect_l3(s.m, &class, l1, ways, &mut s.raw.latency, &mut s.rng);
                 s.class = class;
                 r
+            });
+        }
+        if let Some(ways) = evict::infer(&self.raw.evict).value
+            && self.raw.line2.len() < 5
+        {
+            self.probe("second-level line", |s| {
+                let vote = line::collect_second(s.m, &s.class, ways, &mut s.rng)?;
+                s.raw.line2.extend(vote);
+                Ok(())
             });
         }
         let entries = tlb::proven(&self.raw.tlb);
@@ -373,7 +415,7 @@ impl Session<'_> {
         round as usize >= p.votes.max(5)
             && pass >= p.passes
             && !self.wants_l1()
-            && (self.raw.evict.len() >= p.evict_votes || self.geometry().is_none())
+            && (!self.wants_sets() || self.geometry().is_none())
             && (self.raw.policy.unsplit >= 4
                 || self.raw.policy.samples.len() >= 300
                 || self.geometry().is_none_or(|g| g.ways == 1))

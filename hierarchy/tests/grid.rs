@@ -1,22 +1,23 @@
 //! Blind inference on random simulated machines, judged against their truth.
 //!
-//! `STATCACHE_GRID=N` asks for N machines (the full grid is 500; about 4 s of CPU each in a release build);
+//! `STATCACHE_GRID=N` asks for N machines (the full grid is 500; 2 to 4 s of CPU each in a release build);
 //! `STATCACHE_GRID_FROM=K` starts at seed K. Without it a few machines run, fewer in a debug build.
 
-use statcache_hierarchy::infer;
 use statcache_hierarchy::session::{self, Plan};
 use statcache_hierarchy::sim::judge::{Outcome, judge};
-use statcache_hierarchy::sim::{Machine, random};
+use statcache_hierarchy::sim::{Machine, Truth, random};
+use statcache_hierarchy::{Hierarchy, RawSamples, infer};
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLAN: Plan = Plan {
-    budget_ns: 6_000_000_000,
+    budget_ns: 2_000_000_000,
     votes: 5,
-    evict_votes: 2,
-    evict_ns: 1_200_000_000,
-    pool_pages: 8192,
+    evict_votes: 3,
+    evict_ns: 200_000_000,
+    pool_pages: 16384,
     footprint: 8 << 20,
     per_octave: 5,
     passes: 1,
@@ -28,6 +29,48 @@ const PLAN: Plan = Plan {
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// What is needed to see why a machine was misread.
+fn explain(truth: &Truth, found: &Hierarchy, raw: &RawSamples) -> String {
+    let mut out = String::new();
+    for (i, l) in truth.levels.iter().enumerate() {
+        let _ = writeln!(out, "  truth L{}: {} bytes, {l:?}", i + 1, l.bytes());
+    }
+    let _ = writeln!(
+        out,
+        "  memory {} tlbs {:?} {:?} {:?}",
+        truth.memory, truth.tlbs, truth.prefetch, truth.noise
+    );
+    for l in &found.levels {
+        let _ = writeln!(
+            out,
+            "  found L{}: capacity {:?} range {:?}\n    ways {:?}\n    latency {:?}\n    policy {:?} linear {:?}",
+            l.level, l.capacity, l.range, l.ways, l.latency, l.policy.value, l.linear_index.value
+        );
+    }
+    for v in &raw.evict {
+        let _ = writeln!(
+            out,
+            "  evict {:.1?} {:?} batches {:?} of {} crossed {:.1?} {:?}",
+            v.levels,
+            v.curve,
+            (&v.batches, v.control),
+            v.pool,
+            v.crossed,
+            v.gave_up
+        );
+    }
+    let _ = writeln!(
+        out,
+        "  l2 {:.1?}\n  l3 {:.1?}",
+        raw.latency.l2, raw.latency.l3
+    );
+    let _ = writeln!(out, "  translation {:?}", found.translation.entries);
+    for v in &raw.tlb.votes {
+        let _ = writeln!(out, "  {:.2} {:.2} {:.1?}", v.hit, v.cost, v.tries);
+    }
+    out
 }
 
 #[test]
@@ -54,6 +97,7 @@ fn random_machines_are_solved_blind() {
                     let raw = session::collect(&mut machine, PLAN, seed, &mut |_, _| ());
                     let found = infer(&raw);
                     let mut line = String::new();
+                    let mut details = String::new();
                     for (field, outcome) in judge(&truth, &found) {
                         let column = match outcome {
                             Outcome::Right => 0,
@@ -63,7 +107,7 @@ fn random_machines_are_solved_blind() {
                         };
                         line.push(['+', '.', 'w', 'H'][column]);
                         if column >= 2 {
-                            println!("machine {seed}: {field} {outcome:?}");
+                            details += &format!("machine {seed}: {field} {outcome:?}\n");
                         }
                         tally
                             .lock()
@@ -71,7 +115,14 @@ fn random_machines_are_solved_blind() {
                             .entry(field)
                             .or_default()[column] += 1;
                     }
-                    println!("machine {seed} {line}");
+                    let l2 = found.levels.get(1);
+                    println!(
+                        "machine {seed} {line} {}",
+                        l2.map_or("", |l| l.ways.reason.as_str())
+                    );
+                    if !details.is_empty() {
+                        println!("{details}{}", explain(&truth, &found, &raw));
+                    }
                 }
             });
         }

@@ -111,10 +111,34 @@ fn scenario_in_a_child() {
             return;
         }
     }
+    if scenario == "cpuset" {
+        let allowed = cores::allowed_cpus();
+        let (Some(first), true) = (allowed.first().copied(), allowed.len() > 1) else {
+            println!("SCENARIO SKIP only one CPU is allowed");
+            return;
+        };
+        // SAFETY: the call takes nothing.
+        let thread = unsafe { libc::gettid() };
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            // What a shrinking cpuset does to a thread: its CPU is no longer allowed, another one is.
+            // SAFETY: an all-zero set is valid, and the call only reads it.
+            unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(first, &mut set);
+                libc::sched_setaffinity(thread, std::mem::size_of_val(&set), &set);
+            }
+        });
+    }
     let report = quick();
     println!(
-        "SCENARIO rows {} memory {} warnings {:?}",
+        "SCENARIO rows {} L1d {} memory {} warnings {:?}",
         report.rows.len(),
+        report
+            .rows
+            .iter()
+            .filter(|r| r.what == "L1d.capacity" && !r.measured.is_empty())
+            .count(),
         report.raw.facts.memory_bytes,
         report.warnings
     );
@@ -131,6 +155,17 @@ fn one_allowed_cpu_is_enough() {
         Some(text) => assert!(text.contains("SCENARIO rows"), "{text}"),
         None => println!("SKIP one_allowed_cpu_is_enough: taskset is not installed"),
     }
+}
+
+#[test]
+fn a_cpuset_that_changes_meanwhile_is_told_and_the_rest_kept() {
+    let text = child("cpuset", &[]).unwrap_or_default();
+    if text.contains("SCENARIO SKIP") {
+        println!("SKIP a_cpuset_that_changes_meanwhile_is_told_and_the_rest_kept: one CPU allowed");
+        return;
+    }
+    assert!(text.contains("the allowed CPUs changed"), "{text}");
+    assert!(text.contains("L1d 1"), "{text}");
 }
 
 #[test]

@@ -53,6 +53,14 @@ pub fn flush(lines: &[*mut u8]) {
     unsafe { asm!("mfence", "lfence", options(nostack)) };
 }
 
+/// Flushes lines one after the other; ticks for all.
+#[inline(never)]
+pub fn timed_flush(lines: &[*mut u8]) -> f64 {
+    let start = super::window::ticks();
+    flush(lines);
+    (super::window::ticks() - start) as f64
+}
+
 /// Plain 8-byte stores.
 pub fn store(slots: &[*mut u8]) {
     for &p in slots {

@@ -83,6 +83,14 @@ impl CodeBuffer {
         let exit = BYTES - 64;
         self.write(exit, &[0xc3])?;
         let pad = vec![NOP; c.pad as usize];
+        let mut starts = c.blocks.to_vec();
+        starts.sort_unstable();
+        let length = (COUNT.len() + 4 + pad.len() + JUMP_BY_TABLE.len()) as u64;
+        if !c.indirect && starts.windows(2).any(|w| w[1] - w[0] < length) {
+            return Err(MeasureError::Unsupported(
+                "blocks of code this close to each other would overlap".into(),
+            ));
+        }
         for (i, &at) in c.blocks.iter().enumerate() {
             let mut at = at as usize;
             if c.indirect {

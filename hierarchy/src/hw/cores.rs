@@ -25,6 +25,12 @@ pub fn allowed_cpus() -> Vec<usize> {
         .collect()
 }
 
+/// The CPU the calling thread runs on now.
+pub fn running_on() -> Option<usize> {
+    // SAFETY: the call reads no memory of ours.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
 /// Pins the calling thread to one CPU.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ pub mod arena;
 pub mod chase;
 pub mod code;
 pub mod cores;
+pub mod counters;
 pub mod isa;
 pub mod share;
 pub mod window;
@@ -34,6 +35,8 @@ pub struct Host {
     cpu: usize,
     allowed: Vec<usize>,
     previous: Option<libc::cpu_set_t>,
+    /// Times that the thread was found on another CPU: (from, to).
+    moves: Vec<(usize, usize)>,
 }
 
 impl Host {
@@ -79,6 +82,7 @@ impl Host {
             cpu,
             allowed,
             previous,
+            moves: Vec::new(),
         };
         let mut clocks: Vec<f64> = (0..31).map(|_| window::clock(clock_len)).collect();
         clocks.sort_by(f64::total_cmp);
@@ -90,6 +94,25 @@ impl Host {
     /// The CPU the measuring thread is pinned to.
     pub fn cpu(&self) -> usize {
         self.cpu
+    }
+
+    /// Times that the thread was taken to another CPU, from and to: the allowed CPUs changed.
+    pub fn moves(&self) -> &[(usize, usize)] {
+        &self.moves
+    }
+
+    /// Notices that the thread was moved and holds on to a CPU again: the old one, or else where it is now.
+    fn stay(&mut self) -> bool {
+        let Some(now) = cores::running_on().filter(|c| *c != self.cpu) else {
+            return false;
+        };
+        self.moves.push((self.cpu, now));
+        if cores::pin(self.cpu).is_err() {
+            self.cpu = now;
+            // Refused as well: then the next window will tell where the thread is.
+            let _ = cores::pin(now);
+        }
+        true
     }
 
     /// Kilobytes the kernel backs with huge pages in the buffer that asked for them.
@@ -154,7 +177,8 @@ impl Host {
         let ticks = timed();
         let after = window::clock(self.clock_len);
         let switches = window::switches();
-        let switched = switches != self.switches;
+        let moved = self.stay();
+        let switched = moved || switches != self.switches;
         self.switches = switches;
         Window {
             ticks: (ticks - self.overhead(events)).max(0.0),
@@ -251,6 +275,32 @@ impl Measure for Host {
         });
         self.code = Some(buffer);
         result
+    }
+
+    fn flush(
+        &mut self,
+        lines: &[u64],
+        dirty: bool,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        let arena = self.arena(Buffer::Small)?;
+        let head = arena.link_circle(lines)?;
+        let n = lines.len() as u64;
+        let starts = arena.pointers(lines)?;
+        let slots: Vec<u64> = lines.iter().map(|l| l + 8).collect();
+        let slots = arena.pointers(&slots)?;
+        Ok((0..windows)
+            .map(|_| {
+                self.window(n, || {
+                    chase::walk(head, 2 * n);
+                    if dirty {
+                        chase::store(&slots);
+                    }
+                    window::spin_ns(2_000);
+                    chase::timed_flush(&starts)
+                })
+            })
+            .collect())
     }
 
     fn parallel(

@@ -16,9 +16,9 @@ use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
 
 /// Numbers of blocks tried.
-const COUNTS: [u32; 18] = [
-    2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40,
-];
+const COUNTS: [u32; 16] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24];
+/// Neighbouring lines visited at each place: several sets at once, so that one jump's luck does not show.
+const GROUP: u64 = 8;
 /// Strides tried, bytes.
 const STRIDES: [u64; 5] = [1024, 2048, 4096, 8192, 16384];
 /// Associativities considered.
@@ -51,48 +51,55 @@ fn run(m: &mut dyn Measure, blocks: &[u64], pad: u32, indirect: bool) -> Result<
     })?))
 }
 
+/// Cycles per block that `n` groups of lines in the same sets cost more than in different ones.
+///
+/// The lines of a group are `apart` bytes from each other; half of the groups are moved by `shift` bytes.
 fn difference(
     m: &mut dyn Measure,
     stride: u64,
     n: u32,
-    shift: u64,
-    pad: u32,
+    (apart, shift, pad): (u64, u64, u32),
     rng: &mut Rng,
 ) -> Result<f64, MeasureError> {
     let room = ((24 << 20) / stride).min(512);
     let mut places: Vec<u64> = (0..room).collect();
     rng.shuffle(&mut places);
+    let first = rng.below(stride.min(PAGE) / (GROUP * apart).min(stride)) * GROUP * apart;
     // As many odd as even multiples, so that half a way's stride uses two sets evenly.
     let (odd, even): (Vec<u64>, Vec<u64>) = places.iter().partition(|p| *p % 2 == 1);
-    let same: Vec<u64> = (0..n as usize)
-        .map(|i| if i % 2 == 0 { even[i / 2] } else { odd[i / 2] } * stride + if i / 2 % 2 == 1 { shift } else { 0 })
-        .collect();
-    let spread: Vec<u64> = same
-        .iter()
-        .enumerate()
-        .map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE)
+    let starts = (0..n as usize).map(|i| {
+        let place = if i % 2 == 0 { even[i / 2] } else { odd[i / 2] };
+        place * stride + first + if i / 2 % 2 == 1 { shift } else { 0 }
+    });
+    let group = |start: u64| (0..GROUP).map(move |g| start + g * apart);
+    let same: Vec<u64> = starts.flat_map(group).collect();
+    // As many pages, their lines spread evenly over a page's sets.
+    let pages: Vec<u64> = places.iter().map(|p| p % 512).collect();
+    let spread: Vec<u64> = (0..u64::from(n) * GROUP)
+        .map(|i| pages[(i / GROUP) as usize] * PAGE + i * 64 % PAGE)
         .collect();
     let a = run(m, &same, pad, true)?.min(run(m, &same, pad, true)?);
     let b = run(m, &spread, pad, true)?.min(run(m, &spread, pad, true)?);
     Ok(a - b)
 }
 
-/// One vote on the cache; `part` chooses a stride so that votes stay short.
+/// One vote on the cache.
 ///
 /// # Errors
 /// What the backend reports.
 pub fn collect(m: &mut dyn Measure, vote: &mut Vote, rng: &mut Rng) -> Result<(), MeasureError> {
     for stride in STRIDES {
         for n in COUNTS {
-            let d = difference(m, stride, n, 0, PAD, rng)?;
+            let d = difference(m, stride, n, (64, 0, PAD), rng)?;
             vote.curve.push((stride, n, d));
         }
     }
     if let Some((ways, way_bytes)) = vote.geometry() {
-        let n = 2 * ways;
+        let n = 2 * ways.min(12);
         for shift in [0, 16, 32, 64, 128] {
-            // Short blocks: a shifted one must not reach into the next line.
-            let d = difference(m, way_bytes.max(512), n, shift, 6, rng)?;
+            // Blocks short enough not to reach into the next line when shifted by half a one, and long enough to
+            // be more than a decoded-instruction cache takes. Lines apart: no group reaches the next one's sets.
+            let d = difference(m, way_bytes.max(2048), n, (256, shift, 22), rng)?;
             vote.shifts.push((way_bytes, n, shift, d));
         }
     }
@@ -193,50 +200,42 @@ fn fit(curve: &[(u32, f64)]) -> Option<(u32, f64, f64)> {
     out.filter(|o| o.1 < 0.35)
 }
 
+/// (ways, way size in bytes) by a set of curves.
+fn geometry(curve: &[(u64, u32, f64)]) -> Option<(u32, u64)> {
+    let at = |stride: u64| {
+        let of = curve.iter().filter(|c| c.0 == stride);
+        fit(&of.map(|c| (c.1, c.2)).collect::<Vec<_>>())
+    };
+    let fits: Vec<(u64, u32)> = STRIDES
+        .into_iter()
+        .filter_map(|s| Some((s, at(s)?.0)))
+        .collect();
+    let ways = fits.iter().map(|f| f.1).min()?;
+    let way_bytes = fits.iter().find(|f| f.1 == ways)?.0;
+    // Every larger stride must agree, and half the way must hold twice the lines where it was readable.
+    let larger = fits.iter().filter(|f| f.0 > way_bytes).all(|f| f.1 == ways);
+    let half = fits.iter().find(|f| f.0 * 2 == way_bytes);
+    (larger && half.is_none_or(|h| h.1 >= ways * 3 / 2)).then_some((ways, way_bytes))
+}
+
+/// Median of each point over the votes: mispredicted jumps err both ways.
+fn pooled(votes: &[Vote]) -> Vec<(u64, u32, f64)> {
+    let points = votes.first().map_or(&[][..], |v| &v.curve);
+    let median = |stride: u64, n: u32| {
+        let of = votes.iter().flat_map(|v| &v.curve);
+        let y = of.filter(|c| c.0 == stride && c.1 == n).map(|c| c.2);
+        quantile(&y.collect::<Vec<_>>(), 0.5)
+    };
+    points
+        .iter()
+        .filter_map(|c| Some((c.0, c.1, median(c.0, c.1)?)))
+        .collect()
+}
+
 impl Vote {
     /// (ways, way size in bytes).
     pub fn geometry(&self) -> Option<(u32, u64)> {
-        let at = |stride: u64| {
-            fit(&self
-                .curve
-                .iter()
-                .filter(|c| c.0 == stride)
-                .map(|c| (c.1, c.2))
-                .collect::<Vec<_>>())
-        };
-        let fits: Vec<(u64, u32)> = STRIDES
-            .into_iter()
-            .filter_map(|s| Some((s, at(s)?.0)))
-            .collect();
-        let ways = fits.iter().map(|f| f.1).min()?;
-        let way_bytes = fits.iter().find(|f| f.1 == ways)?.0;
-        // Every larger stride must agree, and half the way must hold twice the lines where it was readable.
-        let larger = fits.iter().filter(|f| f.0 > way_bytes).all(|f| f.1 == ways);
-        let half = fits.iter().find(|f| f.0 * 2 == way_bytes);
-        (larger && half.is_none_or(|h| h.1 >= ways * 3 / 2)).then_some((ways, way_bytes))
-    }
-
-    /// Line size in bytes.
-    pub fn line(&self) -> Option<u64> {
-        let whole = self.shifts.iter().find(|s| s.2 == 0)?.3;
-        if whole < 3.0 {
-            return None;
-        }
-        let fits = |s: &(u64, u32, u64, f64)| s.3 < 0.45 * whole;
-        let rest: Vec<_> = self.shifts.iter().filter(|s| s.2 > 0).collect();
-        let first = rest.iter().position(|s| fits(s))?;
-        (first > 0 && rest[first..].iter().all(|s| fits(s))).then(|| rest[first].2)
-    }
-
-    /// Footprint of consecutive long blocks after which they slow down for good.
-    pub fn knee(&self) -> Option<u64> {
-        let y: Vec<f64> = self.footprints.iter().map(|f| f.1).collect();
-        let base = quantile(&y[..y.len().min(5)], 0.25)?;
-        let high = quantile(&y, 0.9)?;
-        let slow = base + 0.3 * (high - base);
-        let at = self.footprints.iter().position(|f| f.1 > slow)?;
-        (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow))
-            .then(|| self.footprints[at - 1].0)
+        geometry(&self.curve)
     }
 
     /// First-level instruction translations: where the cost first rises and stays.
@@ -252,27 +251,71 @@ impl Vote {
     }
 }
 
-/// Ways and way size of the instruction cache.
+/// Footprint of consecutive long blocks after which they slow down for good, by the lowest figures of all votes:
+/// interference only adds.
+fn knee(votes: &[Vote]) -> Option<u64> {
+    let sizes: Vec<u64> = votes
+        .iter()
+        .find(|v| !v.footprints.is_empty())?
+        .footprints
+        .iter()
+        .map(|f| f.0)
+        .collect();
+    let lowest = |size: u64| {
+        let of = votes.iter().flat_map(|v| &v.footprints);
+        of.filter(|f| f.0 == size)
+            .map(|f| f.1)
+            .fold(f64::INFINITY, f64::min)
+    };
+    let y: Vec<f64> = sizes.iter().map(|&s| lowest(s)).collect();
+    let base = quantile(&y[..y.len().min(5)], 0.5)?;
+    let high = quantile(&y, 0.9)?;
+    let slow = base + 0.2 * (high - base);
+    let at = y.iter().position(|f| *f > slow)?;
+    (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow)).then(|| sizes[at - 1])
+}
+
+/// Ways and way size of the instruction cache, by the votes' medians; the votes for it count as agreeing.
 pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
-    let with: Vec<Option<(u32, u64)>> = votes
+    let with: Vec<Vote> = votes
         .iter()
         .filter(|v| !v.curve.is_empty())
-        .map(Vote::geometry)
+        .cloned()
         .collect();
-    let found = plurality(&with);
-    let Some((ways, way_bytes)) = found.value else {
-        return found;
+    let alone = plurality(&with.iter().map(Vote::geometry).collect::<Vec<_>>());
+    if with.len() < 3 {
+        return match alone.value {
+            Some(_) => Finding::refused("too few votes came to a result"),
+            None => alone,
+        };
+    }
+    let Some((ways, way_bytes)) = geometry(&pooled(&with)) else {
+        let mut f = Finding::refused("no number of ways explains the curves");
+        f.votes = alone.votes;
+        return f;
     };
-    if found.agree < 2 {
-        return Finding::refused("only one vote came to a result");
+    let mut found = alone;
+    let alike = with
+        .iter()
+        .filter(|v| v.geometry() == Some((ways, way_bytes)));
+    found.agree = alike.count() as u32;
+    found.value = Some((ways, way_bytes));
+    if found.confidence != Confidence::High {
+        found.confidence = if found.agree >= 2 {
+            Confidence::Medium
+        } else {
+            Confidence::Low
+        };
+        found.reason = "by the median of all votes".into();
     }
     // Consecutive blocks must slow down where the product says, and not before.
-    let knees: Vec<u64> = votes.iter().filter_map(Vote::knee).collect();
     let bytes = u64::from(ways) * way_bytes;
-    let near = |k: &&u64| (**k as f64 / bytes as f64).ln().abs() < 0.3;
-    if knees.iter().filter(near).count() * 2 < knees.len().max(1) {
+    if let Some(k) = knee(votes)
+        && (k as f64 / bytes as f64).ln().abs() > 0.3
+    {
         let mut f = Finding::refused(format!(
-            "{ways} ways of {way_bytes} bytes found, but consecutive code slows down elsewhere: {knees:?}"
+            "{ways} ways of {way_bytes} bytes found, but consecutive code slows down beyond {}",
+            crate::report::bytes(k)
         ));
         f.votes = found.votes;
         return f;
@@ -280,19 +323,43 @@ pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
     found
 }
 
-/// Line size of the instruction cache.
+/// Line size of the instruction cache: the least shift that ends the conflict, by the votes' medians.
 pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
-    let found = plurality(
-        &votes
-            .iter()
-            .filter(|v| !v.curve.is_empty())
-            .map(Vote::line)
-            .collect::<Vec<_>>(),
-    );
-    if found.value.is_some() && found.agree < 2 {
-        return Finding::refused("only one vote came to a result");
+    let at = |shift: u64| {
+        let of = votes.iter().flat_map(|v| &v.shifts);
+        quantile(
+            &of.filter(|s| s.2 == shift).map(|s| s.3).collect::<Vec<_>>(),
+            0.5,
+        )
+    };
+    let tried = votes.iter().filter(|v| !v.shifts.is_empty()).count() as u32;
+    let shifts = [16, 32, 64, 128];
+    let medians: Vec<f64> = shifts.iter().filter_map(|&s| at(s)).collect();
+    if tried < 3 || medians.len() < shifts.len() {
+        return Finding::refused(if tried == 0 {
+            "not measured"
+        } else {
+            "too few votes"
+        });
     }
-    found
+    // No instruction cache has lines of 16 bytes or less any more: what that shift costs is the conflict.
+    let whole = medians[0];
+    let first = medians.iter().position(|d| *d < 0.55 * whole);
+    match first {
+        Some(i) if whole >= 2.0 && medians[i..].iter().all(|d| *d < 0.55 * whole) => {
+            let mut f = Finding::new(shifts[i], Confidence::Medium, "by the median of all votes");
+            (f.votes, f.agree) = (tried, tried);
+            if medians[i] > 0.45 * whole || medians[i - 1] < 0.7 * whole {
+                f = f.at_most(Confidence::Low, "the conflict ends gradually");
+            }
+            f
+        }
+        _ => {
+            let mut f = Finding::refused("no shift ends the conflict of lines in one set");
+            f.votes = tried;
+            f
+        }
+    }
 }
 
 /// First-level instruction translation buffer: bounds on the entries.

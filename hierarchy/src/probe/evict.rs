@@ -28,11 +28,11 @@ pub struct Vote {
     pub levels: (f64, f64),
     /// (subset size, subsets that evicted, subsets tried).
     pub curve: Vec<(u32, u32, u32)>,
-    /// Pages of the pool that share the victim's set, estimated from those looked at.
-    pub congruent: f64,
-    /// Standard error of that estimate.
-    pub congruent_error: f64,
-    /// Pages in the pool.
+    /// (pages in a batch, batches that held a congruent page, batches tried): how rare congruent pages are.
+    pub batches: Vec<(u32, u32, u32)>,
+    /// The same with batches of pages known not to be congruent: how often the test errs.
+    pub control: (u32, u32),
+    /// Pages that the batches were drawn from.
     pub pool: u32,
     /// Cycles per load of the victim after the whole pool was walked at other page offsets: a slow answer
     /// says that the index mixes page-offset bits with higher ones.
@@ -178,12 +178,13 @@ pub fn collect(
     let coarse = f.timer_step * f.clock > 60.0;
     let limit = f.memory_bytes / 2 / PAGE;
     // A reading of the fastest windows can lie this much low by the timer's step alone.
-    let grain = 2.2 * f.timer_step * f.clock * if coarse { 256.0 } else { 512.0 } / PAGE as f64;
     let base = rng.below(8);
-    let step = if coarse { 256 } else { 512 };
+    let fine = f.timer_step * f.clock < 8.0;
+    let apart = if coarse { 256 } else { 512 };
+    let grain = 2.2 * f.timer_step * f.clock * apart as f64 / PAGE as f64;
     // In an order without two equal steps in a row: a stride prefetcher must not bring the victim back.
-    let mut offsets: Vec<u64> = (0..PAGE / step)
-        .map(|i| i * step + 128 * (base % 2))
+    let mut offsets: Vec<u64> = (0..PAGE / apart)
+        .map(|i| i * apart + 128 * (base % 2))
         .collect();
     for _ in 0..1000 {
         rng.shuffle(&mut offsets);
@@ -208,7 +209,7 @@ pub fn collect(
         filler_count,
         offsets,
         threshold: f64::INFINITY,
-        windows: 3,
+        windows: if fine { 2 } else { 3 },
         rounds: 2,
         tries: 2,
         rng,
@@ -317,22 +318,49 @@ pub fn collect(
             .filter(|p| !filler_pool.contains(p) && **p != victim),
     );
     t.rng.shuffle(&mut rest);
-    let mut scanned = 0u32;
     let mut class = Vec::new();
     let mut others = Vec::new();
     let mut group = set.clone();
     group.push(victim);
-    for (i, &page) in everyone.iter().chain(&rest).enumerate() {
-        // Two copies' worth of evidence: asked again later by the purge below.
+    for &page in &everyone {
         if t.evicts(page, &group, &filler_pool)? {
-            class.push(page)
+            class.push(page);
         } else {
             others.push(page)
         }
-        scanned += u32::from(i >= everyone.len());
-        if class.len() >= CLASS_LIMIT || t.m.now_ns() > deadline_ns {
-            break;
+    }
+    // The rest in batches, with one member less than evicts: a batch that evicts the victim all the same holds a
+    // member, found by halving. The purge below asks again.
+    let mut base = set.clone();
+    while base.len() > 1 && t.evicts(victim, &base[1..], &filler_pool)? {
+        base.remove(0);
+    }
+    base.remove(0);
+    let batch = (vote.prefix as usize / front.max(1)).clamp(4, 64);
+    let mut at = 0;
+    while class.len() < CLASS_LIMIT && at < rest.len() && t.m.now_ns() < deadline_ns {
+        let chunk = &rest[at..(at + batch).min(rest.len())];
+        let with = |t: &mut Test<'_>, n: usize| {
+            let group: Vec<u64> = base.iter().chain(&chunk[..n]).copied().collect();
+            t.evicts(victim, &group, &filler_pool)
+        };
+        if !with(&mut t, chunk.len())? {
+            others.extend(chunk);
+            at += chunk.len();
+            continue;
         }
+        let (mut no, mut yes) = (0, chunk.len());
+        while yes - no > 1 {
+            let middle = (no + yes) / 2;
+            if with(&mut t, middle)? {
+                yes = middle
+            } else {
+                no = middle
+            }
+        }
+        others.extend(&chunk[..yes - 1]);
+        class.push(chunk[yes - 1]);
+        at += yes;
     }
     t.tries = 4;
     t.windows = 5;
@@ -347,21 +375,8 @@ pub fn collect(
         }
     }
     let class = kept;
-    // The prefix search took the set out of the pool: what the scan saw is the rest.
-    let in_rest = class.iter().filter(|p| rest.contains(p)).count() as f64;
-    let in_set = class.iter().filter(|p| set.contains(p)).count() as f64;
-    if scanned > 0 {
-        let scale = rest.len() as f64 / f64::from(scanned);
-        vote.congruent = in_set + in_rest * scale;
-        vote.congruent_error = in_rest.max(1.0).sqrt()
-            * scale
-            * (1.0 - 0.9 * f64::from(scanned) / rest.len() as f64).max(0.3);
-        // The pool itself is a sample of all pages.
-        vote.congruent_error = vote.congruent_error.max(vote.congruent.sqrt());
-        vote.pool = (rest.len() + set.len()) as u32;
-    }
     let mut crossed = f64::INFINITY;
-    for _ in 0..3 {
+    for _ in 0..6 {
         crossed = crossed.min(t.time_at(victim, &pool, &others, 192)?);
     }
     vote.crossed = crossed.is_finite().then_some(crossed);
@@ -371,15 +386,18 @@ pub fn collect(
     }
     // The curve: from here on one evicted line of the victim's counts.
     t.threshold = hit + (0.12 * (vote.levels.1 - hit).min(2.5 * hit).max(0.5 * hit)).max(grain);
-    t.windows = 9;
+    t.windows = 6;
     t.rounds = if line >= 64 { 6 } else { 3 };
     let most = class.len() - 1;
-    let trial = |t: &mut Test<'_>, k: usize| -> Result<bool, MeasureError> {
+    // Other fillers each time: a congruent page among them blurs the step instead of moving it.
+    let mut fillers = others.clone();
+    let mut trial = |t: &mut Test<'_>, k: usize| -> Result<bool, MeasureError> {
+        t.rng.shuffle(&mut fillers);
         let mut subset = class.clone();
         t.rng.shuffle(&mut subset);
         let v = subset.pop().unwrap_or(victim);
         subset.truncate(k);
-        t.evicts(v, &subset, &others)
+        t.evicts(v, &subset, &fillers)
     };
     let (mut no, mut yes) = (0, most);
     while yes - no > 1 {
@@ -392,13 +410,98 @@ pub fn collect(
     }
     for k in yes.saturating_sub(3).max(1)..=(yes + 2).min(most) {
         let mut n = 0;
-        for _ in 0..12 {
+        for _ in 0..TRIALS {
             n += u32::from(trial(&mut t, k)?);
         }
-        vote.curve.push((k as u32, n, 12));
+        vote.curve.push((k as u32, n, TRIALS));
+    }
+    if let Some(ways) = step(&vote.curve) {
+        let unseen: Vec<u64> = rest
+            .iter()
+            .copied()
+            .filter(|p| !class.contains(p) && !others.contains(p))
+            .collect();
+        count(
+            &mut t,
+            &class,
+            ways,
+            &unseen,
+            &others,
+            deadline_ns,
+            &mut vote,
+        )?;
     }
     (vote.class, vote.others) = (class, others);
     Ok(vote)
+}
+
+/// Subsets tried for each number of congruent pages.
+const TRIALS: u32 = 10;
+/// Batches that count towards the share of congruent pages.
+const BATCHES: u32 = 100;
+
+/// How rare congruent pages are: one page less than evicts, and a batch of pages never looked at before. The
+/// victim goes exactly when the batch holds a congruent page, by the same test that counted the ways.
+///
+/// A batch of 1.6 times the colours says most: the variance of the logarithm of the share after n batches is
+/// `(e^x - 1) / (n x^2)`, with x congruent pages expected in a batch.
+fn count(
+    t: &mut Test<'_>,
+    class: &[u64],
+    ways: u32,
+    unseen: &[u64],
+    others: &[u64],
+    deadline_ns: u64,
+    vote: &mut Vote,
+) -> Result<(), MeasureError> {
+    vote.pool = unseen.len() as u32;
+    t.tries = 2;
+    t.windows = 3;
+    let mut size = 4usize;
+    let mut batches = unseen.to_vec();
+    let mut known = others.to_vec();
+    let mut trial = |t: &mut Test<'_>, size: usize, control: bool| -> Result<bool, MeasureError> {
+        let batches = if control { &mut known } else { &mut batches };
+        let size = size.min(batches.len());
+        let mut group = class.to_vec();
+        t.rng.shuffle(&mut group);
+        let victim = group.pop().unwrap_or(0);
+        group.truncate(ways as usize - 1);
+        // Only the first pages need to be random.
+        for i in 0..size {
+            let j = i + t.rng.below((batches.len() - i) as u64) as usize;
+            batches.swap(i, j);
+        }
+        group.extend(&batches[..size]);
+        t.rng.shuffle(&mut group);
+        t.evicts(victim, &group, others)
+    };
+    while size * 2 <= unseen.len() {
+        let mut n = 0;
+        for _ in 0..6 {
+            n += u32::from(trial(t, size, false)?);
+        }
+        if n >= 4 {
+            break;
+        }
+        size *= 2;
+    }
+    if size * 2 > unseen.len() {
+        return Ok(());
+    }
+    let (mut hits, mut done) = (0, 0);
+    while done < BATCHES && (done % 8 > 0 || t.m.now_ns() < deadline_ns) {
+        hits += u32::from(trial(t, size, false)?);
+        done += 1;
+        if done % 3 == 0 {
+            vote.control.0 += u32::from(trial(t, size, true)?);
+            vote.control.1 += 1;
+        }
+    }
+    if done >= 16 {
+        vote.batches.push((size as u32, hits, done));
+    }
+    Ok(())
 }
 
 /// Second-level ways: where the pooled curve steps.
@@ -443,18 +546,29 @@ fn step(curve: &[(u32, u32, u32)]) -> Option<u32> {
 
 /// Sets reachable from one page offset, from the share of congruent pages: (estimate, relative error).
 pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
-    let good = || {
-        votes
-            .iter()
-            .filter(|v| step(&v.curve).is_some() && v.pool > 0)
-    };
-    let pool: f64 = good().map(|v| f64::from(v.pool)).sum();
-    let found: f64 = good().map(|v| v.congruent).sum();
-    let error = good()
-        .map(|v| v.congruent_error.powi(2))
-        .sum::<f64>()
-        .sqrt();
-    (found >= 4.0).then(|| (pool / found, error / found))
+    // Weighted mean of the logarithms.
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for (v, &(size, hits, tried)) in votes
+        .iter()
+        .filter(|v| step(&v.curve).is_some())
+        .flat_map(|v| v.batches.iter().map(move |b| (v, b)))
+    {
+        let (errors, controls) = v.control;
+        if hits == 0 || hits == tried || controls < 5 || errors * 8 > controls {
+            continue;
+        }
+        let right = 1.0 - f64::from(errors) / f64::from(controls);
+        let missed = ((1.0 - f64::from(hits) / f64::from(tried)) / right).min(0.99);
+        let colours = 1.0 / (1.0 - missed.powf(1.0 / f64::from(size)));
+        let x = -missed.ln();
+        // The pages drawn from are themselves a sample of all, and three in a hundred for tests that failed.
+        let variance = (x.exp() - 1.0) / (f64::from(tried) * x * x)
+            + colours / f64::from(v.pool.max(1))
+            + (0.03 + (1.0 - right) / x / right).powi(2);
+        sum += colours.ln() / variance;
+        weight += 1.0 / variance;
+    }
+    (weight > 0.0).then(|| ((sum / weight).exp(), weight.recip().sqrt()))
 }
 
 /// The index leaves the page offset alone: lines at other offsets never evict. `None` when votes disagree.
@@ -466,11 +580,11 @@ pub fn linear(votes: &[Vote]) -> Option<bool> {
         })
         .collect();
     let yes = says.iter().filter(|s| **s).count();
-    // A fast answer is proof, a slow one may be noise.
+    // Noise makes a vote slow, a pool with too few congruent pages makes one fast.
     match (yes, says.len()) {
-        (_, 0) => None,
-        (y, n) if y * 2 >= n => Some(true),
+        (y, n) if n >= 1 && y == n => Some(true),
         (0, n) if n >= 2 => Some(false),
+        (y, n) if n >= 4 && y * 4 >= n * 3 => Some(true),
         _ => None,
     }
 }
@@ -487,5 +601,23 @@ mod tests {
         );
         assert_eq!(step(&[(14, 0, 12), (15, 6, 12), (16, 7, 12)]), None);
         assert_eq!(step(&[(16, 12, 12)]), None);
+    }
+
+    #[test]
+    fn batches_count_the_colours_and_their_errors() {
+        // 32 colours: a batch of 32 misses them all with (31/32)^32 = 0.362.
+        let vote = |errors: u32| Vote {
+            curve: vec![(15, 0, 10), (16, 10, 10)],
+            batches: vec![(32, 638, 1000)],
+            control: (errors, 100),
+            pool: 8000,
+            ..Vote::default()
+        };
+        let found = colours(&[vote(0), vote(0)]);
+        assert!(
+            found.is_some_and(|(c, error)| (c - 32.0).abs() < 1.0 && error < 0.08),
+            "{found:?}"
+        );
+        assert_eq!(colours(&[vote(40)]), None);
     }
 }

@@ -195,9 +195,11 @@ pub fn infer_capacity(
     f
 }
 
-/// The last cache level over time: 10th, 50th and 90th percentile of the effective capacity, bytes.
+/// What lies before memory, over time: low bound, middle and high bound of the effective capacity, bytes.
 ///
-/// Each pass gives the footprint at which latency has gone a third of the way to memory.
+/// Each pass gives the footprints at which latency has gone an eighth, a third and two thirds of the way to
+/// memory; the bounds are the 10th percentile of the first and the 90th of the last. A victim level holds what
+/// the level above it does not, so for it the figure is the sum of both.
 pub fn infer_last_level(
     points: &[Point],
     above: u64,
@@ -212,29 +214,34 @@ pub fn infer_last_level(
             _ => passes.push(vec![(p.bytes, p.low)]),
         }
     }
-    let level = hit + tlb + 0.35 * (memory - hit);
-    let found: Vec<f64> = passes
-        .iter()
-        .filter_map(|c| crossing(c, above * 3 / 2, level))
-        .collect();
-    let (Some(a), Some(b), Some(c)) = (
-        quantile(&found, 0.1),
-        quantile(&found, 0.5),
-        quantile(&found, 0.9),
-    ) else {
+    let at = |share: f64, q: f64| {
+        let level = hit + tlb + share * (memory - hit);
+        let found: Vec<f64> = passes
+            .iter()
+            .filter_map(|c| crossing(c, above * 5 / 4, level))
+            .collect();
+        Some((quantile(&found, q)?, found.len()))
+    };
+    let (Some((low, _)), Some((middle, n)), Some((high, _))) =
+        (at(0.12, 0.1), at(0.35, 0.5), at(0.65, 0.9))
+    else {
         return Finding::refused("no pass over the footprints reached memory latency");
     };
-    let sure = if found.len() >= 3 {
+    let sure = if n >= 3 {
         Confidence::Medium
     } else {
         Confidence::Low
     };
     let mut f = Finding::new(
-        (a as u64, b as u64, c as u64),
+        (
+            (0.85 * low.min(middle)) as u64,
+            middle as u64,
+            (1.1 * high.max(middle)) as u64,
+        ),
         sure,
-        format!("effective share, {} passes", found.len()),
+        format!("effective share, {n} passes"),
     );
-    (f.votes, f.agree) = (passes.len() as u32, found.len() as u32);
+    (f.votes, f.agree) = (passes.len() as u32, n as u32);
     f
 }
 

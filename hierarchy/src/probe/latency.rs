@@ -1,7 +1,8 @@
 //! Hit latencies beyond the first level, and memory latency with translations at hand.
 //!
 //! Second level: lines of one first-level set over few pages, several draws of pages, the fastest draw.
-//! Next level: pages of one second-level congruence class (from [`super::evict`]), twice too many to fit.
+//! Next level: growing parts of one second-level congruence class (from [`super::evict`]); where all of them
+//! miss and still hit the next level the curve is flat.
 //! Memory: flushed lines over at most 32 pages. Few pages, so no translation misses are in these figures.
 
 use super::l1::Geometry;
@@ -17,12 +18,11 @@ use serde::{Deserialize, Serialize};
 pub struct Samples {
     /// First level: lowest of each vote.
     pub l1: Vec<f64>,
-    /// Second level: lowest of each vote.
-    pub l2: Vec<f64>,
-    /// Lines per first-level set in the second-level chase.
-    pub l2_lines: u32,
-    /// Behind the second level.
-    pub l3: Vec<f64>,
+    /// Second level: (lines per first-level set, lowest of each vote, and of as many pages' lines that fit the
+    /// first level).
+    pub l2: Vec<(u32, f64, f64)>,
+    /// Behind the second level: one curve per vote, (lines of one congruence class, cycles).
+    pub l3: Vec<Vec<(u32, f64)>>,
     /// Memory, one figure per clean window: (cycles, nanoseconds).
     pub memory: Vec<(f64, f64)>,
     /// Memory with translation misses: (cycles, nanoseconds) per clean window.
@@ -55,7 +55,15 @@ pub fn collect_l1(m: &mut dyn Measure, s: &mut Samples) -> Result<(), MeasureErr
     Ok(())
 }
 
-/// Second-level hits: 4 A lines at one place of the first level over as many pages.
+/// Lines per way walked for second-level hits: few leave hits in a first level that is not LRU, many may
+/// fall out of a small second level.
+const L2_LINES: [u32; 4] = [2, 3, 4, 7];
+/// Pages whose translations are surely at hand; a choice below every published buffer's size.
+const FEW_PAGES: u32 = 24;
+
+/// Second-level hits: a multiple of the ways' number of lines in one set of the first level.
+///
+/// Where a way is smaller than a page the lines share pages, which spares translations and second-level sets.
 ///
 /// # Errors
 /// What the backend reports.
@@ -65,62 +73,82 @@ pub fn collect_l2(
     s: &mut Samples,
     rng: &mut Rng,
 ) -> Result<(), MeasureError> {
-    s.l2_lines = (4 * l1.ways).clamp(2, 64);
     let limit = (m.facts().memory_bytes / 2 / PAGE / l1.colours()).min(4096);
-    let (mut low, mut control) = (f64::INFINITY, f64::INFINITY);
-    for _ in 0..8 {
-        let mut pages: Vec<u64> = (0..limit).collect();
-        rng.shuffle(&mut pages);
-        let offset = rng.below(PAGE / 256) * 256;
-        let ring: Vec<u64> = pages
-            .iter()
-            .take(s.l2_lines as usize)
-            .map(|p| p * l1.colours() * PAGE + offset)
-            .collect();
-        low = low.min(circle(m, &ring, 3)?);
-        // The same pages, lines spread so that they fit: what is above a plain hit is translation.
-        let spread: Vec<u64> = ring
-            .iter()
-            .enumerate()
-            .map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE)
-            .collect();
-        control = control.min(circle(m, &spread, 3)?);
+    let spots = if PAGE.is_multiple_of(l1.way_bytes) {
+        PAGE / l1.way_bytes
+    } else {
+        1
+    };
+    let plain = quantile(&s.l1, 0.25);
+    for factor in L2_LINES {
+        let lines = (factor * l1.ways).clamp(2, 112);
+        let (mut low, mut control) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..2 {
+            let mut pages: Vec<u64> = (0..limit).collect();
+            rng.shuffle(&mut pages);
+            let offset = rng.below(l1.way_bytes.min(PAGE) / 256) * 256;
+            let mut ring: Vec<u64> = pages
+                .iter()
+                .flat_map(|p| {
+                    let page = p * l1.colours() * PAGE + offset;
+                    (0..spots).map(move |k| page + k * l1.way_bytes)
+                })
+                .take(lines as usize)
+                .collect();
+            rng.shuffle(&mut ring);
+            low = low.min(circle(m, &ring, 3)?);
+            if lines / spots as u32 <= FEW_PAGES {
+                control = plain.unwrap_or(f64::INFINITY);
+                continue;
+            }
+            // The same pages, lines spread so that they fit: what is above a plain hit is translation.
+            let spread: Vec<u64> = ring
+                .iter()
+                .enumerate()
+                .map(|(i, a)| a / PAGE * PAGE + (i + i / 64) as u64 * 64 % PAGE)
+                .collect();
+            control = control.min(circle(m, &spread, 3)?);
+        }
+        s.l2.push((lines, low, control));
     }
-    let plain = quantile(&s.l1, 0.25).unwrap_or(control);
-    let translation = control - plain;
-    s.l2.push(
-        low - if translation > 0.1 * plain {
-            translation
-        } else {
-            0.0
-        },
-    );
     Ok(())
 }
 
-/// Hits behind the second level, over a congruence class.
+/// Hits behind the second level: growing parts of a congruence class, from more lines than both levels hold.
 ///
 /// # Errors
 /// What the backend reports.
 pub fn collect_l3(
     m: &mut dyn Measure,
     class: &[u64],
+    l1: Geometry,
     ways: u32,
     s: &mut Samples,
     rng: &mut Rng,
 ) -> Result<(), MeasureError> {
-    let pages = &class[..class.len().min(44)];
-    if (pages.len() as u32) < ways + ways / 2 {
-        return Ok(());
+    let held = ways.max(l1.ways * l1.colours() as u32);
+    let mut curve = Vec::new();
+    let mut k = f64::from(held + 2);
+    while k as usize <= class.len() {
+        let mut pages = class.to_vec();
+        rng.shuffle(&mut pages);
+        pages.truncate(k as usize);
+        let mut ring: Vec<u64> = (0..8)
+            .flat_map(|o| pages.iter().map(move |p| p * PAGE + o * 512 + 128))
+            .collect();
+        // One offset after the other, so that each set sees all its lines in turn; pages in random order.
+        for chunk in ring.chunks_mut(pages.len()) {
+            rng.shuffle(chunk);
+        }
+        let low = circle(m, &ring, 4)?;
+        if low.is_finite() {
+            curve.push((pages.len() as u32, low));
+        }
+        k = (k * 1.17).max(k + 1.0);
     }
-    let mut ring: Vec<u64> = (0..8)
-        .flat_map(|o| pages.iter().map(move |p| p * PAGE + o * 512 + 128))
-        .collect();
-    // One offset after the other, so that each set sees all its lines in turn; pages in random order.
-    for chunk in ring.chunks_mut(pages.len()) {
-        rng.shuffle(chunk);
+    if curve.len() >= PLATEAU {
+        s.l3.push(curve);
     }
-    s.l3.push(circle(m, &ring, 4)?);
     Ok(())
 }
 
@@ -236,42 +264,87 @@ pub fn infer_l1(s: &Samples, ns_per_tick: f64) -> Finding<Latency> {
 }
 
 /// Second-level latency, corrected for the hits that the first level's policy still gives.
+///
+/// `policies` are those the first level may have: one when it is known. What remains open between them must
+/// not matter.
 pub fn infer_l2(
     s: &Samples,
     ns_per_tick: f64,
     l1_cycles: Option<f64>,
-    policy: Option<Policy>,
+    policies: &[Policy],
     ways: u32,
 ) -> Finding<Latency> {
-    let Some((raw, spread)) = latency(&s.l2, ghz(s, ns_per_tick), 0.25) else {
+    let Some(ghz) = ghz(s, ns_per_tick) else {
         return Finding::refused("no undisturbed window");
     };
     let Some(l1_cycles) = l1_cycles else {
         return Finding::refused("the first level's latency is not known");
     };
-    let share = policy.map_or(0.0, |p| hit_share(p, ways, s.l2_lines));
-    let cycles = (raw.cycles - share * l1_cycles) / (1.0 - share);
-    if cycles < 1.5 * l1_cycles {
+    let mut counts: Vec<u32> = s.l2.iter().map(|x| x.0).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    // For each number of lines: least and most by the policies, and the votes for it. A second level that is
+    // too small for the lines only adds, so each upper bound holds, and the least of them is the best.
+    let figures = counts.iter().filter_map(|&n| {
+        // What the same pages' control takes beyond a plain hit is translation.
+        let values = s.l2.iter().filter(|x| x.0 == n).map(|x| {
+            let extra = x.2 - l1_cycles;
+            x.1 - if extra > 0.1 * l1_cycles { extra } else { 0.0 }
+        });
+        let values: Vec<f64> = values.collect();
+        let raw = quantile(&values, 0.5)?;
+        let shares = policies.iter().map(|&p| hit_share(p, ways, n));
+        let corrected: Vec<f64> = shares
+            .map(|h| (raw - h * l1_cycles) / (1.0 - h).max(0.01))
+            .collect();
+        let low = quantile(&corrected, 0.0).unwrap_or(raw);
+        let high = quantile(&corrected, 1.0).unwrap_or(raw);
+        let near = values
+            .iter()
+            .filter(|x| (*x / raw - 1.0).abs() < 0.03)
+            .count();
+        Some((low, high, near, values.len()))
+    });
+    let figures: Vec<_> = figures.collect();
+    let least = figures.iter().map(|f| f.1).fold(f64::INFINITY, f64::min);
+    let most = figures.iter().map(|f| f.1).fold(0.0, f64::max);
+    if policies.len() != 1 && most > 1.05 * least {
+        return Finding::refused(format!(
+            "{least:.1} to {most:.1} cycles by the number of lines walked: the first level's policy is not known"
+        ));
+    }
+    // Of those that agree with it the most lines leave the fewest hits to take off.
+    let chosen = figures.into_iter().rfind(|f| f.1 <= 1.03 * least);
+    let Some((low, high, near, votes)) = chosen else {
+        return Finding::refused("no undisturbed window");
+    };
+    if low < 1.5 * l1_cycles {
         return Finding::refused("not slower than the first level");
     }
+    if high > 1.04 * low {
+        return Finding::refused(format!(
+            "{low:.1} to {high:.1} cycles, by how often the first level still hits: its policy is not known"
+        ));
+    }
+    let cycles = (low * high).sqrt();
     let found = Latency {
         cycles,
-        ns: raw.ns * cycles / raw.cycles,
+        ns: cycles / ghz,
     };
     let mut f = Finding::new(found, Confidence::High, "");
-    (f.votes, f.agree) = (
-        s.l2.len() as u32,
-        s.l2.iter()
-            .filter(|x| (*x / raw.cycles - 1.0).abs() < 0.03)
-            .count() as u32,
-    );
-    if policy.is_none() {
+    (f.votes, f.agree) = (votes as u32, near as u32);
+    if policies.len() != 1 {
         f = f.at_most(
             Confidence::Medium,
             "first-level policy unknown, hits there not taken off",
         );
     }
-    if s.l2.len() < 3 || spread > 0.06 {
+    if near * 2 < votes {
+        return Finding::refused(format!(
+            "the windows differ: {near} of {votes} near {cycles:.1} cycles"
+        ));
+    }
+    if votes < 3 || near * 4 < votes * 3 {
         f.at_most(Confidence::Medium, "few or spread windows")
     } else {
         f
@@ -282,33 +355,84 @@ pub fn infer_l2(
 fn hit_share(policy: Policy, ways: u32, lines: u32) -> f64 {
     let mut rng = Rng::new(7);
     let mut set = OneSet::new(policy, ways);
-    let total = 60 * lines;
+    // A random policy's share is a mean, the others' soon repeat.
+    let total = if policy == Policy::Random { 1500 } else { 60 } * lines;
     let hits = (0..total)
         .filter(|i| set.touch(i % lines, &mut rng) && *i >= 10 * lines)
         .count();
     hits as f64 / f64::from(total - 10 * lines)
 }
 
-/// Latency behind the second level.
-pub fn infer_l3(s: &Samples, ns_per_tick: f64) -> Finding<Latency> {
-    match latency(&s.l3, ghz(s, ns_per_tick), 0.25) {
-        None => Finding::refused("no congruence class of the level above to force misses with"),
-        Some((found, spread)) => {
-            let mut f = Finding::new(
-                found,
-                Confidence::Medium,
-                "no cross-check of what answers behind the second level",
-            );
-            f.votes = s.l3.len() as u32;
-            f.agree =
-                s.l3.iter()
-                    .filter(|x| (*x / found.cycles - 1.0).abs() < 0.05)
-                    .count() as u32;
-            if s.l3.len() < 3 || spread > 0.1 {
-                f.at_most(Confidence::Medium, "few or spread windows")
-            } else {
-                f
+/// Points a plateau needs.
+const PLATEAU: usize = 4;
+
+/// The flat part of a curve, in cycles: all lines miss the second level and hit what is behind it.
+///
+/// Below it some lines still hit, above it they fall out of the next level too.
+fn plateau(curve: &[(u32, f64)]) -> Option<f64> {
+    let flat = |run: &[(u32, f64)]| {
+        let y = run.iter().map(|c| c.1);
+        y.clone().fold(0.0, f64::max) <= 1.04 * y.fold(f64::INFINITY, f64::min)
+    };
+    let mut best: Option<&[(u32, f64)]> = None;
+    for from in 0..curve.len() {
+        for to in (from + PLATEAU)..=curve.len() {
+            let run = &curve[from..to];
+            if flat(run) && best.is_none_or(|b| run.len() > b.len()) {
+                best = Some(run);
             }
+        }
+    }
+    quantile(&best?.iter().map(|c| c.1).collect::<Vec<_>>(), 0.5)
+}
+
+/// Latency behind the second level: the plateau that most votes show.
+///
+/// A class that still fits the second level has a plateau too, at that level's own latency: `above`, in cycles.
+pub fn infer_l3(s: &Samples, ns_per_tick: f64, above: Option<f64>) -> Finding<Latency> {
+    let Some(ghz) = ghz(s, ns_per_tick).filter(|_| !s.l3.is_empty()) else {
+        return Finding::refused("no congruence class of the level above to force misses with");
+    };
+    let Some(above) = above else {
+        return Finding::refused("the latency of the level above is not known");
+    };
+    let flat = s.l3.iter().filter_map(|c| plateau(c));
+    let levels: Vec<f64> = flat.filter(|x| *x > 1.4 * above).collect();
+    let votes = s.l3.len() as u32;
+    // Interference adds, and so does a class too large for the next level: the lowest that enough agree on.
+    let near = |x: f64| {
+        levels
+            .iter()
+            .filter(|y| (*y / x - 1.0).abs() < 0.04)
+            .count() as u32
+    };
+    let agreed = levels
+        .iter()
+        .copied()
+        .filter(|&x| near(x) >= 2 && near(x) * 2 > levels.len() as u32)
+        .min_by(f64::total_cmp);
+    match agreed {
+        None => {
+            let mut f = Finding::refused(format!(
+                "no level that the walks agree on: {} of {votes} had one",
+                levels.len()
+            ));
+            f.votes = votes;
+            f
+        }
+        Some(cycles) => {
+            let sure = if near(cycles) >= 3 {
+                Confidence::Medium
+            } else {
+                Confidence::Low
+            };
+            let found = Latency {
+                cycles,
+                ns: cycles / ghz,
+            };
+            let mut f = Finding::new(found, sure, "level part of walks over a congruence class");
+            (f.votes, f.agree) = (votes, near(cycles));
+            f
         }
     }
 }
@@ -348,5 +472,75 @@ pub fn infer_memory(samples: &[(f64, f64)]) -> Finding<Spread> {
                 f
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(l3: Vec<Vec<(u32, f64)>>) -> Samples {
+        Samples {
+            l3,
+            clock: vec![1.5],
+            ..Samples::default()
+        }
+    }
+
+    #[test]
+    fn only_a_level_stretch_above_the_second_level_is_a_latency() {
+        let rising: Vec<(u32, f64)> = (18..30)
+            .map(|k| (k, 20.0 + 12.0 * f64::from(k - 18)))
+            .collect();
+        assert_eq!(plateau(&rising), None);
+        let flat = |y: f64| {
+            vec![
+                (18, 30.0),
+                (21, y),
+                (24, y),
+                (28, y),
+                (33, y),
+                (39, 3.0 * y),
+            ]
+        };
+        let found = infer_l3(
+            &samples(vec![flat(60.0), flat(61.0), flat(60.5), rising]),
+            0.5,
+            Some(15.0),
+        );
+        assert!(
+            found.value.is_some_and(|l| (l.cycles - 60.0).abs() < 1.0),
+            "{found:?}"
+        );
+        // All lines fit the second level: its own latency is not the next one's.
+        let fits = infer_l3(
+            &samples(vec![flat(15.0), flat(15.0), flat(15.0)]),
+            0.5,
+            Some(15.0),
+        );
+        assert_eq!(fits.value, None);
+    }
+
+    #[test]
+    fn second_level_hits_are_freed_of_first_level_ones() {
+        let s = Samples {
+            clock: vec![1.5],
+            // A random first level of 8 ways at 4 cycles in front of 16: the fewer lines, the more hits.
+            l2: [16u32, 24, 32, 56]
+                .into_iter()
+                .flat_map(|n| {
+                    let h = hit_share(Policy::Random, 8, n);
+                    vec![(n, 16.0 - 12.0 * h, 4.0); 4]
+                })
+                .collect(),
+            ..Samples::default()
+        };
+        let known = infer_l2(&s, 0.5, Some(4.0), &[Policy::Random], 8);
+        assert!(
+            known.value.is_some_and(|l| (l.cycles - 16.0).abs() < 0.2),
+            "{known:?}"
+        );
+        let unknown = infer_l2(&s, 0.5, Some(4.0), &[Policy::Lru, Policy::Fifo], 8);
+        assert_eq!(unknown.value, None, "{unknown:?}");
     }
 }

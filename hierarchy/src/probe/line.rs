@@ -57,6 +57,51 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, rng: &mut Rng) -> Result<Vote,
     Ok(Vote { shifts, conflict })
 }
 
+/// One vote on the second level's line, over pages of one congruence class.
+///
+/// More lines than ways, half of them shifted; as many pages as fit are the control.
+///
+/// # Errors
+/// What the backend reports.
+pub fn collect_second(
+    m: &mut dyn Measure,
+    class: &[u64],
+    ways: u32,
+    rng: &mut Rng,
+) -> Result<Option<Vote>, MeasureError> {
+    let n = (ways as usize * 8 / 5).next_multiple_of(2);
+    if class.len() < n || ways < 4 {
+        return Ok(None);
+    }
+    let mut time = |m: &mut dyn Measure, n: usize, shift: u64| -> Result<f64, MeasureError> {
+        let mut low = f64::INFINITY;
+        for _ in 0..3 {
+            let mut pages = class.to_vec();
+            rng.shuffle(&mut pages);
+            let mut ring: Vec<u64> = (0..4u64)
+                .flat_map(|o| {
+                    let moved = pages[..n].iter().enumerate();
+                    moved.map(move |(i, p)| {
+                        p * PAGE + o * 1024 + 256 + if i % 2 == 0 { 0 } else { shift }
+                    })
+                })
+                .collect();
+            for chunk in ring.chunks_mut(n) {
+                rng.shuffle(chunk);
+            }
+            low = low.min(circle(m, &ring, 3)?);
+        }
+        Ok(low)
+    };
+    let conflict = time(m, n, 0)?;
+    let control = time(m, n / 2, 0)?;
+    let mut shifts = Vec::new();
+    for shift in [8u64, 16, 32, 64, 128, 256] {
+        shifts.push((shift, time(m, n, shift)?, control));
+    }
+    Ok(Some(Vote { shifts, conflict }))
+}
+
 impl Vote {
     /// The least shift at which everything fits.
     pub fn line(&self) -> Option<u64> {
@@ -70,4 +115,32 @@ impl Vote {
 /// The line size all votes speak for.
 pub fn infer(votes: &[Vote]) -> Finding<u64> {
     plurality(&votes.iter().map(Vote::line).collect::<Vec<_>>())
+}
+
+/// The second level's line size, where it is that of the first: `above`, in bytes.
+///
+/// A prefetcher of line pairs fills both halves and moves the end of the conflict to twice the line, just as a
+/// longer line would: then there is no answer.
+pub fn infer_second(votes: &[Vote], above: Option<u64>) -> Finding<u64> {
+    if votes.is_empty() {
+        return Finding::refused("needs a congruence class of the second level");
+    }
+    // The conflict itself must be plain to see.
+    let found = plurality(
+        &votes
+            .iter()
+            .map(|v| v.line().filter(|_| v.conflict > 1.5 * v.shifts[0].2))
+            .collect::<Vec<_>>(),
+    );
+    match found.value {
+        value if value.is_none() || value != above => {
+            let mut f = Finding::refused(
+                "a longer line and a prefetched pair look alike: the conflict does not end at the first level's line",
+            );
+            f.votes = found.votes;
+            f
+        }
+        _ if found.agree < 2 => Finding::refused("only one vote came to a result"),
+        _ => found,
+    }
 }

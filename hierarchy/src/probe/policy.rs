@@ -14,6 +14,7 @@ use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::policy::{OneSet, Policy};
 use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// One sequence as measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct Sample {
     pub blocks: Vec<u32>,
     /// Share of the sets in which the last access hit, by time; not clipped.
     pub hit_share: f64,
+    /// The same by the middle window instead of the least disturbed ones: what a random policy is judged by,
+    /// since its windows differ by nature.
+    pub middle_share: f64,
     /// Cycles per access of the two controls, sure hit and sure miss.
     pub controls: (f64, f64),
 }
@@ -60,49 +64,104 @@ struct Prediction {
     sure: bool,
 }
 
-/// Runs the sequence twice from several random states of the set and looks at the second run.
-fn predict(policy: Policy, ways: u32, blocks: &[u32]) -> Prediction {
-    predict_from(policy, ways, blocks, 8)
+/// A policy in the race, with the states it may be found in.
+#[derive(Debug, Clone)]
+struct Contender {
+    policy: Policy,
+    /// States of a set after the strange blocks that every sequence begins with, reached from random states,
+    /// and how many of those led to each.
+    starts: Arc<[(OneSet, u32)]>,
 }
 
-fn predict_from(policy: Policy, ways: u32, blocks: &[u32], states: u32) -> Prediction {
-    let random = policy == Policy::Random;
-    let starts = if random { 3 * states } else { states };
-    let mut rng = Rng::new(99);
-    let (&last, others) = blocks.split_last().unwrap_or((&0, &[]));
-    let mut hits = 0;
-    let mut done = 0;
-    for _ in 0..starts {
-        let mut set = OneSet::new(policy, ways);
-        for _ in 0..3 * ways {
-            set.touch(200 + rng.below(u64::from(ways) + 4) as u32, &mut rng);
-        }
-        for lap in 0..2 {
-            others.iter().for_each(|&b| {
+/// States looked at when it must be exact.
+const STATES: usize = 8;
+/// As many times more for a random policy, whose share is a mean.
+const RANDOM_STATES: usize = 25;
+
+impl Contender {
+    fn new(policy: Policy, ways: u32) -> Self {
+        let random = policy == Policy::Random;
+        let mut rng = Rng::new(99);
+        let mut starts: Vec<(OneSet, u32)> = Vec::new();
+        for _ in 0..if random {
+            RANDOM_STATES * STATES
+        } else {
+            STATES
+        } {
+            let mut set = OneSet::new(policy, ways);
+            for _ in 0..3 * ways {
+                set.touch(200 + rng.below(u64::from(ways) + 4) as u32, &mut rng);
+            }
+            for b in strangers(ways) {
                 set.touch(b, &mut rng);
-            });
-            hits += u32::from(set.touch(last, &mut rng) && lap > 0);
+            }
+            match starts.iter_mut().find(|s| !random && s.0 == set) {
+                Some(s) => s.1 += 1,
+                None => starts.push((set, 1)),
+            }
         }
-        done += 1;
-        if !random && hits > 0 && hits < done {
-            break;
-        }
+        let starts = starts.into();
+        Contender { policy, starts }
     }
-    Prediction {
-        mean: f64::from(hits) / f64::from(done),
-        sure: hits == 0 || hits == done,
+
+    /// The outcome can be told: the same from every state, or a share by nature.
+    fn tells(&self, p: Prediction) -> bool {
+        p.sure || self.policy == Policy::Random
+    }
+
+    /// Runs the sequence twice from up to `states` states of the set and looks at the second run.
+    fn predict(&self, blocks: &[u32], states: usize) -> Prediction {
+        let random = self.policy == Policy::Random;
+        let count = if random {
+            RANDOM_STATES * states
+        } else {
+            states
+        };
+        let mut rng = Rng::new(99);
+        let (&last, others) = blocks.split_last().unwrap_or((&0, &[]));
+        let fresh = others.iter().take_while(|b| **b >= 100).count();
+        let (mut hits, mut done) = (0, 0);
+        for (start, weight) in self.starts.iter().take(count) {
+            let mut set = start.clone();
+            for &b in &others[fresh..] {
+                set.touch(b, &mut rng);
+            }
+            set.touch(last, &mut rng);
+            for &b in others {
+                set.touch(b, &mut rng);
+            }
+            hits += u32::from(set.touch(last, &mut rng)) * weight;
+            done += weight;
+            if !random && hits > 0 && hits < done {
+                break;
+            }
+        }
+        Prediction {
+            mean: f64::from(hits) / f64::from(done),
+            sure: hits == 0 || hits == done,
+        }
     }
 }
 
 /// Cost of a measured share under a prediction: bounded, so that a few disturbed samples rule nothing out.
 ///
 /// Where the prediction depends on a state that cannot be known any share is possible, at a small price.
-fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
-    let p = predict(policy, ways, &sample.blocks);
-    if !p.sure && policy != Policy::Random {
+fn cost(sample: &Sample, contender: &Contender) -> f64 {
+    let p = contender.predict(&sample.blocks, STATES);
+    if !contender.tells(p) {
         return 1.0;
     }
-    let off = sample.hit_share.clamp(0.0, 1.0) - p.mean;
+    let (low, middle) = (
+        sample.hit_share.clamp(0.0, 1.0),
+        sample.middle_share.clamp(0.0, 1.0),
+    );
+    // Strangers' lines cost hits, and the empty places they leave behind make some: what lies between the least
+    // disturbed windows and the middle one is possible.
+    let off = if contender.policy == Policy::Random {
+        middle - p.mean
+    } else {
+        p.mean - p.mean.clamp(low.min(middle), low.max(middle))
+    };
     (off * off / (2.0 * SIGMA * SIGMA)).min(6.0)
 }
 
@@ -110,7 +169,7 @@ fn cost(sample: &Sample, policy: Policy, ways: u32) -> f64 {
 #[derive(Debug, Clone)]
 pub struct Race {
     ways: u32,
-    field: Vec<(Policy, f64)>,
+    field: Vec<(Contender, f64)>,
 }
 
 impl Race {
@@ -120,18 +179,18 @@ impl Race {
             ways,
             field: Policy::library(ways)
                 .into_iter()
-                .map(|p| (p, 0.0))
+                .map(|p| (Contender::new(p, ways), 0.0))
                 .collect(),
         }
     }
 
-    /// Adds a sample's evidence.
+    /// Adds a sample's evidence. A policy far behind the best stays out.
     pub fn add(&mut self, sample: &Sample) {
-        for (policy, spent) in &mut self.field {
-            if *spent > 4.0 * OUT {
-                continue;
+        let limit = self.best() + 2.0 * OUT;
+        for (contender, spent) in &mut self.field {
+            if *spent <= limit {
+                *spent += cost(sample, contender);
             }
-            *spent += cost(sample, *policy, self.ways);
         }
     }
 
@@ -139,21 +198,29 @@ impl Race {
         self.field.iter().map(|f| f.1).fold(f64::INFINITY, f64::min)
     }
 
-    /// Policies still possible.
-    pub fn alive(&self) -> Vec<Policy> {
+    fn open(&self) -> Vec<&Contender> {
         let best = self.best();
         self.field
             .iter()
             .filter(|f| f.1 - best < OUT)
-            .map(|f| f.0)
+            .map(|f| &f.0)
             .collect()
     }
+
+    /// Policies still possible.
+    pub fn alive(&self) -> Vec<Policy> {
+        self.open().into_iter().map(|c| c.policy).collect()
+    }
+}
+
+/// Blocks of no interest, enough to push the past out.
+fn strangers(ways: u32) -> std::ops::Range<u32> {
+    100..100 + 2 * ways
 }
 
 /// A random sequence: enough other blocks to forget the past, then blocks of a set slightly overfull.
 fn sequence(ways: u32, visits: u32, rng: &mut Rng) -> Vec<u32> {
-    let fresh = 100..100 + 2 * ways;
-    let mut blocks: Vec<u32> = fresh.collect();
+    let mut blocks: Vec<u32> = strangers(ways).collect();
     let width = u64::from(ways + 1) + rng.below(3);
     let mut used = vec![0; width as usize];
     // All blocks once, in order, then random visits.
@@ -176,7 +243,7 @@ fn sequence(ways: u32, visits: u32, rng: &mut Rng) -> Vec<u32> {
 ///
 /// A few of the policies judge while there are many; only when they see no difference do all.
 fn splitting(race: &Race, visits: u32, rng: &mut Rng) -> Option<Vec<u32>> {
-    let mut judges = race.alive();
+    let mut judges = race.open();
     if judges.len() < 2 {
         return None;
     }
@@ -190,7 +257,7 @@ fn splitting(race: &Race, visits: u32, rng: &mut Rng) -> Option<Vec<u32>> {
 
 fn best_split(
     ways: u32,
-    judges: &[Policy],
+    judges: &[&Contender],
     tries: u32,
     least: f64,
     visits: u32,
@@ -201,9 +268,9 @@ fn best_split(
         let blocks = sequence(ways, visits, rng);
         let p: Vec<f64> = judges
             .iter()
-            .filter_map(|&j| {
-                let p = predict_from(j, ways, &blocks, 3);
-                (p.sure || j == Policy::Random).then_some(p.mean)
+            .filter_map(|j| {
+                let p = j.predict(&blocks, 3);
+                j.tells(p).then_some(p.mean)
             })
             .collect();
         let mean = p.iter().sum::<f64>() / p.len().max(1) as f64;
@@ -222,18 +289,25 @@ fn best_split(
 }
 
 /// Policies that part ways with `first` on some of many random sequences.
-fn behave_apart(first: Policy, others: &[Policy], ways: u32) -> usize {
+fn behave_apart(first: Policy, others: &[&Contender], ways: u32) -> usize {
     let mut rng = Rng::new(4242);
-    let sequences: Vec<Vec<u32>> = (0..150).map(|_| sequence(ways, 8, &mut rng)).collect();
-    let known = |p: Policy, sure: bool| sure || p == Policy::Random;
-    let apart = |&p: &Policy| {
-        let differ = |s: &&Vec<u32>| {
-            let (a, b) = (predict(first, ways, s), predict(p, ways, s));
-            known(first, a.sure) && known(p, b.sure) && (a.mean - b.mean).abs() > 0.4
+    let first = Contender::new(first, ways);
+    let sequences: Vec<(Vec<u32>, Prediction)> = (0..150)
+        .map(|_| {
+            let s = sequence(ways, 8, &mut rng);
+            let p = first.predict(&s, STATES);
+            (s, p)
+        })
+        .filter(|s| first.tells(s.1))
+        .collect();
+    let apart = |c: &&&Contender| {
+        let differ = |s: &&(Vec<u32>, Prediction)| {
+            let p = c.predict(&s.0, STATES);
+            c.tells(p) && (s.1.mean - p.mean).abs() > 0.4
         };
-        sequences.iter().filter(differ).count() >= 2
+        sequences.iter().filter(differ).take(2).count() >= 2
     };
-    others.iter().filter(|p| apart(p)).count()
+    others.iter().filter(apart).count()
 }
 
 /// Where the blocks lie and how long to time them.
@@ -272,12 +346,13 @@ impl Layout {
         }
     }
 
+    /// Cycles per access of the least disturbed windows, and of the middle one.
     fn time(
         &self,
         m: &mut dyn Measure,
         blocks: &[u32],
         rng: &mut Rng,
-    ) -> Result<f64, MeasureError> {
+    ) -> Result<(f64, f64), MeasureError> {
         let ways = (self.starts.len() as u32 - 4) / 3;
         let mut visits = vec![0u64; self.starts.len()];
         let mut prep = Vec::new();
@@ -312,8 +387,9 @@ impl Layout {
         } else {
             (cycles.len() * 2).div_ceil(3)
         };
+        let middle = crate::finding::quantile(&cycles, 0.5).unwrap_or(f64::INFINITY);
         cycles.truncate(keep);
-        Ok(cycles.iter().sum::<f64>() / cycles.len() as f64)
+        Ok((cycles.iter().sum::<f64>() / cycles.len() as f64, middle))
     }
 }
 
@@ -346,26 +422,31 @@ pub fn collect(
             sure_miss.extend(100..100 + 2 * a);
         }
         sure_miss.push(0);
-        let controls = (
-            layout.time(m, &sure_hit, rng)?,
-            layout.time(m, &sure_miss, rng)?,
-        );
+        let hit = layout.time(m, &sure_hit, rng)?;
+        let miss = layout.time(m, &sure_miss, rng)?;
+        let controls = (hit.0, miss.0);
         // Disturbance only turns hits into misses: with a fine timer the fastest of three tells most.
-        let mut time = layout.time(m, &blocks, rng)?;
+        let (mut time, mut middle) = layout.time(m, &blocks, rng)?;
         if layout.fine {
             for _ in 0..2 {
-                time = time.min(layout.time(m, &blocks, rng)?);
+                let again = layout.time(m, &blocks, rng)?;
+                time = time.min(again.0);
+                middle += again.1;
             }
+            middle /= 3.0;
         }
         let hit_share = (controls.1 - time) / (controls.1 - controls.0);
+        let middle_share = (miss.1 - middle) / (miss.1 - hit.1);
         // A sample whose controls are not apart, or that lies far outside them, was disturbed.
         if hit_share.is_finite()
+            && middle_share.is_finite()
             && (-0.5..1.5).contains(&hit_share)
             && controls.1 > 1.3 * controls.0
         {
             let sample = Sample {
                 blocks,
                 hit_share,
+                middle_share,
                 controls,
             };
             race.add(&sample);
@@ -373,6 +454,13 @@ pub fn collect(
         }
     }
     Ok(())
+}
+
+/// The policies that the samples leave open.
+pub fn possible(samples: &Samples) -> Vec<Policy> {
+    let mut race = Race::new(samples.ways);
+    samples.samples.iter().for_each(|s| race.add(s));
+    race.alive()
 }
 
 /// The policy that explains the samples, or why none does.
@@ -402,9 +490,9 @@ pub fn infer(samples: &Samples) -> Finding<Named> {
         .field
         .iter()
         .min_by(|a, b| a.1.total_cmp(&b.1))
-        .map_or(alike[0], |f| f.0);
+        .map_or(alike[0], |f| f.0.policy);
     // A group of several is an answer only when its members behave alike, whatever is tried.
-    let open = behave_apart(best, &alike, ways);
+    let open = behave_apart(best, &race.open(), ways);
     if open > 0 {
         return Finding::refused(format!(
             "{} policies still fit after {n} sequences",
@@ -441,10 +529,11 @@ mod tests {
         for _ in 0..120 {
             match splitting(&race, 8, &mut rng) {
                 Some(blocks) => {
-                    let hit_share = predict(truth, ways, &blocks).mean;
+                    let hit_share = Contender::new(truth, ways).predict(&blocks, STATES).mean;
                     let s = Sample {
                         blocks,
                         hit_share,
+                        middle_share: hit_share,
                         controls: (4.0, 14.0),
                     };
                     race.add(&s);
@@ -481,10 +570,10 @@ mod tests {
     fn a_sequence_that_contradicts_everything_is_refused() {
         let mut samples = race_for(Policy::Lru, 8);
         let mut rng = Rng::new(3);
-        samples
-            .samples
-            .iter_mut()
-            .for_each(|s| s.hit_share = rng.below(2) as f64);
+        samples.samples.iter_mut().for_each(|s| {
+            s.hit_share = rng.below(2) as f64;
+            s.middle_share = s.hit_share;
+        });
         assert!(infer(&samples).value.is_none());
     }
 }

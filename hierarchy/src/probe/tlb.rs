@@ -21,6 +21,8 @@ pub struct Vote {
     pub cost: f64,
     /// (pages, lowest extra cycles per lap) in the order tried.
     pub tries: Vec<(u64, f64)>,
+    /// (pages, lowest extra cycles per lap) in steps of one around the end of what fits.
+    pub knee: Vec<(u64, f64)>,
     /// (stride, extra cycles per load) with one and a half times the entries: where the page ends.
     pub strides: Vec<(u64, f64)>,
 }
@@ -44,10 +46,18 @@ pub struct Samples {
     pub huge_kib: Option<u64>,
 }
 
-/// One line per page, at changing places.
+/// One line per page, at changing places: all lines of a page in turn, and one further every 64 pages, so that
+/// even a direct-mapped cache holds them.
 fn sparse(pages: u64, stride: u64, start: u64, rng: &mut Rng) -> Vec<u64> {
     let mut ring: Vec<u64> = (0..pages)
-        .map(|i| (start + i) * stride + if stride >= PAGE { i * 64 % PAGE } else { 0 })
+        .map(|i| {
+            (start + i) * stride
+                + if stride >= PAGE {
+                    (i + i / 64) * 64 % PAGE
+                } else {
+                    0
+                }
+        })
         .collect();
     rng.shuffle(&mut ring);
     ring
@@ -152,6 +162,20 @@ pub fn collect(
             fits = middle
         }
     }
+    // Page by page around the place: one miss a lap more may be a stranger's entry, two steps in a row are not.
+    let mut knee = Vec::new();
+    for n in fits.saturating_sub(4).max(2)..(fits + 20).min(top) {
+        let mut low = f64::INFINITY;
+        for _ in 0..5 {
+            low = low.min(extra(m, n)?);
+        }
+        knee.push((n, low));
+        if found(&knee, cost).is_some() {
+            break;
+        }
+    }
+    let fits = found(&knee, cost).unwrap_or(fits);
+    vote.knee = knee;
     let n = (fits + fits / 2).min(top);
     for stride in [512u64, 1024, 2048, 4096, 8192, 16384] {
         let mut ring: Vec<u64> = (0..n).map(|i| i * stride / 64 * 64).collect();
@@ -171,7 +195,21 @@ pub fn collect(
     Ok(vote)
 }
 
+/// Where two pages more cost a miss or two each and every lap, for good: the entries before that fit.
+fn found(knee: &[(u64, f64)], cost: f64) -> Option<u64> {
+    knee.windows(3).find_map(|w| {
+        let (first, both) = ((w[1].1 - w[0].1) / cost, (w[2].1 - w[0].1) / cost);
+        (first >= 0.8 && both - first >= 0.8 && both >= 2.4 && w[0].1 < 3.0 * cost)
+            .then_some(w[0].0)
+    })
+}
+
 impl Vote {
+    /// Entries by the steps around the end of what fits.
+    pub fn entries(&self) -> Option<u64> {
+        found(&self.knee, self.cost)
+    }
+
     /// The least stride that misses about always.
     pub fn page(&self) -> Option<u64> {
         let slow = |s: &&(u64, f64)| s.1 > 0.5 * self.cost;
@@ -265,57 +303,39 @@ pub fn proven(s: &Samples) -> u64 {
         .unwrap_or(0)
 }
 
-/// First-level entries: the largest page count that was ever fast, when one more never was.
+/// First-level entries, by the votes' knees.
 ///
-/// Interference only takes entries away, so votes are pooled. Four votes must have tried one page more in
-/// vain, and the count itself must have been fast twice for high confidence.
+/// Interference takes entries away, so a vote for more than the winner speaks against it.
 pub fn infer_entries(s: &Samples) -> Finding<u64> {
-    let good: Vec<&Vote> = s.votes.iter().filter(|v| v.cost >= 1.0).collect();
-    let n = proven(s);
-    if n == 0 {
+    let good: Vec<Option<u64>> = s
+        .votes
+        .iter()
+        .filter(|v| v.cost >= 1.0)
+        .map(Vote::entries)
+        .collect();
+    if good.is_empty() {
         return Finding::refused(if s.votes.is_empty() {
             "not measured"
         } else {
             "translation misses cost nothing that can be seen"
         });
     }
-    let tried = |n: u64, fast: bool| {
-        good.iter()
-            .filter(|v| {
-                v.tries
-                    .iter()
-                    .any(|t| t.0 == n && (t.1 < FITS * v.cost) == fast)
-            })
-            .count() as u32
-    };
-    let (twice, more) = (tried(n, true), tried(n + 1, false));
-    let votes = good.len() as u32;
-    if !n.is_multiple_of(8) {
-        // No published buffer has such a size (Intel and AMD optimisation manuals): something else holds entries.
-        let mut f = Finding::refused(format!(
-            "at least {n} usable; no multiple of 8, so others hold some of the entries"
-        ));
-        f.votes = votes;
-        return f;
-    }
-    let confidence = match (twice, more) {
-        (2.., 4..) => Confidence::High,
-        (1.., 3..) => Confidence::Medium,
-        _ => {
+    let found = plurality(&good);
+    match found.value {
+        Some(n) if !n.is_multiple_of(8) => {
+            // No published buffer has such a size (Intel and AMD optimisation manuals): something else holds entries.
             let mut f = Finding::refused(format!(
-                "at least {n}; one more was tried in {more} votes only"
+                "{n} usable; no multiple of 8, so others hold some of the entries"
             ));
-            f.votes = votes;
-            return f;
+            f.votes = found.votes;
+            f
         }
-    };
-    Finding {
-        value: Some(n),
-        confidence,
-        votes,
-        agree: more,
-        runner_up: None,
-        reason: String::new(),
+        Some(_) if found.agree < 2 => {
+            let mut f = Finding::refused("only one vote came to a result");
+            f.votes = found.votes;
+            f
+        }
+        _ => found,
     }
 }
 
@@ -453,5 +473,43 @@ pub fn infer_granule(s: &Samples, page: Option<u64>) -> Finding<bool> {
         )
     } else {
         Finding::refused("part of the accesses miss")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strangers_entry_does_not_hide_the_last_ones() {
+        // One host with 96 entries: from 94 on one miss a lap more, from 97 on two more for every page.
+        let knee = [
+            (92, 1.2),
+            (93, 0.7),
+            (94, 8.5),
+            (95, 8.6),
+            (96, 9.0),
+            (97, 23.5),
+            (98, 35.4),
+        ];
+        assert_eq!(found(&knee, 6.8), Some(96));
+        assert_eq!(found(&knee[..6], 6.8), None);
+    }
+
+    #[test]
+    fn entries_that_no_buffer_has_are_refused() {
+        let vote = |n: u64| Vote {
+            cost: 7.0,
+            knee: vec![(n, 0.0), (n + 1, 20.0), (n + 2, 40.0)],
+            ..Vote::default()
+        };
+        let of = |n: u64| {
+            infer_entries(&Samples {
+                votes: vec![vote(n); 5],
+                ..Samples::default()
+            })
+        };
+        assert_eq!(of(96).value, Some(96));
+        assert_eq!(of(91).value, None);
     }
 }

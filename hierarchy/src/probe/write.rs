@@ -1,7 +1,9 @@
-//! Does a store that misses bring the line in?
+//! Does a store that misses bring the line in, and do stored lines stay until they are thrown out?
 //!
 //! Flush, store to the line, wait, then time loads from it. A first-level time says it was allocated; a memory
 //! time says it was not. A non-temporal store, which must not allocate, is the control.
+//! A flush has more to do for a line that holds the only copy of a store than for one that was only loaded;
+//! where every store goes through to memory both cost the same. It says that some level writes back, not which.
 
 use super::PAGE;
 use super::best;
@@ -20,6 +22,10 @@ pub struct Vote {
     pub bypassed: f64,
     /// After the flush alone.
     pub flushed: f64,
+    /// Cycles to flush a line that was only loaded; not a number where that cannot be timed.
+    pub clean: f64,
+    /// Cycles to flush a line that was stored to as well.
+    pub dirty: f64,
 }
 
 /// One vote.
@@ -49,15 +55,37 @@ pub fn collect(m: &mut dyn Measure) -> Result<Vote, MeasureError> {
         };
         Ok(best(&m.chase(&chase)?))
     };
-    Ok(Vote {
+    let mut vote = Vote {
         loaded: run(&loads, &[], &[])?,
         stored: run(&touch, &stores, &[])?,
         bypassed: run(&touch, &[], &stores)?,
         flushed: run(&touch, &[], &[])?,
-    })
+        clean: f64::NAN,
+        dirty: f64::NAN,
+    };
+    // A backend that cannot time a flush leaves this one question open, not the others.
+    if let (Ok(clean), Ok(dirty)) = (m.flush(&lines, false, 12), m.flush(&lines, true, 12)) {
+        (vote.clean, vote.dirty) = (best(&clean), best(&dirty));
+    }
+    Ok(vote)
 }
 
 impl Vote {
+    /// Do stores stay in the caches until the line leaves them? `None` where neither is plain.
+    pub fn writes_back(&self) -> Option<bool> {
+        if !(self.clean.is_finite() && self.dirty.is_finite()) || self.clean >= crate::raw::NEVER {
+            return None;
+        }
+        let ratio = self.dirty / self.clean.max(1.0);
+        if ratio > 1.15 && self.dirty - self.clean > 4.0 {
+            Some(true)
+        } else if (ratio - 1.0).abs() < 0.05 {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
     /// Allocated?
     pub fn allocates(&self) -> Option<bool> {
         if self.flushed < 2.0 * self.loaded || self.bypassed < 2.0 * self.loaded {
@@ -77,4 +105,34 @@ impl Vote {
 /// Write-allocate, by all votes.
 pub fn infer(votes: &[Vote]) -> Finding<bool> {
     plurality(&votes.iter().map(Vote::allocates).collect::<Vec<_>>())
+}
+
+/// Write-back, by all votes.
+pub fn infer_back(votes: &[Vote]) -> Finding<bool> {
+    plurality(&votes.iter().map(Vote::writes_back).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dirty_line_costs_more_to_flush_only_where_stores_stay() {
+        let vote = |clean, dirty| Vote {
+            loaded: 5.0,
+            stored: 5.0,
+            bypassed: 300.0,
+            flushed: 300.0,
+            clean,
+            dirty,
+        };
+        assert_eq!(vote(210.0, 343.0).writes_back(), Some(true));
+        assert_eq!(vote(210.0, 214.0).writes_back(), Some(false));
+        assert_eq!(vote(210.0, 228.0).writes_back(), None);
+        assert_eq!(vote(f64::NAN, 343.0).writes_back(), None);
+        assert_eq!(
+            vote(crate::raw::NEVER, crate::raw::NEVER).writes_back(),
+            None
+        );
+    }
 }

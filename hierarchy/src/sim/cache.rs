@@ -50,16 +50,19 @@ impl Shape {
     }
 }
 
-const EMPTY: u64 = u64::MAX;
+/// Tags are line numbers, below 2^32 for the addresses the machine gives out.
+const EMPTY: u32 = u32::MAX;
 
 /// A level with its contents.
 #[derive(Debug, Clone)]
 pub struct Cache {
     /// The level's shape.
     pub shape: Shape,
-    tags: Vec<u64>,
+    tags: Vec<u32>,
     meta: Vec<u8>,
     words: Vec<u64>,
+    /// Free ways of each set: most fills need not look for one.
+    free: Vec<u8>,
     line_shift: u32,
     mask: Option<u64>,
 }
@@ -78,11 +81,13 @@ impl Cache {
             tags: vec![EMPTY; sets * ways],
             meta,
             words,
+            free: vec![ways as u8; sets],
             line_shift: shape.line.trailing_zeros(),
             mask: shape.sets.is_power_of_two().then(|| shape.sets - 1),
         }
     }
 
+    #[inline]
     fn set_of(&self, address: u64) -> usize {
         let n = address >> self.line_shift;
         let Some(mask) = self.mask else {
@@ -97,10 +102,11 @@ impl Cache {
         }
     }
 
+    #[inline]
     fn find(&self, address: u64) -> (usize, Option<usize>) {
         let set = self.set_of(address);
         let ways = self.shape.ways as usize;
-        let tag = address >> self.line_shift;
+        let tag = (address >> self.line_shift) as u32;
         (
             set,
             self.tags[set * ways..(set + 1) * ways]
@@ -110,6 +116,7 @@ impl Cache {
     }
 
     /// Touches a line if it is there.
+    #[inline]
     pub fn lookup(&mut self, address: u64) -> bool {
         let (set, way) = self.find(address);
         if let Some(way) = way {
@@ -133,15 +140,34 @@ impl Cache {
             self.shape.policy.hit(meta, &mut self.words[set], way);
             return None;
         }
+        self.put(set, address, rng)
+    }
+
+    /// Puts in a line that is known not to be there; otherwise as [`Cache::fill`].
+    pub fn fill_missing(&mut self, address: u64, rng: &mut Rng) -> Option<u64> {
+        self.put(self.set_of(address), address, rng)
+    }
+
+    #[inline]
+    fn put(&mut self, set: usize, address: u64, rng: &mut Rng) -> Option<u64> {
+        let ways = self.shape.ways as usize;
+        let range = set * ways..(set + 1) * ways;
+        let meta = &mut self.meta[range.clone()];
         let tags = &mut self.tags[range];
-        let way = match tags.iter().position(|&t| t == EMPTY) {
-            Some(free) => free,
+        let free = (self.free[set] > 0)
+            .then(|| tags.iter().position(|&t| t == EMPTY))
+            .flatten();
+        let way = match free {
+            Some(free) => {
+                self.free[set] -= 1;
+                free
+            }
             None => self.shape.policy.victim(meta, &mut self.words[set], rng),
         };
         let old = tags[way];
-        tags[way] = address >> self.line_shift;
+        tags[way] = (address >> self.line_shift) as u32;
         self.shape.policy.filled(meta, &mut self.words[set], way);
-        (old != EMPTY).then_some(old << self.line_shift)
+        (old != EMPTY).then_some(u64::from(old) << self.line_shift)
     }
 
     /// Drops a line.
@@ -149,6 +175,7 @@ impl Cache {
         let (set, way) = self.find(address);
         if let Some(way) = way {
             self.tags[set * self.shape.ways as usize + way] = EMPTY;
+            self.free[set] += 1;
         }
     }
 }

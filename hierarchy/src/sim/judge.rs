@@ -1,6 +1,7 @@
 //! Compares what was inferred with the truth, field by field.
 
 use super::Truth;
+use super::cache::Inclusion;
 use crate::finding::{Confidence, Finding};
 use crate::infer::Hierarchy;
 
@@ -58,6 +59,10 @@ pub fn judge(truth: &Truth, h: &Hierarchy) -> Vec<(&'static str, Outcome)> {
             check(&h.write_allocate, |w| *w == truth.write_allocate),
         ),
         (
+            "write-back",
+            check(&h.write_back, |w| *w == truth.write_back),
+        ),
+        (
             "memory latency",
             check(&h.memory, |m| within(m.cycles_p10, truth.memory, 0.1)),
         ),
@@ -66,22 +71,32 @@ pub fn judge(truth: &Truth, h: &Hierarchy) -> Vec<(&'static str, Outcome)> {
         Some(m2) => out.extend([
             ("L2 capacity", check(&m2.capacity, |b| *b == l2.bytes())),
             ("L2 ways", check(&m2.ways, |w| *w == l2.ways)),
+            ("L2 line", check(&m2.line, |b| *b == l2.line)),
             (
                 "L2 latency",
                 check(&m2.latency, |l| within(l.cycles, l2.latency, 0.03)),
             ),
         ]),
-        None => out.extend(["L2 capacity", "L2 ways", "L2 latency"].map(|f| (f, Outcome::Refused))),
+        None => out.extend(
+            ["L2 capacity", "L2 ways", "L2 line", "L2 latency"].map(|f| (f, Outcome::Refused)),
+        ),
     }
     if let (Some(l3), Some(m3)) = (truth.levels.get(2), h.levels.get(2)) {
         out.push((
             "L3 latency",
             check(&m3.latency, |l| within(l.cycles, l3.latency, 0.1)),
         ));
-        out.push((
-            "L3 capacity",
-            check(&m3.capacity, |b| within(*b as f64, l3.bytes() as f64, 0.35)),
-        ));
+        // Reported as a range: it must hold the truth and be narrow enough to mean something.
+        let held = l3.bytes()
+            + if l3.inclusion == Inclusion::Victim {
+                l2.bytes()
+            } else {
+                0
+            };
+        let holds = m3
+            .range
+            .is_some_and(|(low, high)| (low..=high).contains(&held) && high < 4 * low);
+        out.push(("L3 range", check(&m3.capacity, |_| holds)));
     }
     if h.code.capacity.votes > 0 {
         out.push((

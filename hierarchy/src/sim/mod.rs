@@ -60,6 +60,8 @@ pub struct Truth {
     pub tlbs: Vec<Tlb>,
     /// A store that misses brings the line in.
     pub write_allocate: bool,
+    /// Stored lines stay until they are thrown out; otherwise every store goes through to memory.
+    pub write_back: bool,
     /// The first-level instruction cache.
     pub code: Shape,
     /// Prefetchers.
@@ -86,6 +88,8 @@ pub struct Machine {
     next_switch: f64,
     switched: bool,
     clock: f64,
+    /// Nanoseconds per cycle.
+    period: f64,
     last: (u64, i64),
 }
 
@@ -118,6 +122,7 @@ impl Machine {
             next_switch: f64::INFINITY,
             switched: false,
             clock: GHZ,
+            period: GHZ.recip(),
             last: (0, 0),
             rng: rng.clone(),
             truth,
@@ -129,6 +134,13 @@ impl Machine {
             machine.next_switch = rng.unit() * machine.truth.noise.switch_every;
         }
         machine
+    }
+
+    /// The same machine with a limit on the memory it gives out, bytes.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: u64) -> Self {
+        self.facts.memory_bytes = bytes;
+        self
     }
 
     /// The truth, for judging answers.
@@ -150,14 +162,16 @@ impl Machine {
 
     fn spend(&mut self, cycles: f64) {
         self.cycles += cycles;
-        self.now += cycles / self.clock;
+        self.now += cycles * self.period;
     }
 
     /// One load; the first level is indexed by virtual address, the others by physical.
     fn load(&mut self, buffer: Buffer, at: u64) {
         let mut cost = 0.0;
         for i in 0..self.tlbs.len() {
-            let page = at >> 12 | u64::from(buffer == Buffer::Huge) << 50;
+            // The huge buffer's pages follow the other's.
+            let page =
+                (at >> 12) + (self.facts.memory_bytes >> 12) * u64::from(buffer == Buffer::Huge);
             if self.tlbs[i].touch(page) {
                 break;
             }
@@ -202,7 +216,7 @@ impl Machine {
                 continue;
             }
             let key = self.key(k, virt, phys);
-            let out = self.caches[k].fill(key, &mut self.rng);
+            let out = self.caches[k].fill_missing(key, &mut self.rng);
             if let Some(out) = out {
                 self.evicted(k, out);
             }
@@ -238,6 +252,9 @@ impl Machine {
     }
 
     fn disturb(&mut self) {
+        if self.now <= self.next_burst.min(self.next_switch) {
+            return;
+        }
         let noise = self.truth.noise;
         if self.now > self.next_burst {
             if self.now > self.next_burst + noise.burst_every / 20.0 {
@@ -258,7 +275,8 @@ impl Machine {
 
     fn pollute(&mut self, lines: u32) {
         for _ in 0..lines {
-            let stray = self.rng.next_u64() >> 16 | 1 << 46;
+            // Beyond every frame, and below what a tag holds.
+            let stray = 1 << 36 | self.rng.below(1 << 35);
             for cache in &mut self.caches {
                 cache.fill(stray, &mut self.rng);
             }
@@ -271,6 +289,7 @@ impl Machine {
         let seen =
             |m: &mut Self| (m.clock / TICKS_PER_NS * (1.0 + 0.002 * (m.rng.unit() - 0.5))) as f32;
         self.clock = GHZ * (1.0 + drift * (self.rng.unit() - 0.5));
+        self.period = self.clock.recip();
         let before = seen(self);
         let cycles = run(self);
         let step = self.truth.noise.timer_step;
@@ -357,6 +376,36 @@ impl Measure for Machine {
                         m.drop_everywhere(at, p);
                     }
                     m.timed(|m| c.timed.iter().for_each(|&at| m.load(c.buffer, at)))
+                })
+            })
+            .collect())
+    }
+
+    fn flush(
+        &mut self,
+        lines: &[u64],
+        dirty: bool,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        // Guessed from what one host did: a flush costs some tens of cycles, a write half as much again.
+        let each = 40.0
+            + if dirty && self.truth.write_back {
+                20.0
+            } else {
+                0.0
+            };
+        Ok((0..windows)
+            .map(|_| {
+                self.window(lines.len() as u64, |m| {
+                    lines.iter().for_each(|&at| m.load(Buffer::Small, at));
+                    m.timed(|m| {
+                        for &at in lines {
+                            let p = m.physical(Buffer::Small, at);
+                            m.drop_everywhere(at, p);
+                            m.disturb();
+                            m.spend(each);
+                        }
+                    })
                 })
             })
             .collect())

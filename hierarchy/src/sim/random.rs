@@ -150,6 +150,7 @@ pub fn machine(seed: u64) -> Truth {
         ],
         levels,
         write_allocate: r.chance(0.85),
+        write_back: seed % 7 != 3,
         code: Shape {
             sets: 4096 / 64 * r.pick(&[1, 1, 1, 2]),
             ways: code_ways,

@@ -3,35 +3,18 @@
 //! It knows pages, not addresses, and no costs.
 
 use super::Tlb;
-use std::collections::HashMap;
 
-/// Translations held, least recently used out; a hash finds them and a list per set orders them, so that a
-/// large buffer costs no more than a small one.
+/// Translations held, least recently used out; a table by page finds them and a list per set orders them, so
+/// that a large buffer costs no more than a small one.
 pub(super) struct Translations {
     sets: u64,
     /// Slot to page, and its neighbours in the set's ring from newest to oldest.
     slots: Vec<(u64, u32, u32)>,
     /// Newest slot of each set; the oldest is before it in the ring.
     newest: Vec<u32>,
-    found: HashMap<u64, u32, std::hash::BuildHasherDefault<PageHash>>,
+    /// Slot plus one by page, 0 for pages not held.
+    found: Vec<u32>,
     last: u64,
-}
-
-/// Hashes a page number by multiplication.
-#[derive(Default)]
-struct PageHash(u64);
-
-impl std::hash::Hasher for PageHash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
-    }
-    fn write_u64(&mut self, n: u64) {
-        let x = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = x ^ x >> 32;
-    }
 }
 
 impl Translations {
@@ -55,7 +38,7 @@ impl Translations {
                 .flat_map(|s| (0..ways).map(move |w| ring(s, w)))
                 .collect(),
             newest: (0..sets as u32).map(|s| s * ways).collect(),
-            found: HashMap::default(),
+            found: Vec::new(),
             last: u64::MAX,
         }
     }
@@ -69,7 +52,11 @@ impl Translations {
         let set = (page % self.sets) as usize;
         let newest = self.newest[set];
         let oldest = self.slots[newest as usize].1;
-        if let Some(&slot) = self.found.get(&page) {
+        let at = page as usize;
+        if at >= self.found.len() {
+            self.found.resize((at + 1).next_power_of_two(), 0);
+        }
+        if let Some(slot) = self.found[at].checked_sub(1) {
             if slot != newest && slot != oldest {
                 let (_, before, after) = self.slots[slot as usize];
                 self.slots[before as usize].2 = after;
@@ -82,8 +69,11 @@ impl Translations {
             return true;
         }
         // The oldest's place in the ring is just before the newest: it becomes the newest by being called so.
-        self.found.remove(&self.slots[oldest as usize].0);
-        self.found.insert(page, oldest);
+        let old = self.slots[oldest as usize].0;
+        if old != u64::MAX {
+            self.found[old as usize] = 0;
+        }
+        self.found[at] = oldest + 1;
         self.slots[oldest as usize].0 = page;
         self.newest[set] = oldest;
         false

@@ -54,13 +54,15 @@ pub fn render_svg(report: &MachineReport) -> String {
         );
         b *= 4;
     }
-    for i in 0..=4 {
-        let ns = low * (high / low).powf(f64::from(i) / 4.0);
+    let steps = (0..4).flat_map(|d| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(d)));
+    for ns in steps.filter(|ns| (low..=high).contains(ns)) {
         let _ = writeln!(
             out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{ns:.1} ns</text>",
+            "<path d=\"M{MARGIN} {at:.1} H{right}\" stroke=\"#dddddd\"/>\n\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{ns} ns</text>",
             MARGIN - 6.0,
-            y(ns) + 4.0
+            y(ns) + 4.0,
+            at = y(ns),
         );
     }
     for (i, l) in report.levels().iter().enumerate() {

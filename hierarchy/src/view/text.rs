@@ -1,7 +1,7 @@
 //! The table and a terminal plot.
 
 use super::curve;
-use crate::report::{MachineReport, bytes};
+use crate::report::{MachineReport, Row, bytes};
 use std::fmt::Write;
 
 /// Renders the report for a terminal: header, table, plot, warnings.
@@ -20,14 +20,29 @@ pub fn render_text(report: &MachineReport) -> String {
         report.mode,
         report.raw.elapsed_ns as f64 / 1e9
     );
+    // A refused parameter that the host declares stays beside the others; the rest is told below the table.
+    let shown = |r: &&Row| !r.measured.is_empty() || !r.declared.is_empty();
     let rows: Vec<[String; 6]> = report
         .rows
         .iter()
+        .filter(shown)
         .map(|r| {
             let declared = r
                 .declared
                 .iter()
-                .map(|(s, v)| format!("{v} [{s}]"))
+                .fold(
+                    Vec::<(&str, Vec<&str>)>::new(),
+                    |mut all, (source, value)| {
+                        // Sources that say the same share one figure.
+                        match all.iter_mut().find(|x| x.0 == value.as_str()) {
+                            Some(x) => x.1.push(source),
+                            None => all.push((value, vec![source])),
+                        }
+                        all
+                    },
+                )
+                .iter()
+                .map(|(value, sources)| format!("{value} [{}]", sources.join(", ")))
                 .collect::<Vec<_>>()
                 .join(", ");
             let votes = if r.votes.1 > 1 {
@@ -75,7 +90,18 @@ pub fn render_text(report: &MachineReport) -> String {
             .take(5)
             .map(|(c, w)| format!("{c:<w$}"))
             .collect();
-        let _ = writeln!(out, "{}  {}", line.join("  "), r[5]);
+        let _ = writeln!(
+            out,
+            "{}",
+            format!("{}  {}", line.join("  "), r[5]).trim_end()
+        );
+    }
+    let missing: Vec<&Row> = report.rows.iter().filter(|r| !shown(r)).collect();
+    if !missing.is_empty() {
+        out.push_str("\nnot decided:\n");
+    }
+    for r in missing {
+        let _ = writeln!(out, "  {}: {}", r.what, r.reason);
     }
     out.push('\n');
     out.push_str(&plot(report));
