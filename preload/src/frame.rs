@@ -136,6 +136,7 @@ impl SignalInfo {
 pub mod code {
     pub const QUEUE: i32 = -1;
     pub const SEGV_ACCERR: i32 = 2;
+    pub const TRAP_BRKPT: i32 = 1;
     pub const TRAP_TRACE: i32 = 2;
     pub const SYS_USER_DISPATCH: i32 = 2;
 }

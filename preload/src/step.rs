@@ -69,6 +69,7 @@ pub fn fault(current: &mut Option<Current>, info: &SignalInfo, context: &mut Con
         thread.step.code = read_code(&mut held, context.regs[reg::RIP]);
         let shape = shape(thread.step.code.get(..LONGEST).unwrap_or(&[]));
         thread.step.mask = context.mask;
+        thread.step.rip = context.regs[reg::RIP];
         thread.step.program_steps = context.regs[reg::FLAGS] & TF != 0;
         thread.step.pushes_flags = shape.pushes_flags;
         thread.step.count = 0;
@@ -192,9 +193,10 @@ pub fn trap(current: &mut Option<Current>, info: &SignalInfo, context: &mut Cont
     if let Some(thread) = current.as_mut()
         && thread.step.pages != 0
     {
-        let traced = info.code == code::TRAP_TRACE;
-        let began = thread.step.events.first().map_or(0, |event| event.rip);
-        let ran = thread.step.count > 0 && context.regs[reg::RIP] != began;
+        // Virtual machines have been seen to lose the reason of a debug exception now and then: the kernel then reports a
+        // breakpoint. An `int3`, which would be another matter, has a code of its own.
+        let traced = matches!(info.code, code::TRAP_TRACE | code::TRAP_BRKPT);
+        let ran = context.regs[reg::RIP] != thread.step.rip;
         let mut held = lock();
         let program_steps = thread.step.program_steps;
         if traced || ran {

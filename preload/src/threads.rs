@@ -23,6 +23,8 @@ pub const STEP_EVENTS: usize = 16;
 pub struct Step {
     /// Pages this thread holds open for it; 0 when none is being let through.
     pub pages: u64,
+    /// Its address.
+    pub rip: u64,
     /// The signal mask to go back to.
     pub mask: u64,
     /// The program was single-stepping itself.
@@ -104,6 +106,7 @@ impl Thread {
                 },
                 step: Step {
                     pages: 0,
+                    rip: 0,
                     mask: 0,
                     program_steps: false,
                     pushes_flags: false,

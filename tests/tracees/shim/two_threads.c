@@ -1,20 +1,29 @@
-/* Two threads on one page: one beside the line, the other in it. A watch that is not kept reports exactly one hit. */
+/* Two threads on one page: one beside the line, the other in it. A watch that is not kept reports exactly one hit. While the page is
+   open for the one, the other is not seen: so it comes back to the line often, over a time longer than any opening. */
 #include "shim.h"
 static uint8_t *p;
 static atomic_int armed, over;
+static void pause_a_while(void) {
+    for (volatile int i = 0; i < 3000; i++) {
+    }
+}
 static void *beside(void *unused) {
     uint64_t sum = 0;
     while (!atomic_load(&over)) {
         store(p + 1000, load(p + 1000) + 1);
         sum++;
+        pause_a_while();
     }
     (void)unused;
-    return (void *)(sum > 0);
+    return (void *)(uintptr_t)(sum > 0);
 }
 static void *within(void *unused) {
     for (int round = 1; round <= 20; round++) {
         while (atomic_load(&armed) < round) sched_yield();
-        for (int i = 0; i < 2000; i++) store(p + 256 + i % 64, i);
+        for (int i = 0; i < 2048; i++) {
+            store(p + 256 + i % 64, i);
+            if (i % 8 == 0) pause_a_while();
+        }
         atomic_store(&over, round == 20);
         atomic_fetch_add(&armed, 1000);
         while (atomic_load(&armed) > 1000) sched_yield();
