@@ -3,7 +3,7 @@
 //! Plain data with a version; no code that knows a process. The block is a `memfd` made by the user of the shim,
 //! inherited under the descriptor named in [`ENV_FD`], and mapped by both sides. The shim writes events and
 //! counts, the other side moves [`Block::tail`] and reads; requests go either through the shim's exported
-//! `statcache_shim_call` or through [`Block::request`] and a SIGTRAP with [`DOORBELL`] as its value.
+//! `statcache_shim_call` or, while a watch is armed, through [`Block::request`] and a SIGURG queued with [`DOORBELL`].
 #![no_std]
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
@@ -16,7 +16,7 @@ pub const VERSION: u32 = 1;
 pub const ENV_FD: &str = "STATCACHE_SHIM_FD";
 /// Events that the ring holds.
 pub const EVENTS: usize = 1024;
-/// `si_value` of a SIGTRAP that asks the shim to look at [`Block::request`].
+/// `si_value` of a SIGURG that asks the shim to look at [`Block::request`].
 pub const DOORBELL: u64 = 0x5ca0_d00b_e110_0001;
 /// Pages that can be watched at a time: one bit each in the shim's masks.
 pub const MAX_PAGES: usize = 64;
@@ -192,7 +192,7 @@ pub struct Block {
     pub owner: AtomicI32,
     /// Program images in which the shim has started: more than one after `exec`.
     pub images: AtomicU32,
-    /// Signal number, 0 or 1, whether `Block::request` was answered.
+    /// 1 once `Block::request` was answered; set to 0 by who asks.
     pub answered: AtomicU32,
     /// Address of the shim's `statcache_shim_call` in the target.
     pub call: AtomicU64,

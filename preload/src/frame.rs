@@ -44,6 +44,7 @@ pub mod sig {
     pub const KILL: i32 = 9;
     pub const SEGV: i32 = 11;
     pub const STOP: i32 = 19;
+    pub const URG: i32 = 23;
     pub const SYS: i32 = 31;
     pub const COUNT: i32 = 64;
 
@@ -55,6 +56,13 @@ pub mod sig {
     /// Signals an instruction can raise; never blocked in the kernel while the shim is in charge, because one raised
     /// while blocked kills.
     pub const FAULTS: u64 = bit(ILL) | bit(TRAP) | bit(BUS) | bit(FPE) | bit(SEGV) | bit(SYS);
+
+    /// What one thread of the shim's sends to another. By default it is ignored, so one that arrives when nobody expects it any
+    /// more, behind an `execve` for instance, does nothing.
+    pub const DOORBELL: i32 = URG;
+
+    /// Signals the shim always has a handler for, and never lets the kernel block.
+    pub const HELD: u64 = FAULTS | bit(DOORBELL);
 }
 
 /// `stack_t`.

@@ -1,6 +1,6 @@
 //! Requests: who asks, and what has to be true of every thread before a page may be protected.
 //!
-//! A request arrives by SIGTRAP, so that it is served on a handler stack with all signals blocked, whoever asks. Before the
+//! A request arrives by a signal, so that it is served on a handler stack with all signals blocked, whoever asks. Before the
 //! first page is protected, every thread of the process must be under the shim: handler stack in place, system calls dispatched,
 //! signals of faults open. Each is sent a doorbell and does this for itself. A thread asleep in a system call is
 //! woken by it, and makes the call again from its beginning, as after a stop. One that cannot be reached, or that is in
@@ -16,27 +16,27 @@ use crate::touch::uses;
 use crate::{pages, signals, syscalls, text, user};
 use core::sync::atomic::Ordering;
 
-/// `si_errno` of a doorbell, by which it is told from any other SIGTRAP.
+/// `si_errno` of a doorbell, by which it is told from the program's own signal.
 const DOORBELL_MARK: i32 = 0x5ca0;
 /// How long a thread may take to answer.
-const PATIENCE_TICKS: u64 = 1 << 30;
-const RESEND_TICKS: u64 = 1 << 24;
+const PATIENCE_TICKS: u64 = 1 << 27;
+const RESEND_TICKS: u64 = 1 << 21;
 const EINTR: u64 = -4i64 as u64;
 
-/// Whether a SIGTRAP is one.
+/// Whether a signal is one.
 pub fn is_doorbell(info: &SignalInfo) -> bool {
     info.code == code::QUEUE && (info.errno == DOORBELL_MARK || info.value() == DOORBELL)
 }
 
 fn ring(tid: i32, request: u64) {
     let mut info = SignalInfo {
-        signo: sig::TRAP,
+        signo: sig::DOORBELL,
         errno: DOORBELL_MARK,
         code: code::QUEUE,
         ..SignalInfo::default()
     };
     info.fields[1] = request;
-    sys::queue(tid, sig::TRAP, &info);
+    sys::queue(tid, sig::DOORBELL, &info);
 }
 
 /// Serves `request`, from ordinary code of the program. The answer is also in its `result`.
@@ -48,8 +48,8 @@ pub extern "C" fn call(request: *mut Request) -> i32 {
     if !under_shim(&threads::current()) {
         let before = sys::set_mask(!0);
         signals::answer_doorbells(&mut lock());
-        blocked = before & sig::FAULTS | ASKED;
-        sys::set_mask(before & !sig::FAULTS);
+        blocked = before & sig::HELD | ASKED;
+        sys::set_mask(before & !sig::HELD);
     }
     // SAFETY: the caller's request, alive until we return.
     unsafe { (&raw mut (*request).result).write_volatile(result::PENDING) };
@@ -79,7 +79,7 @@ pub fn asked(current: &mut Option<Current>, context: &mut Context) {
     if blocked & ASKED == 0 {
         return;
     }
-    let blocked = blocked & sig::FAULTS;
+    let blocked = blocked & sig::HELD;
     match threads::current().filter(|_| was_inside) {
         Some(mut thread) if thread.shared.inside.load(Ordering::Relaxed) != 0 => {
             thread.blocked |= blocked;
@@ -89,7 +89,7 @@ pub fn asked(current: &mut Option<Current>, context: &mut Context) {
     signals::answered(&mut lock());
 }
 
-/// SIGTRAP with a doorbell's mark.
+/// A signal with a doorbell's mark.
 pub fn doorbell(current: &mut Option<Current>, info: &SignalInfo, context: &mut Context) {
     syscalls::settle(&mut lock(), current.as_mut(), context);
     restart(current, context);
@@ -265,34 +265,61 @@ pub fn leave_place(thread: &mut Current) {
     thread.shared.tid.store(0, Ordering::Release);
 }
 
-/// Nothing is armed: every thread leaves, and the dispositions are the program's again.
+/// Nothing is armed: every thread leaves, and the dispositions are the program's again, once no doorbell is left on its way to
+/// meet them.
 fn settle_down() {
     let inside = |thread: &&Thread| thread.inside.load(Ordering::Acquire) != 0;
-    let gone = wait_for(|| {
+    let gone = wait_for(|asks| {
         let mut left = false;
         for thread in threads::all().filter(inside) {
             left = true;
-            ask(thread.tid.load(Ordering::Acquire));
+            if asks {
+                ask(thread.tid.load(Ordering::Acquire));
+            }
         }
-        !left
+        !left && (!asks || !doorbells_pending())
     });
     let mut held = lock();
-    if gone && held.armed == 0 {
+    if gone && held.armed == 0 && held.arming == 0 && !doorbells_pending() {
         signals::uninstall(&mut held);
     }
 }
 
-/// Repeats `done` until it holds or patience ends.
-fn wait_for(mut done: impl FnMut() -> bool) -> bool {
+/// Whether a doorbell waits for another thread of the process: `SigPnd` of `/proc/self/task/TID/status`.
+fn doorbells_pending() -> bool {
+    let own = sys::gettid();
+    let mut pending = false;
+    let listed = each_thread(|tid| {
+        if tid != own {
+            pending |= pending_set(tid) & sig::bit(sig::DOORBELL) != 0;
+        }
+    });
+    pending || listed.is_none()
+}
+
+fn pending_set(tid: i32) -> u64 {
+    const FIELD: &[u8] = b"SigPnd:\t";
+    let mut text = [0u8; 2048];
+    let got = task_file(tid, b"/status").map_or(0, |file| file.fill(nr::READ, &mut text));
+    let text = text.get(..got).unwrap_or(&[]);
+    let mut lines = text.split(|byte| *byte == b'\n');
+    lines
+        .find_map(|line| line.strip_prefix(FIELD))
+        .map_or(0, parse_hex)
+}
+
+/// Repeats `done` until it holds or patience ends; it is told when it is time to ask (again).
+fn wait_for(mut done: impl FnMut(bool) -> bool) -> bool {
     let begin = sys::tsc();
-    let mut asked = 0;
+    let mut ask_at = 0;
     loop {
         let passed = sys::tsc().saturating_sub(begin);
-        if passed >= asked {
-            if done() {
-                return true;
-            }
-            asked += RESEND_TICKS / 64;
+        let asks = passed >= ask_at;
+        if asks {
+            ask_at = passed + RESEND_TICKS;
+        }
+        if done(asks) {
+            return true;
         }
         if passed > PATIENCE_TICKS {
             return false;
@@ -321,18 +348,7 @@ enum InCall {
 
 /// What the kernel says a thread is in: `/proc/self/task/TID/syscall`.
 fn in_call(tid: i32) -> InCall {
-    let mut path = [0u8; 48];
-    let parts: [&[u8]; 3] = [b"/proc/self/task/", &decimal(tid), b"/syscall"];
-    let mut at = 0;
-    for part in parts {
-        for byte in part.iter().filter(|byte| **byte != 0) {
-            if let Some(place) = path.get_mut(at) {
-                *place = *byte;
-            }
-            at += 1;
-        }
-    }
-    let Some(file) = File::open(&path, 0) else {
+    let Some(file) = task_file(tid, b"/syscall") else {
         return InCall::Gone;
     };
     let mut text = [0u8; 256];
@@ -347,6 +363,22 @@ fn in_call(tid: i32) -> InCall {
         *place = parse_hex(word);
     }
     InCall::Waiting(number, a)
+}
+
+/// `/proc/self/task/TID` and `name`.
+fn task_file(tid: i32, name: &[u8]) -> Option<File> {
+    let mut path = [0u8; 48];
+    let parts: [&[u8]; 3] = [b"/proc/self/task/", &decimal(tid), name];
+    let mut at = 0;
+    for part in parts {
+        for byte in part.iter().filter(|byte| **byte != 0) {
+            if let Some(place) = path.get_mut(at) {
+                *place = *byte;
+            }
+            at += 1;
+        }
+    }
+    File::open(&path, 0)
 }
 
 fn decimal(value: i32) -> [u8; 10] {
@@ -409,14 +441,16 @@ fn each_thread(mut each: impl FnMut(i32)) -> Option<()> {
 
 /// Waits until every thread is under the shim.
 fn everyone_inside() -> bool {
-    wait_for(|| {
+    wait_for(|asks| {
         let mut all = true;
         let listed = each_thread(|tid| {
             let there =
                 threads::find(tid).is_some_and(|thread| thread.inside.load(Ordering::Acquire) != 0);
             if !there {
                 all = false;
-                ask(tid);
+                if asks {
+                    ask(tid);
+                }
             }
         });
         all && listed.is_some()

@@ -18,7 +18,7 @@ use crate::frame::{
 use crate::state::{Held, count, lock};
 use crate::threads::{Current, Own};
 use crate::user::EFAULT;
-use crate::{step, sys, syscalls, text, threads, user};
+use crate::{requests, step, sys, syscalls, text, threads, user};
 use core::sync::atomic::Ordering;
 
 const EINVAL: i64 = -22;
@@ -36,6 +36,9 @@ pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Cont
     match signal {
         sig::SEGV => step::fault(&mut current, info, context),
         sig::TRAP => step::trap(&mut current, info, context),
+        sig::DOORBELL if requests::is_doorbell(info) => {
+            requests::doorbell(&mut current, info, context)
+        }
         sig::SYS => syscalls::dispatched(&mut current, info, context),
         _ => chain(&mut current, signal, info, context),
     }
@@ -48,12 +51,12 @@ pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Cont
 
 fn ours(signal: i32, theirs: &KernelAction, settled: bool) -> KernelAction {
     let passed = sa::RESTART | sa::NOCLDSTOP | sa::NOCLDWAIT;
-    let restart = match sig::FAULTS & sig::bit(signal) {
+    let restart = match sig::HELD & sig::bit(signal) {
         0 => 0,
         _ => sa::RESTART,
     };
-    // A thread is taken in by a SIGTRAP. It must not run on the thread's alternate stack, which is being exchanged.
-    let stack = match signal == sig::TRAP && !settled {
+    // A thread is taken in by one of these two. It must not run on the thread's alternate stack, which is being exchanged.
+    let stack = match (signal == sig::TRAP || signal == sig::DOORBELL) && !settled {
         true => 0,
         false => sa::ONSTACK,
     };
@@ -67,7 +70,7 @@ fn ours(signal: i32, theirs: &KernelAction, settled: bool) -> KernelAction {
 
 /// Whether the shim stands in for a signal with this disposition.
 fn stands_in(signal: i32, action: &KernelAction) -> bool {
-    sig::FAULTS & sig::bit(signal) != 0 || (action.handler != DEFAULT && action.handler != IGNORE)
+    sig::HELD & sig::bit(signal) != 0 || (action.handler != DEFAULT && action.handler != IGNORE)
 }
 
 fn is_ours(action: &KernelAction) -> bool {
@@ -127,11 +130,13 @@ pub fn install(held: &mut Held) {
     held.installed = true;
 }
 
-/// Every thread has its handler stack: SIGTRAP uses it from now on, as the steps over watched stacks need.
+/// Every thread has its handler stack: the signals that take threads in use it too from now on, as the steps over watched stacks need.
 pub fn settled(held: &mut Held) {
     held.settled = true;
-    if let Some(action) = held.actions.get(sig::TRAP as usize) {
-        sys::sigaction(sig::TRAP, Some(&ours(sig::TRAP, action, true)));
+    for signal in [sig::TRAP, sig::DOORBELL] {
+        if let Some(action) = held.actions.get(signal as usize) {
+            sys::sigaction(signal, Some(&ours(signal, action, true)));
+        }
     }
 }
 
@@ -186,8 +191,8 @@ pub fn program_mask(own: &Own, context: &Context) -> u64 {
 
 /// Sets the program's signal set for after the handler; signals of faults stay open in the kernel.
 pub fn set_program_mask(own: &mut Own, context: &mut Context, mask: u64) {
-    own.blocked = mask & sig::FAULTS;
-    context.mask = mask & !sig::FAULTS;
+    own.blocked = mask & sig::HELD;
+    context.mask = mask & !sig::HELD;
     let due = own.pending & !mask;
     own.pending &= mask;
     for signal in changeable().filter(|signal| due & sig::bit(*signal) != 0) {
@@ -224,7 +229,8 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
         }
         action.handler = DEFAULT;
     }
-    if action.handler == IGNORE && !raised {
+    let ignored = action.handler == IGNORE || action.handler == DEFAULT && signal == sig::DOORBELL;
+    if ignored && !raised {
         return;
     }
     if action.handler == DEFAULT || action.handler == IGNORE {

@@ -188,7 +188,7 @@ fn finish(held: &mut Held, thread: &mut Current, context: &mut Context) {
     pages::close(held, pages);
 }
 
-/// SIGTRAP: a step done, a system call done, a doorbell, or the program's own.
+/// SIGTRAP: a step done, a system call done, a request, or the program's own.
 pub fn trap(current: &mut Option<Current>, info: &SignalInfo, context: &mut Context) {
     if let Some(thread) = current.as_mut()
         && thread.step.pages != 0
@@ -213,9 +213,6 @@ pub fn trap(current: &mut Option<Current>, info: &SignalInfo, context: &mut Cont
     }
     if info.code > 0 && text::asked(context.regs[reg::RIP]) {
         return requests::asked(current, context);
-    }
-    if requests::is_doorbell(info) {
-        return requests::doorbell(current, info, context);
     }
     signals::chain(current, sig::TRAP, info, context);
 }
