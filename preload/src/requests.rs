@@ -11,7 +11,7 @@ use statcache_abi::{Block, DOORBELL, PAGE_BYTES, Request, ended, op, result};
 use crate::frame::{Context, SS_AUTODISARM, SS_DISABLE, SignalInfo, code, reg, sig};
 use crate::state::{Held, block, block_raw, lock};
 use crate::sys::{self, File, nr};
-use crate::threads::{self, Current, NO_CALL, Thread};
+use crate::threads::{self, Current, NO_CALL, READY, TAKEN_IN, Thread};
 use crate::touch::uses;
 use crate::{pages, signals, syscalls, text, user};
 use core::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering;
 /// `si_errno` of a doorbell, by which it is told from the program's own signal.
 const DOORBELL_MARK: i32 = 0x5ca0;
 /// How long a thread may take to answer.
-const PATIENCE_TICKS: u64 = 1 << 27;
+const PATIENCE_TICKS: u64 = 1 << 29;
 const RESEND_TICKS: u64 = 1 << 21;
 const EINTR: u64 = -4i64 as u64;
 
@@ -126,7 +126,7 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
     }
     if arms && !lock().settled {
         lock().arming += 1;
-        let all = everyone_inside();
+        let all = everyone_inside(TAKEN_IN);
         let mut held = lock();
         held.arming -= 1;
         if all {
@@ -229,7 +229,7 @@ pub fn enter(context: &mut Context) -> bool {
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
     thread.shared.fs.store(sys::fs_base(), Ordering::Relaxed);
     thread.shared.selector.store(1, Ordering::Relaxed);
-    thread.shared.inside.store(1, Ordering::Release);
+    thread.shared.inside.store(TAKEN_IN, Ordering::Release);
     true
 }
 
@@ -439,13 +439,13 @@ fn each_thread(mut each: impl FnMut(i32)) -> Option<()> {
     }
 }
 
-/// Waits until every thread is under the shim.
-fn everyone_inside() -> bool {
+/// Waits until every thread is under the shim, as far as `level` says.
+fn everyone_inside(level: u32) -> bool {
     wait_for(|asks| {
         let mut all = true;
         let listed = each_thread(|tid| {
-            let there =
-                threads::find(tid).is_some_and(|thread| thread.inside.load(Ordering::Acquire) != 0);
+            let there = threads::find(tid)
+                .is_some_and(|thread| thread.inside.load(Ordering::Acquire) >= level);
             if !there {
                 all = false;
                 if asks {
@@ -485,7 +485,7 @@ fn arm(request: &Request) -> i32 {
         return result::INVALID;
     }
     lock().arming += 1;
-    let answer = match everyone_inside() {
+    let answer = match everyone_inside(READY) {
         true => arm_here(request),
         false => result::BUSY,
     };

@@ -16,7 +16,7 @@ use crate::frame::{
     SignalInfo, StackSetting, TF, fp_bytes, fp_initial, reg, sa, sig,
 };
 use crate::state::{Held, count, lock};
-use crate::threads::{Current, Own};
+use crate::threads::{Current, Own, READY, TAKEN_IN};
 use crate::user::EFAULT;
 use crate::{requests, step, sys, syscalls, text, threads, user};
 use core::sync::atomic::Ordering;
@@ -27,12 +27,22 @@ const ENOMEM: i64 = -12;
 const MINSIGSTKSZ: u64 = 2048;
 /// Below the stack pointer, what a function may use without moving it (System V ABI).
 const RED_ZONE: u64 = 128;
+/// Two addresses no further apart than this, above a signal frame and below it, are on one stack.
+const SAME_STACK: u64 = 32 << 10;
+/// Below the frame of a function that builds a frame, what its callees use.
+const OWN_FRAMES: u64 = 4096;
 
 /// Every signal the shim stands in for comes here, with all signals blocked.
 pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Context) {
     // SAFETY: the kernel's arguments to a handler with SA_SIGINFO, alive and unshared until it returns.
     let (info, context) = unsafe { (&*info, &mut *context) };
     let mut current = threads::current();
+    if let Some(thread) = &current
+        && thread.shared.inside.load(Ordering::Relaxed) == TAKEN_IN
+        && thread.stack().holds((&raw const current) as u64)
+    {
+        thread.shared.inside.store(READY, Ordering::Release);
+    }
     match signal {
         sig::SEGV => step::fault(&mut current, info, context),
         sig::TRAP => step::trap(&mut current, info, context),
@@ -290,11 +300,14 @@ fn enter_program_handler(
     let mut top = sp.wrapping_sub(RED_ZONE);
     if action.flags & sa::ONSTACK != 0 && alternate.enabled() && !alternate.holds(sp) {
         top = alternate.sp + alternate.size;
-        // A thread not yet under the shim: our own frame may be there. It is dead once we return.
-        let here = (&raw const top) as u64;
-        if alternate.holds(here) {
-            top = here - 2048;
-        }
+    }
+    // A thread without a handler stack of ours: we run on the very stack, and the new frame goes below what we use of it.
+    let here = (&raw const top) as u64;
+    let ours = current
+        .as_ref()
+        .is_some_and(|thread| thread.stack().holds(here));
+    if !ours && here < top && top - here < SAME_STACK {
+        top = here - OWN_FRAMES;
     }
     // SAFETY: the kernel's frame.
     let fp = unsafe { fp_bytes(context.fpstate) };

@@ -60,11 +60,17 @@ pub struct Own {
 /// No system call. Calls are kept as number plus one, so that all of this is zero to begin with and takes no room in the file.
 pub const NO_CALL: i64 = 0;
 
+/// Under the shim: system calls dispatched, and a handler stack in place from the return of the handler that did it. That
+/// one runs on the thread's own stack, which must not be watched yet.
+pub const TAKEN_IN: u32 = 1;
+/// Seen on its handler stack since.
+pub const READY: u32 = 2;
+
 /// A thread's place.
 pub struct Thread {
     /// Thread id; 0 where free.
     pub tid: AtomicI32,
-    /// Under the shim: handler stack in place, system calls dispatched.
+    /// 0; [`TAKEN_IN`]; [`READY`].
     pub inside: AtomicU32,
     /// What the kernel reads at each system call: 0 lets it pass, 1 dispatches.
     pub selector: AtomicU8,
