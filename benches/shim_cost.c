@@ -1,4 +1,6 @@
-/* What the shim's mechanisms cost, in nanoseconds: medians of rounds. Prints `name value` lines. See shim_cost.rs. */
+/* What the shim's mechanisms cost, in nanoseconds: medians of rounds. Prints `name value` lines.
+   cc -O1 -pthread -o shim_cost benches/shim_cost.c
+   LD_PRELOAD=target/release/build/statcache-*/out/libstatcache_shim.so ./shim_cost */
 #include "../tests/tracees/shim/shim.h"
 #include <sched.h>
 #include <sys/prctl.h>

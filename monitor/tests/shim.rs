@@ -254,3 +254,54 @@ fn shim_needs_nothing() {
         .collect();
     assert_eq!(exported, ["statcache_shim_call"]);
 }
+
+/// Programs nobody here wrote, with lines of all their memory armed at random while they run: same output, same end.
+#[test]
+fn unknown_programs_with_lines_armed_at_random() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let library = directory.path().join("chaos.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tracees/shim/chaos.c");
+    let built = Command::new("cc")
+        .args(["-O1", "-shared", "-fPIC", "-pthread", "-o"])
+        .args([&library, &source])
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        println!("SKIP chaos: cannot be built here");
+        return;
+    }
+    let count = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $i; exit 23";
+    let pipes = "for i in 1 2 3 4 5; do echo $i | tr 1-5 a-e; done; trap 'echo usr' USR1; kill -USR1 $$; exit 4";
+    let awk = "BEGIN { for (i = 0; i < 100000; i++) n[i % 9973] += i; print n[17]; exit 6 }";
+    let python = "import threading\nr=[]\nts=[threading.Thread(target=lambda k=k: r.append(sum(i*k for i in range(20000)))) for k in range(4)]\n[t.start() for t in ts]; [t.join() for t in ts]; print(sorted(r))";
+    let programs: [&[&str]; 4] = [
+        &["sh", "-c", count],
+        &["bash", "-c", pipes],
+        &["awk", awk],
+        &["python3", "-S", "-c", python],
+    ];
+    for words in programs {
+        let command = || {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]);
+            command
+        };
+        if command()
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_err()
+        {
+            println!("SKIP chaos {}: not installed", words[0]);
+            continue;
+        }
+        let native = run(command());
+        let shim = Shim::create().expect("a shim");
+        let mut watched = command();
+        watched.envs(shim.environment());
+        let preload = format!("{} {}", shim.path().display(), library.display());
+        watched.env("LD_PRELOAD", preload);
+        let watched = run(watched);
+        let ended = |output: &Output| (output.stdout.clone(), output.status.code());
+        assert_eq!(ended(&watched), ended(&native), "{words:?}: {watched:?}");
+    }
+}
