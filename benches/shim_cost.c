@@ -1,6 +1,6 @@
 /* What the shim's mechanisms cost, in nanoseconds: medians of rounds. Prints `name value` lines.
    cc -O1 -pthread -o shim_cost benches/shim_cost.c
-   LD_PRELOAD=target/release/build/statcache-*/out/libstatcache_shim.so ./shim_cost */
+   LD_PRELOAD=libstatcache_shim.so ./shim_cost      (the object is in cargo's build directory of statcache, out/) */
 #include "../tests/tracees/shim/shim.h"
 #include <sched.h>
 #include <sys/prctl.h>
