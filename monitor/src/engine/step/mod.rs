@@ -20,7 +20,7 @@ mod ahead;
 mod decode;
 mod flags;
 mod guard;
-mod registers;
+pub(crate) mod registers;
 mod signals;
 mod syscalls;
 

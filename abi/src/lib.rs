@@ -1,0 +1,217 @@
+//! What the shim in the target and its user agree on: the control block in shared memory, requests, events.
+//!
+//! Plain data with a version; no code that knows a process. The block is a `memfd` made by the user of the shim,
+//! inherited under the descriptor named in [`ENV_FD`], and mapped by both sides. The shim writes events and
+//! counts, the other side moves [`Block::tail`] and reads; requests go either through the shim's exported
+//! `statcache_shim_call` or, while a watch is armed, through [`Block::request`] and a SIGURG queued with [`DOORBELL`].
+#![no_std]
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+/// First word of a block that belongs to this project.
+pub const MAGIC: u64 = 0x5741_5443_4845_5301;
+/// Changes with any change of layout or meaning.
+pub const VERSION: u32 = 1;
+/// Environment variable with the number of the block's descriptor.
+pub const ENV_FD: &str = "STATCACHE_SHIM_FD";
+/// Events that the ring holds.
+pub const EVENTS: usize = 1024;
+/// `si_value` of a SIGURG that asks the shim to look at [`Block::request`].
+pub const DOORBELL: u64 = 0x5ca0_d00b_e110_0001;
+/// Pages that can be watched at a time: one bit each in the shim's masks.
+pub const MAX_PAGES: usize = 64;
+/// Watches at a time.
+pub const MAX_WATCHES: usize = 256;
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// What a request asks for.
+pub mod op {
+    /// Watch [`super::Request::address`] for [`super::Request::length`] bytes under [`super::Request::id`].
+    pub const ARM: u32 = 1;
+    /// Drop the watches named [`super::Request::id`].
+    pub const DISARM: u32 = 2;
+    /// Drop all watches.
+    pub const DISARM_ALL: u32 = 3;
+}
+
+/// Bits of [`Request::flags`].
+pub mod flag {
+    /// Keep the watch after a hit; without it the first hit ends the watch.
+    pub const KEEP: u32 = 1;
+}
+
+/// Answers to a request, in [`Request::result`].
+pub mod result {
+    /// Done.
+    pub const OK: i32 = 0;
+    /// Not yet looked at.
+    pub const PENDING: i32 = 1;
+    /// Length not a power of two in 16..=256, address not aligned to it, or an unknown operation.
+    pub const INVALID: i32 = -1;
+    /// The memory cannot be watched: not mapped, not readable, or the kernel writes there at any time (rseq).
+    pub const UNSUITABLE: i32 = -2;
+    /// No room for another watch, page or thread.
+    pub const FULL: i32 = -3;
+    /// A thread is inside a system call that uses that page or might, or could not be reached.
+    pub const BUSY: i32 = -4;
+    /// The kernel has no Syscall User Dispatch.
+    pub const UNSUPPORTED: i32 = -5;
+}
+
+/// One request. Words, so that it can be written by a C program and by `process_vm_writev`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// One of [`op`].
+    pub op: u32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// First byte watched; a multiple of `length`.
+    pub address: u64,
+    /// Bytes watched: 16, 32, 64, 128 or 256.
+    pub length: u32,
+    /// The caller's name for the watch.
+    pub id: u32,
+    /// One of [`result`].
+    pub result: i32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// What an event reports.
+pub mod kind {
+    /// The first byte of the access lies in the line.
+    pub const HIT: u32 = 1;
+    /// The access may touch the line: it begins before it, or its instruction makes several. The registers decide.
+    pub const MAYBE: u32 = 2;
+    /// The watch ended without a hit; [`super::Event::detail`] is one of [`super::ended`].
+    pub const ENDED: u32 = 3;
+}
+
+impl Event {
+    /// No event.
+    pub const NONE: Event = Event {
+        kind: 0,
+        id: 0,
+        tid: 0,
+        detail: 0,
+        address: 0,
+        line: 0,
+        tsc: 0,
+        gpr: [0; 16],
+        rip: 0,
+        rflags: 0,
+        fs: 0,
+        code: [0; 16],
+    };
+}
+
+/// Why a watch ended without a hit.
+pub mod ended {
+    /// The program unmapped or moved the page, or did with it what a protected page does not allow.
+    pub const UNMAPPED: u32 = 1;
+    /// The user of the shim asked for it.
+    pub const DISARMED: u32 = 2;
+    /// The stack of a new thread begins on that page.
+    pub const STACK: u32 = 3;
+}
+
+/// Bits of [`Event::detail`] of a [`kind::HIT`] or [`kind::MAYBE`].
+pub mod access {
+    /// The access writes.
+    pub const WRITE: u32 = 1;
+}
+
+/// One event.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// One of [`kind`].
+    pub kind: u32,
+    /// The watch.
+    pub id: u32,
+    /// The thread.
+    pub tid: i32,
+    /// Bits of [`access`], or one of [`ended`].
+    pub detail: u32,
+    /// First byte of the access that lies on the page.
+    pub address: u64,
+    /// The watched line.
+    pub line: u64,
+    /// Time stamp counter at the fault.
+    pub tsc: u64,
+    /// General registers before the instruction, by their number in the encoding (rax, rcx, rdx, rbx, rsp, ...).
+    pub gpr: [u64; 16],
+    /// Address of the instruction.
+    pub rip: u64,
+    /// Flags before the instruction, without the single-step flag of ours.
+    pub rflags: u64,
+    /// Base of the fs segment.
+    pub fs: u64,
+    /// The instruction, as far as its bytes could be read, then zeroes.
+    pub code: [u8; 16],
+}
+
+/// Counts since the block was made. Only grow.
+#[repr(C)]
+pub struct Counts {
+    /// Faults whose access begins in a watched line.
+    pub hits: AtomicU64,
+    /// Faults reported as [`kind::MAYBE`].
+    pub maybes: AtomicU64,
+    /// Faults on a watched page that touch no watched line.
+    pub false_hits: AtomicU64,
+    /// Faults that were the program's own.
+    pub own_faults: AtomicU64,
+    /// Signals handed on to handlers of the program.
+    pub chained: AtomicU64,
+    /// System calls seen by the shim.
+    pub syscalls: AtomicU64,
+    /// Those for which pages were opened.
+    pub syscalls_opened: AtomicU64,
+    /// Events that found the ring full.
+    pub lost: AtomicU64,
+    /// Time stamp ticks during which a watched page was open while the process had other threads: what these did
+    /// on the page then went unseen.
+    pub blind_ticks: AtomicU64,
+    /// Forks, which leave the child without watches.
+    pub forks: AtomicU64,
+    /// Times a thread was put under Syscall User Dispatch.
+    pub entered: AtomicU64,
+}
+
+/// The shared memory.
+#[repr(C)]
+pub struct Block {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Process whose shim uses the block; 0 before.
+    pub owner: AtomicI32,
+    /// Program images in which the shim has started: more than one after `exec`.
+    pub images: AtomicU32,
+    /// 1 once `Block::request` was answered; set to 0 by who asks.
+    pub answered: AtomicU32,
+    /// Address of the shim's `statcache_shim_call` in the target.
+    pub call: AtomicU64,
+    /// Address of the shim's signal handler in the target.
+    pub handler: AtomicU64,
+    /// Address of the shim's signal restorer in the target.
+    pub restorer: AtomicU64,
+    /// The request that a doorbell announces.
+    pub request: Request,
+    /// Counts.
+    pub counts: Counts,
+    /// Events written; its remainder by [`EVENTS`] is the next place.
+    pub head: AtomicU64,
+    /// Events read.
+    pub tail: AtomicU64,
+    /// The ring.
+    pub events: [Event; EVENTS],
+}
+
+/// Bytes to map for a block, whole pages.
+pub const BLOCK_BYTES: usize =
+    size_of::<Block>().div_ceil(PAGE_BYTES as usize) * PAGE_BYTES as usize;

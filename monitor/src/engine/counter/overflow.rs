@@ -1,0 +1,161 @@
+//! A kernel counter of one thread that stops it when it overflows: the plumbing of perf events under ptrace.
+//!
+//! The event is bound to the thread, and its overflow sends a signal to it, which is first a stop of the tracer: no ring, no sample
+//! record, no second process. The signal is one whose default is to be ignored (SIGURG): a monitor that dies between
+//! overflow and delivery leaves nothing behind, and with its descriptors the event goes. The count goes on behind the overflow, so
+//! that it tells how late the stop came.
+//!
+//! Instructions need a PMU, which virtual machines seldom show. The same plumbing runs on any host by the thread's CPU time.
+//!
+//! Source: perf_event_open(2) "Overflow handling", fcntl(2) `F_SETSIG`.
+
+use nix::unistd::Pid;
+use perf_event::events::{Hardware, Software};
+use perf_event::{Builder, Counter};
+use std::os::fd::AsRawFd;
+
+/// The signal an overflow sends.
+pub const SIGNAL: i32 = libc::SIGURG;
+/// `POLL_IN`, the `si_code` of an overflow.
+const POLL_IN: i32 = 1;
+const IOC_RESET: libc::c_ulong = 0x2403;
+const IOC_ENABLE: libc::c_ulong = 0x2400;
+const IOC_DISABLE: libc::c_ulong = 0x2401;
+const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
+/// Until it is armed. Never reached.
+const NEVER: u64 = 1 << 62;
+
+/// What is counted, in user mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Retired instructions.
+    Instructions,
+    /// Nanoseconds of CPU time.
+    CpuNanoseconds,
+}
+
+/// Why there is no counter.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The host has none.
+    #[error(
+        "this host has no counter of retired instructions (virtual machines and containers seldom do): use --engine translate"
+    )]
+    NoPmu,
+    /// It has, and keeps it to itself.
+    #[error(
+        "performance counters are closed to this user: set kernel.perf_event_paranoid to 2 or less (it is {0}), or use --engine translate"
+    )]
+    Paranoid(String),
+    /// Anything else.
+    #[error("the performance counter cannot be opened: {0}")]
+    Other(#[from] std::io::Error),
+}
+
+fn refused(error: std::io::Error) -> Refused {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => Refused::NoPmu,
+        Some(libc::EACCES | libc::EPERM) => {
+            let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+            Refused::Paranoid(level.map_or("unknown".to_owned(), |text| text.trim().to_owned()))
+        }
+        _ => Refused::Other(error),
+    }
+}
+
+/// A counter that stops its thread.
+pub struct Overflow {
+    counter: Counter,
+}
+
+impl Overflow {
+    /// A counter of `tid`'s, not armed.
+    ///
+    /// # Errors
+    /// Why this host or this user has none.
+    pub fn open(tid: Pid, unit: Unit) -> Result<Overflow, Refused> {
+        let mut builder = match unit {
+            Unit::Instructions => Builder::new(Hardware::INSTRUCTIONS),
+            Unit::CpuNanoseconds => Builder::new(Software::TASK_CLOCK),
+        };
+        builder
+            .observe_pid(tid.as_raw())
+            .any_cpu()
+            .exclude_kernel(unit == Unit::Instructions)
+            .exclude_hv(unit == Unit::Instructions)
+            .sample_period(NEVER)
+            .wakeup_events(1);
+        let counter = builder.build().map_err(refused)?;
+        let fd = counter.as_raw_fd();
+        let owner = Owner {
+            kind: F_OWNER_TID,
+            tid: tid.as_raw(),
+        };
+        // SAFETY: `owner` is a live `struct f_owner_ex`; the others take numbers.
+        let set = unsafe {
+            libc::fcntl(fd, F_SETOWN_EX, &raw const owner) == 0
+                && libc::fcntl(fd, F_SETSIG, SIGNAL) == 0
+                && libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) == 0
+        };
+        if !set {
+            return Err(Refused::Other(std::io::Error::last_os_error()));
+        }
+        Ok(Overflow { counter })
+    }
+
+    /// Sets the count to 0 and lets it overflow after `period`. The thread is stopped.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn arm(&mut self, period: u64) -> std::io::Result<()> {
+        let fd = self.counter.as_raw_fd();
+        // SAFETY: `period` is a live u64 for the call that takes a pointer; the others take numbers.
+        let done = unsafe {
+            libc::ioctl(fd, IOC_RESET, 0) == 0
+                && libc::ioctl(fd, IOC_PERIOD, &raw const period) == 0
+                && libc::ioctl(fd, IOC_ENABLE, 0) == 0
+        };
+        match done {
+            true => Ok(()),
+            false => Err(std::io::Error::last_os_error()),
+        }
+    }
+
+    /// Ends the count and says how far it came since [`Overflow::arm`]. The thread is stopped.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn count(&mut self) -> std::io::Result<u64> {
+        // SAFETY: no memory is involved.
+        if unsafe { libc::ioctl(self.counter.as_raw_fd(), IOC_DISABLE, 0) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        self.counter.read()
+    }
+
+    /// Whether a signal with this description is this counter's overflow, and not the program's own.
+    pub fn caused(&self, info: &libc::siginfo_t) -> bool {
+        // `_sigpoll`: a long of events, then the descriptor.
+        const BAND_AND_FD: usize = 16;
+        // SAFETY: a siginfo_t has 128 bytes, all of which are initialised by the kernel.
+        let fd = unsafe {
+            (&raw const *info)
+                .cast::<u8>()
+                .add(BAND_AND_FD + 8)
+                .cast::<i32>()
+                .read()
+        };
+        info.si_signo == SIGNAL && info.si_code == POLL_IN && fd == self.counter.as_raw_fd()
+    }
+}
+
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+const F_OWNER_TID: i32 = 0;
+
+/// `struct f_owner_ex`.
+#[repr(C)]
+struct Owner {
+    kind: i32,
+    tid: i32,
+}

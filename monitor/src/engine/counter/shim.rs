@@ -1,0 +1,162 @@
+//! The shim from the monitor's side: the object itself, the control block shared with it, and the events it reports.
+//!
+//! What the shim does is said in `preload/src/lib.rs`; the layout of the block is `statcache_abi`'s. Nothing here stops or traces the target.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, EVENTS, Event, MAGIC, VERSION};
+
+/// The shim, an ELF shared object.
+pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstatcache_shim.so"));
+
+/// A control block and the shim's image, both inherited by the processes we start.
+pub struct Shim {
+    block: NonNull<Block>,
+    memory: OwnedFd,
+    image: OwnedFd,
+}
+
+/// What the shim has counted; see `statcache_abi::Counts`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Counted {
+    pub hits: u64,
+    pub maybes: u64,
+    pub false_hits: u64,
+    pub own_faults: u64,
+    pub chained: u64,
+    pub syscalls: u64,
+    pub syscalls_opened: u64,
+    pub lost: u64,
+    pub blind_ticks: u64,
+    pub forks: u64,
+    pub entered: u64,
+}
+
+/// Lowest number for descriptors that programs inherit; below the usual limit of 1024.
+const HIGH_FD: i32 = 900;
+
+fn memory_file(name: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
+    // SAFETY: a NUL-terminated name; no other memory is involved.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor just made, owned by nobody else.
+    let low = unsafe { OwnedFd::from_raw_fd(fd) };
+    // Out of the way: a program finds its own descriptors where it does without us.
+    // SAFETY: no memory is involved.
+    let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD, HIGH_FD) };
+    if high < 0 {
+        return Ok(low);
+    }
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(high) })
+}
+
+impl Shim {
+    /// Makes the block and a file with the image. Their descriptors pass to every child process.
+    ///
+    /// # Errors
+    /// The operating system's, for memory or descriptors.
+    pub fn create() -> std::io::Result<Shim> {
+        let image = memory_file(c"statcache-shim")?;
+        let file = File::from(image);
+        file.write_all_at(IMAGE, 0)?;
+        let image = OwnedFd::from(file);
+        let memory = memory_file(c"statcache-block")?;
+        let file = File::from(memory);
+        file.set_len(BLOCK_BYTES as u64)?;
+        let memory = OwnedFd::from(file);
+        // SAFETY: a new shared mapping of a file of that length.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                BLOCK_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                memory.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let block = NonNull::new(at.cast::<Block>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let shim = Shim {
+            block,
+            memory,
+            image,
+        };
+        let shared = shim.block();
+        shared.version.store(VERSION, Ordering::Relaxed);
+        shared.magic.store(MAGIC, Ordering::Release);
+        Ok(shim)
+    }
+
+    /// The variables with which a program loads the shim.
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        [
+            ("LD_PRELOAD", self.path().display().to_string()),
+            (ENV_FD, self.memory.as_raw_fd().to_string()),
+        ]
+    }
+
+    /// The image as a file, in any process that inherits our descriptors.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.image.as_raw_fd()).into()
+    }
+
+    /// The control block.
+    pub fn block(&self) -> &Block {
+        // SAFETY: the mapping lives as long as `self`; what changes in it are atomics, and `events`, read by `events` alone.
+        unsafe { self.block.as_ref() }
+    }
+
+    /// The events since the last call, in order.
+    pub fn events(&self) -> Vec<Event> {
+        let shared = self.block();
+        let head = shared.head.load(Ordering::Acquire);
+        let tail = shared.tail.load(Ordering::Relaxed);
+        let first = (&raw const shared.events).cast::<Event>();
+        let events = (tail..head)
+            .map(|n| {
+                // SAFETY: inside the ring; written before `head` passed it, and not written again before `tail` does.
+                unsafe { first.add((n % EVENTS as u64) as usize).read_volatile() }
+            })
+            .collect();
+        shared.tail.store(head, Ordering::Release);
+        events
+    }
+
+    /// The shim's counts.
+    pub fn counted(&self) -> Counted {
+        let counts = &self.block().counts;
+        let of = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        Counted {
+            hits: of(&counts.hits),
+            maybes: of(&counts.maybes),
+            false_hits: of(&counts.false_hits),
+            own_faults: of(&counts.own_faults),
+            chained: of(&counts.chained),
+            syscalls: of(&counts.syscalls),
+            syscalls_opened: of(&counts.syscalls_opened),
+            lost: of(&counts.lost),
+            blind_ticks: of(&counts.blind_ticks),
+            forks: of(&counts.forks),
+            entered: of(&counts.entered),
+        }
+    }
+}
+
+impl Drop for Shim {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `create`, not used after.
+        unsafe { libc::munmap(self.block.as_ptr().cast(), BLOCK_BYTES) };
+    }
+}

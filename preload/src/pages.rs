@@ -1,0 +1,234 @@
+//! Watches and the protection of their pages: arming, opening and closing, letting go.
+
+use statcache_abi::{Event, PAGE_BYTES, flag, kind, result};
+
+use crate::state::{Held, State, count, publish};
+use crate::sys;
+use crate::threads::{self, Current};
+use core::sync::atomic::Ordering;
+
+const READABLE: u32 = 1;
+
+/// Every place in `set`.
+fn places(set: u64) -> impl Iterator<Item = usize> {
+    (0..64).filter(move |place| set >> place & 1 == 1)
+}
+
+/// The places of all pages in use.
+pub fn all(state: &State) -> u64 {
+    which(state, |_| true)
+}
+
+/// The places of the pages that `wanted` holds for, by their address.
+pub fn which(state: &State, wanted: impl Fn(u64) -> bool) -> u64 {
+    let pages = state.pages.iter().enumerate();
+    pages.fold(0, |set, (place, page)| {
+        set | u64::from(page.address != 0 && wanted(page.address)) << place
+    })
+}
+
+/// The places of the pages that overlap `[begin, begin + bytes)`.
+pub fn overlapping(state: &State, begin: u64, bytes: u64) -> u64 {
+    let end = begin.saturating_add(bytes);
+    which(state, |page| {
+        page < end && begin < page.saturating_add(PAGE_BYTES)
+    })
+}
+
+/// Lifts the protection of pages for this thread, until [`close`].
+pub fn open(held: &mut Held, set: u64) {
+    let now = sys::tsc();
+    for place in places(set) {
+        let Some(page) = held.pages.get_mut(place) else {
+            continue;
+        };
+        page.openers += 1;
+        if page.openers == 1 {
+            page.opened = now;
+            // SAFETY: the program's own protection.
+            unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
+        }
+    }
+}
+
+/// Ends what [`open`] began; a page that nobody holds open any more is protected again, or forgotten if it has
+/// no watch left.
+pub fn close(held: &mut Held, set: u64) {
+    let others = threads::all().nth(1).is_some();
+    for place in places(set) {
+        let Some(page) = held.pages.get_mut(place) else {
+            continue;
+        };
+        page.openers = page.openers.saturating_sub(1);
+        if page.openers > 0 {
+            continue;
+        }
+        if others {
+            count(
+                |counts| &counts.blind_ticks,
+                sys::tsc().saturating_sub(page.opened),
+            );
+        }
+        if page.watches > 0 {
+            // SAFETY: whoever touches the page meets the handler, or the dispatcher at a system call.
+            unsafe { sys::mprotect(page.address, PAGE_BYTES, 0) };
+        } else {
+            page.address = 0;
+        }
+    }
+}
+
+/// Arms a watch on a page whose protection by the program is `protection`.
+pub fn arm(held: &mut Held, line: u64, bytes: u32, id: u32, flags: u32, protection: u32) -> i32 {
+    if protection & READABLE == 0 {
+        return result::UNSUITABLE;
+    }
+    let Some(free) = held.watches.iter().position(|watch| watch.bytes == 0) else {
+        return result::FULL;
+    };
+    let page = line & !(PAGE_BYTES - 1);
+    let place = match held.find_page(page) {
+        Some(place) => place,
+        None => match held.pages.iter().position(|page| page.address == 0) {
+            Some(place) => place,
+            None => return result::FULL,
+        },
+    };
+    let Some(entry) = held.pages.get_mut(place) else {
+        return result::FULL;
+    };
+    if entry.address == 0 {
+        // SAFETY: as in `close`.
+        if unsafe { sys::mprotect(page, PAGE_BYTES, 0) } < 0 {
+            return result::UNSUITABLE;
+        }
+        entry.address = page;
+        entry.openers = 0;
+        entry.watches = 0;
+    }
+    entry.protection = protection;
+    entry.watches += 1;
+    if let Some(watch) = held.watches.get_mut(free) {
+        watch.line = line;
+        watch.bytes = bytes;
+        watch.id = id;
+        watch.flags = flags;
+        watch.page = place;
+    }
+    held.armed += 1;
+    result::OK
+}
+
+/// Drops the watch in place `at`; its page is let go with its last watch.
+fn drop_watch(held: &mut Held, at: usize) {
+    let Some(watch) = held.watches.get_mut(at) else {
+        return;
+    };
+    watch.bytes = 0;
+    let place = watch.page;
+    held.armed = held.armed.saturating_sub(1);
+    held.releases = held.releases.wrapping_add(1);
+    let Some(page) = held.pages.get_mut(place) else {
+        return;
+    };
+    page.watches = page.watches.saturating_sub(1);
+    if page.watches == 0 && page.openers == 0 {
+        // SAFETY: the program's own protection.
+        unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
+        page.address = 0;
+    }
+}
+
+/// Drops the watches that `wanted` holds for, reporting each as ended by `why`.
+pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&crate::state::Watch) -> bool) -> u32 {
+    let mut dropped = 0;
+    for at in 0..held.watches.len() {
+        let Some(watch) = held.watches.get(at).copied() else {
+            continue;
+        };
+        if watch.bytes == 0 || !wanted(&watch) {
+            continue;
+        }
+        drop_watch(held, at);
+        dropped += 1;
+        publish(
+            held,
+            Event {
+                kind: kind::ENDED,
+                id: watch.id,
+                tid: sys::gettid(),
+                detail: why,
+                address: watch.line,
+                line: watch.line,
+                tsc: sys::tsc(),
+                ..Event::NONE
+            },
+        );
+    }
+    dropped
+}
+
+/// Drops all watches on pages that overlap a range.
+pub fn release(held: &mut Held, begin: u64, bytes: u64, why: u32) {
+    let end = begin.saturating_add(bytes);
+    disarm(held, why, |watch| {
+        let page = watch.line & !(PAGE_BYTES - 1);
+        page < end && begin < page + PAGE_BYTES
+    });
+}
+
+/// Reports what the instruction just let through has touched. A watch that another thread's hit ended meanwhile reports
+/// nothing; one without `flag::KEEP` ends with its hit.
+pub fn report_step(held: &mut Held, current: &mut Current) {
+    let count = core::mem::take(&mut current.step.count);
+    for n in 0..count {
+        let Some(event) = current.step.events.get(n).copied() else {
+            return;
+        };
+        let watch = held
+            .watches
+            .iter()
+            .position(|watch| watch.bytes != 0 && watch.line == event.line && watch.id == event.id);
+        let Some(at) = watch else { continue };
+        publish(held, event);
+        let keep = held
+            .watches
+            .get(at)
+            .is_some_and(|watch| watch.flags & flag::KEEP != 0);
+        if event.kind == kind::HIT && !keep {
+            drop_watch(held, at);
+        }
+    }
+}
+
+/// In the child of a fork: lifts every protection, and forgets the watches, which are the parent's.
+pub fn forget_all(held: &mut Held) {
+    for place in 0..held.pages.len() {
+        let Some(page) = held.pages.get_mut(place) else {
+            continue;
+        };
+        if page.address != 0 {
+            // SAFETY: the program's own protection.
+            unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
+            page.address = 0;
+        }
+    }
+    for watch in &mut held.watches {
+        watch.bytes = 0;
+    }
+    held.armed = 0;
+}
+
+/// Whether some thread's memory near its control block, or its alternate stack, lies on the page: the kernel writes to the
+/// one at any time (rseq), handlers of ours may have to run on the other.
+pub fn reserved(page: u64) -> bool {
+    let overlaps = |low: u64, bytes: u64| {
+        bytes > 0 && page < low.saturating_add(bytes) && low < page + PAGE_BYTES
+    };
+    threads::all().any(|thread| {
+        let fs = thread.fs.load(Ordering::Relaxed);
+        let [low, size] = &thread.alternate;
+        fs != 0 && overlaps(fs.saturating_sub(PAGE_BYTES), 2 * PAGE_BYTES)
+            || overlaps(low.load(Ordering::Relaxed), size.load(Ordering::Relaxed))
+    })
+}

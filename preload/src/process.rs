@@ -1,0 +1,147 @@
+//! Threads and processes that the program makes while pages are protected, and its own end.
+//!
+//! A thread: its parent returns through a closing stub, and so does it: the `int3` there, its first instruction, is where the
+//! shim takes it in. A forked process gets a copy of everything; before it runs its first instruction its pages are
+//! opened, and it is left alone from then on. A child that borrows the memory (`vfork`, `posix_spawn`) runs while its parent
+//! waits in the call, with all pages open. `execve` starts afresh: the shim in the new image connects again.
+
+use statcache_abi::ended;
+
+use crate::frame::{Context, StackSetting, reg, sig};
+use crate::state::{Held, connect, count, lock};
+use crate::sys::nr;
+use crate::threads::Current;
+use crate::{pages, requests, signals, sys, syscalls, text, threads, user};
+use core::sync::atomic::{AtomicI32, Ordering};
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+const GET_ROBUST_LIST: u64 = 274;
+/// Stack of a new thread on which the kernel may have to write before the thread has a handler stack.
+const FIRST_STACK: u64 = 32 << 10;
+/// `struct clone_args`, as long as any known version of it.
+const CLONE_ARGS_WORDS: usize = 11;
+
+static PID: AtomicI32 = AtomicI32::new(0);
+
+/// Notes which process this is.
+pub fn note_pid() {
+    PID.store(sys::getpid(), Ordering::Relaxed);
+}
+
+/// Behind a call made through a stub: the parent's and any child's first stop.
+pub fn after_call(current: &mut Option<Current>, context: &mut Context) {
+    let mut held = lock();
+    syscalls::settle(&mut held, current.as_mut(), context);
+    let borrowed = sys::getpid() != PID.load(Ordering::Relaxed);
+    if current.is_none() && held.installed && !borrowed {
+        drop(held);
+        requests::enter(context);
+    }
+}
+
+/// `clone`, `clone3`, `fork`, `vfork`.
+pub fn clone(mut held: Held, thread: &mut Current, number: u64, context: &mut Context) {
+    let a = syscalls::arguments(context);
+    let everything = pages::all(&held);
+    let mut words = [0u64; CLONE_ARGS_WORDS];
+    let bytes = a[1].min(size_of_val(&words) as u64);
+    let (flags, top) = match number {
+        nr::FORK => (0, 0),
+        nr::VFORK => (CLONE_VM | CLONE_VFORK, 0),
+        nr::CLONE => (a[0], a[1]),
+        _ => {
+            let into = words.as_mut_ptr() as u64;
+            // SAFETY: `words` has room for `bytes`.
+            if !unsafe { user::read_bytes(&mut held, a[0], into, bytes) } {
+                return syscalls::answer(context, user::EFAULT);
+            }
+            let [flags, _, _, _, _, low, size, ..] = words;
+            (flags, if low == 0 { 0 } else { low.wrapping_add(size) })
+        }
+    };
+    if flags & CLONE_VM != 0 {
+        if top != 0 {
+            let low = top.saturating_sub(FIRST_STACK);
+            pages::release(&mut held, low, FIRST_STACK, ended::STACK);
+        }
+        let everything = pages::all(&held);
+        return syscalls::go_on(&mut held, thread, number, everything, true, context);
+    }
+    count(|counts| &counts.forks, 1);
+    pages::open(&mut held, everything);
+    let mut arguments = a;
+    match number {
+        nr::CLONE => arguments[1] = 0,
+        nr::CLONE3 => {
+            // The child comes back here, on a copy of this stack; its own is put in place below.
+            if let Some(low) = words.get_mut(5) {
+                *low = 0;
+            }
+            if let Some(size) = words.get_mut(6) {
+                *size = 0;
+            }
+            arguments[0] = words.as_ptr() as u64;
+            arguments[1] = bytes;
+        }
+        _ => {}
+    }
+    // SAFETY: the program's own call; no memory is shared with the child except what the program shares.
+    let value = unsafe { text::syscall(number, arguments) };
+    syscalls::answer(context, value);
+    if value != 0 {
+        pages::close(&mut held, everything);
+        return;
+    }
+    let mask = signals::program_mask(thread, context);
+    context.mask = mask;
+    context.stack = thread.alternate;
+    thread.blocked = 0;
+    thread.pending = 0;
+    thread.set_alternate(StackSetting::NONE);
+    if top != 0 {
+        context.regs[reg::RSP] = top;
+    }
+    connect(core::ptr::null_mut());
+    note_pid();
+    pages::forget_all(&mut held);
+    held.callers = 0;
+    held.arming = 0;
+    signals::uninstall(&mut held);
+    threads::forget_all();
+}
+
+/// `execve`, `execveat`. The new image inherits the signal mask and what is ignored, so both are the program's own
+/// for the length of the call.
+pub fn exec(mut held: Held, thread: &mut Current, context: &mut Context) {
+    let number = context.regs[reg::RAX];
+    let everything = pages::all(&held);
+    signals::before_exec(&mut held);
+    syscalls::go_on(&mut held, thread, number, everything, true, context);
+    if text::inside(context.regs[reg::RIP]).is_some() {
+        thread.exec = true;
+        // The stub's `int3` must be able to report that the call failed.
+        context.mask = signals::program_mask(thread, context) & !sig::bit(sig::TRAP);
+    } else {
+        signals::after_exec(&mut held);
+    }
+}
+
+/// `exit` and `exit_group`.
+pub fn exit(mut held: Held, thread: &mut Current, number: u64, context: &mut Context) {
+    context.regs[reg::RAX] = number;
+    context.regs[reg::RIP] = text::plain();
+    context.mask = !0;
+    if number == nr::EXIT_GROUP {
+        return;
+    }
+    // Locks that the thread still holds are released by the kernel, in the program's memory.
+    let (mut head, mut bytes) = (0u64, 0u64);
+    let query = [0, &raw mut head as u64, &raw mut bytes as u64, 0, 0, 0];
+    // SAFETY: two live words.
+    unsafe { text::syscall(GET_ROBUST_LIST, query) };
+    if head != 0 && user::read::<u64>(&mut held, head) != Some(head) {
+        pages::release(&mut held, 0, u64::MAX, ended::UNMAPPED);
+    }
+    requests::leave_place(thread);
+}

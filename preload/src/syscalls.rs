@@ -1,0 +1,225 @@
+//! System calls of the program while pages are protected: Syscall User Dispatch brings each here before it is made.
+//!
+//! Most go on unchanged in a stub (`text`) with nothing of ours on the stack, so that a call that blocks does so
+//! where a signal finds the program's own state. Those that may use a watched page have it opened before and closed
+//! after. No call is ever repeated because it failed. Calls about signals are answered from the shim's own books, calls about
+//! memory let go of the watches they concern, calls that make processes and threads are `process`'s.
+//!
+//! Before the program sees a signal, a stub it was interrupted in is left (`settle`): then the way back from the
+//! handler leads through the dispatcher again, whatever was armed meanwhile.
+//!
+//! Not caught: `int 0x80`, which is refused as on a kernel without it, and what the kernel does on its own account
+//! after a call has returned (`io_uring`, asynchronous IO) or for another process (`process_vm_readv` of ours).
+
+use statcache_abi::{PAGE_BYTES, ended};
+
+use crate::frame::{Context, SignalInfo, code, reg, sig};
+use crate::state::{Held, count, lock};
+use crate::sys::nr;
+use crate::threads::{Current, NO_CALL};
+use crate::touch::{Touch, touch};
+use crate::{pages, process, signals, sys, text};
+use core::sync::atomic::Ordering;
+
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+const ENOSYS: i64 = -38;
+const EBUSY: i64 = -16;
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+const MAP_FIXED: u64 = 0x10;
+const MADV_POPULATE: [u64; 2] = [22, 23];
+const PROT_MASK: u64 = 7;
+
+/// The arguments in the registers.
+pub fn arguments(context: &Context) -> [u64; 6] {
+    [reg::RDI, reg::RSI, reg::RDX, reg::R10, reg::R8, reg::R9].map(|place| context.regs[place])
+}
+
+/// The call is done, with this answer.
+pub fn answer(context: &mut Context, value: i64) {
+    context.regs[reg::RAX] = value as u64;
+    context.regs[reg::RCX] = context.regs[reg::RIP];
+    context.regs[reg::R11] = context.regs[reg::FLAGS];
+}
+
+/// SIGSYS.
+pub fn dispatched(current: &mut Option<Current>, info: &SignalInfo, context: &mut Context) {
+    if info.code != code::SYS_USER_DISPATCH {
+        return signals::chain(current, sig::SYS, info, context);
+    }
+    let (number, architecture) = info.call();
+    let Some(thread) = current.as_mut() else {
+        // SAFETY: the program's own call; nothing of the shim's concerns a thread that it does not know.
+        let value = unsafe { text::syscall(number, arguments(context)) };
+        return answer(context, value);
+    };
+    if architecture != AUDIT_ARCH_X86_64 {
+        return answer(context, ENOSYS);
+    }
+    count(|counts| &counts.syscalls, 1);
+    let a = arguments(context);
+    let mut held = lock();
+    thread.shared.call.store(NO_CALL, Ordering::Relaxed);
+    let value = match number {
+        nr::RT_SIGRETURN => {
+            if !signals::sigreturn(&mut held, thread, context) {
+                drop(held);
+                let bad = SignalInfo {
+                    signo: sig::SEGV,
+                    code: 0x80,
+                    ..SignalInfo::default()
+                };
+                signals::chain(current, sig::SEGV, &bad, context);
+            }
+            return;
+        }
+        nr::RT_SIGACTION => signals::sigaction(&mut held, context),
+        nr::RT_SIGPROCMASK => signals::sigprocmask(&mut held, thread, context),
+        nr::SIGALTSTACK => signals::sigaltstack(&mut held, thread, context),
+        nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3 => {
+            return process::clone(held, thread, number, context);
+        }
+        nr::EXECVE | nr::EXECVEAT => return process::exec(held, thread, context),
+        nr::EXIT | nr::EXIT_GROUP => return process::exit(held, thread, number, context),
+        nr::PRCTL if a[0] == PR_SET_SYSCALL_USER_DISPATCH => EBUSY,
+        nr::MPROTECT => mprotect(&mut held, a),
+        nr::MUNMAP | nr::MLOCK | nr::MLOCK2 | nr::PKEY_MPROTECT => {
+            let_go(&mut held, number, a, a[0], a[1])
+        }
+        nr::MREMAP => {
+            if a[3] & 2 != 0 {
+                pages::release(&mut held, a[4], a[2], ended::UNMAPPED);
+            }
+            let_go(&mut held, number, a, a[0], a[1].max(PAGE_BYTES))
+        }
+        nr::MMAP if a[3] & MAP_FIXED != 0 => let_go(&mut held, number, a, a[0], a[1]),
+        nr::MADVISE if MADV_POPULATE.contains(&a[2]) => let_go(&mut held, number, a, a[0], a[1]),
+        // The rest of them may last, or concern memory that is not watched.
+        nr::BRK if a[0] != 0 => let_go(&mut held, number, a, a[0], brk_bytes(a[0])),
+        nr::BRK | nr::MADVISE | nr::MMAP => raw(number, a),
+        nr::SHMAT | nr::SHMDT | nr::MLOCKALL => let_go(&mut held, number, a, 0, u64::MAX),
+        _ => return ordinary(held, thread, number, context),
+    };
+    answer(context, value);
+}
+
+fn raw(number: u64, a: [u64; 6]) -> i64 {
+    // SAFETY: the program's own call.
+    unsafe { text::syscall(number, a) }
+}
+
+/// Bytes that a new break gives back.
+fn brk_bytes(to: u64) -> u64 {
+    (raw(nr::BRK, [0; 6]) as u64).saturating_sub(to)
+}
+
+/// A call that a protected page would change: the watches there end first.
+fn let_go(held: &mut Held, number: u64, a: [u64; 6], begin: u64, bytes: u64) -> i64 {
+    pages::release(held, begin, bytes, ended::UNMAPPED);
+    raw(number, a)
+}
+
+/// The program's `mprotect`: done as asked, noted for its watched pages, and these closed again.
+fn mprotect(held: &mut Held, a: [u64; 6]) -> i64 {
+    let concerned = pages::overlapping(held, a[0], a[1]);
+    if concerned == 0 {
+        return raw(nr::MPROTECT, a);
+    }
+    if a[2] & !PROT_MASK != 0 {
+        return let_go(held, nr::MPROTECT, a, a[0], a[1]);
+    }
+    let value = raw(nr::MPROTECT, a);
+    if value < 0 {
+        // It may have been done in part: which one cannot be told, so the watches end and it is done once more.
+        for (place, page) in held.pages.iter().enumerate() {
+            if concerned >> place & 1 == 1 {
+                // SAFETY: the program's own protection.
+                unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
+            }
+        }
+        return let_go(held, nr::MPROTECT, a, a[0], a[1]);
+    }
+    for (place, page) in held.pages.iter_mut().enumerate() {
+        if concerned >> place & 1 == 1 {
+            page.protection = (a[2] & PROT_MASK) as u32;
+            if page.openers == 0 {
+                // SAFETY: as `pages::close`.
+                unsafe { sys::mprotect(page.address, PAGE_BYTES, 0) };
+            }
+        }
+    }
+    value
+}
+
+fn ordinary(mut held: Held, thread: &mut Current, number: u64, context: &mut Context) {
+    let a = arguments(context);
+    let concerned = match touch(number, a) {
+        Touch::All => pages::all(&held),
+        Touch::Ranges(ranges) => ranges
+            .iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .fold(0, |set, (at, bytes)| {
+                set | pages::overlapping(&held, *at, *bytes)
+            }),
+    };
+    let closes = concerned != 0 || touch(number, a) == Touch::All;
+    go_on(&mut held, thread, number, concerned, closes, context);
+}
+
+/// Opens `concerned` and sends the call on through a stub.
+pub fn go_on(
+    held: &mut Held,
+    thread: &mut Current,
+    number: u64,
+    concerned: u64,
+    closes: bool,
+    context: &mut Context,
+) {
+    let a = arguments(context);
+    if concerned != 0 {
+        count(|counts| &counts.syscalls_opened, 1);
+        pages::open(held, concerned);
+    }
+    let Some(site) = held.site(context.regs[reg::RIP]) else {
+        // More places than stubs: made from here. A signal then finds the thread in the shim.
+        let value = raw(number, a);
+        pages::close(held, concerned);
+        return answer(context, value);
+    };
+    for (word, value) in thread.shared.arguments.iter().zip(a) {
+        word.store(value, Ordering::Relaxed);
+    }
+    thread
+        .shared
+        .call
+        .store(number as i64 + 1, Ordering::Release);
+    thread.opened = concerned;
+    context.regs[reg::RAX] = number;
+    context.regs[reg::RIP] = match closes {
+        true => text::closing(site),
+        false => text::direct(site),
+    };
+}
+
+/// Leaves the stub that the thread is in, if it is in one: to behind the call in the program where it was made, to the
+/// call itself where it is still to be made.
+pub fn settle(held: &mut Held, current: Option<&mut Current>, context: &mut Context) {
+    let Some((site, unmade)) = text::inside(context.regs[reg::RIP]) else {
+        return;
+    };
+    let returns = text::returns(site).load(Ordering::Relaxed);
+    const SYSCALL_BYTES: u64 = 2;
+    context.regs[reg::RIP] = match unmade {
+        true => returns - SYSCALL_BYTES,
+        false => returns,
+    };
+    context.regs[reg::RCX] = context.regs[reg::RIP];
+    let Some(thread) = current else { return };
+    thread.shared.call.store(NO_CALL, Ordering::Relaxed);
+    let opened = core::mem::take(&mut thread.opened);
+    pages::close(held, opened);
+    if core::mem::take(&mut thread.exec) {
+        signals::after_exec(held);
+        let mask = signals::program_mask(thread, context);
+        signals::set_program_mask(thread, context, mask);
+    }
+}

@@ -1,0 +1,147 @@
+//! The code from which the shim makes system calls, and through which it sends those of the program.
+//!
+//! All of it lies in one stretch of text that is handed to the kernel as the range that Syscall User Dispatch
+//! lets pass, so the shim needs no selector of its own to turn. A dispatched call of the program goes on in one of
+//! two tables of stubs, with the program's registers and stack: the place of a stub stands for the place in
+//! the program that the call came from (`sites`), so that nothing has to be saved anywhere to find the way back. A
+//! stub of the first table jumps back by itself; one of the second stops at an `int3` first, for pages to be closed.
+//! Both tables lie end to end (`inside`).
+//!
+//! Source: Linux Documentation/admin-guide/syscall-user-dispatch.rst.
+
+use core::arch::global_asm;
+
+/// Places of system calls in the program that can be told apart.
+pub const SITES: usize = 1024;
+/// Bytes of a stub in either table.
+pub const STUB_BYTES: u64 = 8;
+
+global_asm!(
+    ".pushsection .text.statcache_shim,\"ax\",@progbits",
+    ".balign 64",
+    ".hidden shim_text_begin, shim_text_end, shim_syscall, shim_restorer, shim_plain, shim_ask",
+    ".hidden shim_direct, shim_closing, shim_returns",
+    ".globl shim_text_begin, shim_text_end, shim_syscall, shim_restorer, shim_plain, shim_ask",
+    ".globl shim_direct, shim_closing, shim_returns",
+    "shim_text_begin:",
+    // shim_syscall(number, a, b, c, d, e, f)
+    "shim_syscall:",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "mov rsi, rdx",
+    "mov rdx, rcx",
+    "mov r10, r8",
+    "mov r8, r9",
+    "mov r9, [rsp + 8]",
+    "syscall",
+    "ret",
+    // Unwinders know a signal frame by these very bytes.
+    ".balign 16",
+    "nop",
+    "shim_restorer:",
+    ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05",
+    ".balign 16",
+    // A call of the program that does not come back.
+    "shim_plain:",
+    "syscall",
+    "ud2",
+    // shim_ask(request, mask): see `requests`.
+    "shim_ask:",
+    "int3",
+    "ret",
+    ".balign 64",
+    "shim_direct:",
+    ".set shim_slot, 0",
+    ".rept 1024",
+    "syscall",
+    "jmp qword ptr [rip + shim_returns + 8 * shim_slot]",
+    ".set shim_slot, shim_slot + 1",
+    ".endr",
+    "shim_closing:",
+    ".rept 1024",
+    "syscall",
+    "int3",
+    ".byte 0x0f, 0x0b, 0x0f, 0x0b, 0x90",
+    ".endr",
+    "shim_text_end:",
+    ".popsection",
+    ".pushsection .bss.statcache_shim,\"aw\",@nobits",
+    ".balign 64",
+    "shim_returns: .skip 8 * 1024",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static shim_text_begin: u8;
+    static shim_text_end: u8;
+    static shim_plain: u8;
+    static shim_direct: u8;
+    static shim_closing: u8;
+    static shim_returns: [core::sync::atomic::AtomicU64; SITES];
+    fn shim_ask(request: u64, mask: u64) -> i32;
+    fn shim_restorer();
+    fn shim_syscall(number: u64, a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> i64;
+}
+
+/// The stretch of text that Syscall User Dispatch lets pass: begin and length.
+pub fn range() -> (u64, u64) {
+    let begin = &raw const shim_text_begin as u64;
+    (begin, &raw const shim_text_end as u64 - begin)
+}
+
+/// Address of the return from a signal handler.
+pub fn restorer() -> u64 {
+    shim_restorer as *const () as u64
+}
+
+/// Stops this thread in the SIGTRAP handler with these arguments, and returns what that answers. No memory is used on the way.
+pub fn ask(request: u64, mask: u64) -> i32 {
+    // SAFETY: an `int3`; the caller has put the handler in place.
+    unsafe { shim_ask(request, mask) }
+}
+
+/// Whether a SIGTRAP at `rip` is from [`ask`].
+pub fn asked(rip: u64) -> bool {
+    rip == shim_ask as *const () as u64 + 1
+}
+
+/// A stub that makes the system call in the registers and does not expect to come back.
+pub fn plain() -> u64 {
+    &raw const shim_plain as u64
+}
+
+/// The stub that makes the call in the registers and goes on at `site`'s place in the program.
+pub fn direct(site: usize) -> u64 {
+    &raw const shim_direct as u64 + site as u64 * STUB_BYTES
+}
+
+/// As [`direct`], with a SIGTRAP before it goes on.
+pub fn closing(site: usize) -> u64 {
+    &raw const shim_closing as u64 + site as u64 * STUB_BYTES
+}
+
+/// Where in a stub a thread is: its site, and whether the system call is still to be made (or made again).
+pub fn inside(rip: u64) -> Option<(usize, bool)> {
+    let offset = rip.checked_sub(&raw const shim_direct as u64)?;
+    if offset >= 2 * SITES as u64 * STUB_BYTES {
+        return None;
+    }
+    let site = (offset / STUB_BYTES) as usize % SITES;
+    Some((site, offset.is_multiple_of(STUB_BYTES)))
+}
+
+/// Where `site`'s stubs go on.
+pub fn returns(site: usize) -> &'static core::sync::atomic::AtomicU64 {
+    // SAFETY: zeroed memory of the size declared, only accessed atomically; a plain load by the stub's jump.
+    unsafe { &shim_returns[site % SITES] }
+}
+
+/// Makes a system call; the kernel's answer, `-errno` included. `errno` itself is not touched.
+///
+/// # Safety
+/// The call must be sound with these arguments in this process.
+pub unsafe fn syscall(number: u64, arguments: [u64; 6]) -> i64 {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the caller's contract.
+    unsafe { shim_syscall(number, a, b, c, d, e, f) }
+}

@@ -1,0 +1,256 @@
+//! What the shim knows of each thread, and where it runs its handlers: one stack a thread, in memory nobody watches.
+//!
+//! A thread finds its place by its id, as thread-local storage belongs to the program. A place is used by its own thread
+//! only, except for the atomics.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use statcache_abi::Event;
+
+use crate::frame::{SS_AUTODISARM, StackSetting};
+use crate::sys;
+
+/// Threads that can be under the shim at a time.
+pub const THREADS: usize = 256;
+/// Bytes of a handler stack: a signal frame with all vector and tile state, and some frames of ours.
+const STACK_BYTES: usize = 32 << 10;
+/// Events of one instruction.
+pub const STEP_EVENTS: usize = 16;
+
+/// One instruction being let through.
+#[derive(Clone, Copy)]
+pub struct Step {
+    /// Pages this thread holds open for it; 0 when none is being let through.
+    pub pages: u64,
+    /// Its address.
+    pub rip: u64,
+    /// The signal mask to go back to.
+    pub mask: u64,
+    /// The program was single-stepping itself.
+    pub program_steps: bool,
+    /// The instruction pushes the flags, ours with them.
+    pub pushes_flags: bool,
+    /// Its bytes.
+    pub code: [u8; 16],
+    /// Watches that were touched, for when it is done.
+    pub events: [Event; STEP_EVENTS],
+    /// How many.
+    pub count: usize,
+}
+
+/// What only the thread itself uses.
+pub struct Own {
+    /// Signals of `sig::FAULTS` that the program has blocked; the kernel is not told.
+    pub blocked: u64,
+    /// Those of them that were sent meanwhile.
+    pub pending: u64,
+    /// The program's alternate stack.
+    pub alternate: StackSetting,
+    /// The instruction being let through.
+    pub step: Step,
+    /// Pages held open for the system call it is making.
+    pub opened: u64,
+    /// That call is an `execve`.
+    pub exec: bool,
+    /// `State::releases` as this thread last saw it.
+    pub releases: u32,
+}
+
+/// No system call. Calls are kept as number plus one, so that all of this is zero to begin with and takes no room in the file.
+pub const NO_CALL: i64 = 0;
+
+/// Under the shim: system calls dispatched, and a handler stack in place from the return of the handler that did it. That
+/// one runs on the thread's own stack, which must not be watched yet.
+pub const TAKEN_IN: u32 = 1;
+/// Seen on its handler stack since.
+pub const READY: u32 = 2;
+
+/// A thread's place.
+pub struct Thread {
+    /// Thread id; 0 where free.
+    pub tid: AtomicI32,
+    /// 0; [`TAKEN_IN`]; [`READY`].
+    pub inside: AtomicU32,
+    /// What the kernel reads at each system call: 0 lets it pass, 1 dispatches.
+    pub selector: AtomicU8,
+    /// The last system call it went on to make and its arguments, plus one; [`NO_CALL`] when it is known to be over.
+    pub call: AtomicI64,
+    /// See `call`.
+    pub arguments: [AtomicU64; 6],
+    /// Number of the system call to make again if a doorbell interrupts it, plus one; [`NO_CALL`] for none.
+    pub again: AtomicI64,
+    /// Base of `fs`: the kernel writes to the rseq area near it at any time.
+    pub fs: AtomicU64,
+    /// Lowest address and size of the program's alternate stack, for others to see.
+    pub alternate: [AtomicU64; 2],
+    own: UnsafeCell<Own>,
+}
+
+// SAFETY: `own` is reached by the thread of the place alone (`current`), the rest is atomic.
+unsafe impl Sync for Thread {}
+
+impl Thread {
+    const fn new() -> Thread {
+        Thread {
+            tid: AtomicI32::new(0),
+            inside: AtomicU32::new(0),
+            selector: AtomicU8::new(0),
+            call: AtomicI64::new(NO_CALL),
+            arguments: [const { AtomicU64::new(0) }; 6],
+            again: AtomicI64::new(NO_CALL),
+            fs: AtomicU64::new(0),
+            alternate: [const { AtomicU64::new(0) }; 2],
+            own: UnsafeCell::new(Own {
+                blocked: 0,
+                pending: 0,
+                alternate: StackSetting {
+                    sp: 0,
+                    flags: 0,
+                    pad: 0,
+                    size: 0,
+                },
+                step: Step {
+                    pages: 0,
+                    rip: 0,
+                    mask: 0,
+                    program_steps: false,
+                    pushes_flags: false,
+                    code: [0; 16],
+                    events: [Event::NONE; STEP_EVENTS],
+                    count: 0,
+                },
+                opened: 0,
+                exec: false,
+                releases: 0,
+            }),
+        }
+    }
+
+    /// The arguments of `call`.
+    pub fn arguments(&self) -> [u64; 6] {
+        core::array::from_fn(|n| match self.arguments.get(n) {
+            Some(word) => word.load(Ordering::Relaxed),
+            None => 0,
+        })
+    }
+}
+
+static THREAD: [Thread; THREADS] = [const { Thread::new() }; THREADS];
+
+#[repr(align(64))]
+struct Stacks(UnsafeCell<[[u8; STACK_BYTES]; THREADS]>);
+// SAFETY: only their addresses are used here; the kernel gives each to one thread.
+unsafe impl Sync for Stacks {}
+static STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_BYTES]; THREADS]));
+
+/// A thread's place and what is its own.
+pub struct Current {
+    /// What others may see.
+    pub shared: &'static Thread,
+    place: usize,
+}
+
+impl core::ops::Deref for Current {
+    type Target = Own;
+    fn deref(&self) -> &Own {
+        // SAFETY: only the thread of the place has a `Current` of it, and a handler has one only.
+        unsafe { &*self.shared.own.get() }
+    }
+}
+
+impl core::ops::DerefMut for Current {
+    fn deref_mut(&mut self) -> &mut Own {
+        // SAFETY: as in `deref`.
+        unsafe { &mut *self.shared.own.get() }
+    }
+}
+
+impl Current {
+    /// Its handler stack, as an alternate stack that is off while in use: kernels from 6.12 on restore the setting at the
+    /// return from a handler while they still see the handler's stack pointer, and refuse to change a stack in use.
+    pub fn stack(&self) -> StackSetting {
+        StackSetting {
+            sp: STACKS.0.get() as u64 + (self.place * STACK_BYTES) as u64,
+            flags: SS_AUTODISARM,
+            pad: 0,
+            size: STACK_BYTES as u64,
+        }
+    }
+
+    /// Remembers the program's alternate stack.
+    pub fn set_alternate(&mut self, setting: StackSetting) {
+        self.alternate = setting;
+        let [low, size] = &self.shared.alternate;
+        let bytes = if setting.enabled() { setting.size } else { 0 };
+        low.store(setting.sp, Ordering::Relaxed);
+        size.store(bytes, Ordering::Relaxed);
+    }
+}
+
+fn search(tid: i32, wanted: i32) -> Option<(usize, &'static Thread)> {
+    let start = tid as usize % THREADS;
+    (0..THREADS).find_map(|step| {
+        let place = (start + step) % THREADS;
+        let thread = THREAD.get(place)?;
+        (thread.tid.load(Ordering::Acquire) == wanted).then_some((place, thread))
+    })
+}
+
+/// The place of thread `tid`.
+pub fn find(tid: i32) -> Option<&'static Thread> {
+    search(tid, tid).map(|(_, thread)| thread)
+}
+
+/// This thread's place, where it has one. The caller runs with all signals blocked and has no other.
+pub fn current() -> Option<Current> {
+    let tid = sys::gettid();
+    search(tid, tid).map(|(place, shared)| Current { shared, place })
+}
+
+/// This thread's place, made where there is none; `None` when all are taken.
+pub fn claim() -> Option<Current> {
+    if let Some(current) = current() {
+        return Some(current);
+    }
+    let tid = sys::gettid();
+    loop {
+        let (place, shared) = search(tid, 0)?;
+        if shared
+            .tid
+            .compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            return Some(Current { shared, place });
+        }
+    }
+}
+
+/// A place to note something about a thread that has none yet, under its id made negative.
+pub fn note(key: i32) -> Option<&'static Thread> {
+    if let Some(noted) = find(key) {
+        return Some(noted);
+    }
+    let (_, shared) = search(key, 0)?;
+    let taken = shared
+        .tid
+        .compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed);
+    taken.is_ok().then_some(shared)
+}
+
+/// The places of all threads.
+pub fn all() -> impl Iterator<Item = &'static Thread> {
+    THREAD
+        .iter()
+        .filter(|thread| thread.tid.load(Ordering::Acquire) > 0)
+}
+
+/// Forgets all threads: after a fork, in the child.
+pub fn forget_all() {
+    for thread in &THREAD {
+        thread.inside.store(0, Ordering::Relaxed);
+        thread.selector.store(0, Ordering::Relaxed);
+        thread.call.store(NO_CALL, Ordering::Relaxed);
+        thread.tid.store(0, Ordering::Release);
+    }
+}
