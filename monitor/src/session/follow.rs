@@ -57,6 +57,7 @@ impl<'a> Session<'a> {
         output: Output,
         first: Pid,
         start: Instant,
+        probe: Option<RateProbe>,
     ) -> Session<'a> {
         let (overhead, seed) = (config.overhead_percent / 100.0, config.seed);
         Session {
@@ -76,7 +77,7 @@ impl<'a> Session<'a> {
                 EngineChoice::Step => Schedule::stepping(overhead, seed),
                 _ => Schedule::new(overhead, seed),
             },
-            probe: if config.full { None } else { RateProbe::new() },
+            probe,
             chooser: Chooser::new(seed),
             pauses: Pauses::default(),
             error: None,
@@ -310,6 +311,11 @@ impl<'a> Session<'a> {
         }
         Ok(())
     }
+}
+
+/// What measures native rates, where that is wanted and this host allows it.
+pub(super) fn probe(config: &ProfileConfig) -> Option<RateProbe> {
+    if config.full { None } else { RateProbe::new() }
 }
 
 /// Stops a running thread at its own registers, in no system call. `None` where it sleeps by now or

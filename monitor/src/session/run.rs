@@ -2,7 +2,7 @@
 
 use super::attach::{self, NotAttached};
 use super::finish::Ended;
-use super::follow::Session;
+use super::follow::{self, Session};
 use super::output::Output;
 use super::program::{self, Refused};
 use super::signals::{self, Signals};
@@ -80,10 +80,11 @@ pub fn run(config: &RunConfig) -> Result<Outcome> {
     let mut writer = Writer::create(&config.profile.output)?;
     let mut signals = Signals::block();
     let ended = on_own_thread(|| {
-        let follow = config.profile.follow();
-        let _hub = hub::open(follow);
+        let following = config.profile.follow();
+        let _hub = hub::open(following);
         let start = Instant::now();
-        let options = launch::options(follow);
+        let probe = follow::probe(&config.profile);
+        let options = launch::options(following);
         let (pid, running, exec_result) =
             launch::launch_with(&c_path, &argv, options, Some(signals.before()))?;
         hub::add(pid);
@@ -104,7 +105,7 @@ pub fn run(config: &RunConfig) -> Result<Outcome> {
         let header_written = writer.append(&Record::Header(header));
         signals.program = Some(pid);
         let output = Output::new(writer);
-        let mut session = Session::new(&config.profile, &mut signals, output, pid, start);
+        let mut session = Session::new(&config.profile, &mut signals, output, pid, start, probe);
         session.failed(header_written.err());
         hub::set_hold(config.profile.full);
         hub::release(Event::Stopped(stopped));
@@ -124,18 +125,20 @@ pub fn attach(config: &AttachConfig) -> Result<Outcome> {
     let mut writer = Writer::create(&config.profile.output)?;
     let mut signals = Signals::block();
     let ended = on_own_thread(|| {
-        let follow = config.profile.follow();
-        let _hub = hub::open(follow);
+        let following = config.profile.follow();
+        let _hub = hub::open(following);
         let start = Instant::now();
         signals::ignore_size_limit();
-        attach::seize(pid, launch::options(follow))?;
+        // All that takes time comes first: once seized, newborn threads wait for us.
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd"));
         let cwd = cwd.map(|d| d.display().to_string()).unwrap_or_default();
         let ppid = procinfo::family(pid).map_or(Pid::from_raw(0), |(_, ppid)| ppid);
         let header = header(&config.profile, procinfo::command(pid), cwd, pid, ppid);
+        let probe = follow::probe(&config.profile);
+        attach::seize(pid, launch::options(following))?;
         let header_written = writer.append(&Record::Header(header));
         let output = Output::new(writer);
-        let mut session = Session::new(&config.profile, &mut signals, output, pid, start);
+        let mut session = Session::new(&config.profile, &mut signals, output, pid, start, probe);
         session.failed(header_written.err());
         session.attached = true;
         session.until = config.seconds.map(|s| start + Duration::from_secs_f64(s));
