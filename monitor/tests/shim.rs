@@ -156,7 +156,15 @@ fn interrupted_system_calls() {
 
 #[test]
 fn two_threads_on_one_page() {
-    exact("two_threads");
+    let Some(seen) = both("two_threads", &[]) else {
+        return;
+    };
+    let (hits, said) = (hits(&seen, |_| 64), said(&seen.printed));
+    // No watch reports twice, and none what was not done. One may report nothing: where the neighbour loses the processor
+    // while it steps, the page is open all that time. That is the limit of protecting for all threads at once.
+    assert!(hits.iter().all(|(id, n)| *n == 1 && said[id] == 1));
+    assert!(hits.len() * 2 >= said.len(), "{hits:?}");
+    assert!(hits.len() == said.len() || seen.counted.blind_ticks > 0);
 }
 
 #[test]
