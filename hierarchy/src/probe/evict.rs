@@ -515,8 +515,10 @@ pub fn infer(votes: &[Vote]) -> Finding<u32> {
         return Finding::refused(why);
     }
     // A blurred curve is no vote: a disturbed class says nothing, a sharp step does.
+    // A class whose test errs on pages known to be strangers is no vote either.
     let steps: Vec<Option<u32>> = done
         .iter()
+        .filter(|v| v.control.0 * 8 <= v.control.1)
         .filter_map(|v| step(&v.curve))
         .map(Some)
         .collect();
