@@ -251,10 +251,10 @@ fn other_threads_and_children_are_observed() {
         return;
     }
     let threads = "import threading, hashlib\n\
-        def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 400000)\n\
+        def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 1500000)\n\
         all = [threading.Thread(target=work) for _ in range(2)]\n\
         [t.start() for t in all]; [t.join() for t in all]; print('done')";
-    let child = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo done";
+    let child = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo done";
     let commands: [&[&str]; 2] = [
         &["python3", "-S", "-c", threads],
         &["sh", "-c", &format!("sh -c '{child}'; exit 5")],
