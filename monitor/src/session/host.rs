@@ -15,10 +15,20 @@ pub fn caches() -> Vec<HostCache> {
 fn measured(level: &statcache_hierarchy::LevelSummary) -> HostCache {
     HostCache {
         level: level.level as u8,
-        bytes: level.bytes,
+        bytes: legible(level.bytes),
         line_bytes: level.line as u32,
         ways: level.ways.unwrap_or(0),
     }
+}
+
+/// A capacity read off a curve is known to some per cent: rounded to an eighth of its power of two.
+fn legible(bytes: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    if bytes.is_multiple_of(PAGE) || bytes < 8 {
+        return bytes;
+    }
+    let step = 1 << (bytes.ilog2() - 3);
+    (bytes + step / 2) / step * step
 }
 
 fn declared() -> Vec<HostCache> {
@@ -78,5 +88,8 @@ mod tests {
         assert_eq!(parse_size("2M"), Some(2 << 20));
         assert_eq!(parse_size("64"), Some(64));
         assert_eq!(parse_size("1X"), None);
+        assert_eq!(legible(2_045_772), 2 << 20);
+        assert_eq!(legible(6_161_461), 6 << 20);
+        assert_eq!(legible(33 << 20), 33 << 20);
     }
 }
