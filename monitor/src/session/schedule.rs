@@ -10,11 +10,11 @@ use rand::{Rng, SeedableRng};
 /// Seconds that windows may add to a run besides their share of it: short runs would yield nothing
 /// otherwise. They are granted as the run goes on, with this time constant in seconds, because windows
 /// at the very beginning pay for translating code that is run once.
-pub const FLOOR_S: f64 = 0.25;
+pub const FLOOR_S: f64 = 0.2;
 const FLOOR_GRANTED_S: f64 = 1.0;
 /// Part of the allowance that windows spend; the rest covers start-up, stops and what windows do
 /// to caches and predictors of the program.
-const SPEND: f64 = 0.45;
+const SPEND: f64 = 0.4;
 /// Added seconds of a short window.
 const SHORT_S: f64 = 0.003;
 /// Short windows between two long ones.
@@ -30,9 +30,10 @@ const LEAST_ACCESSES: f64 = 100e3;
 const LEAST_STEPPED: f64 = 1000.0;
 /// Most accesses of a window.
 const MOST_ACCESSES: f64 = 2e9;
-/// Samples aimed at in a short and in a long window.
-const SHORT_SAMPLES: f64 = 700.0;
-const LONG_SAMPLES: f64 = 8000.0;
+/// Most samples aimed at in a short and in a long window. Windows differ more from each other than the
+/// samples of one do, and samples cost stops: more windows tell more than more samples in each.
+const SHORT_SAMPLES: f64 = 128.0;
+const LONG_SAMPLES: f64 = 2000.0;
 /// Shortest sample period in references. A sample costs the monitor about as much as reading this
 /// some hundred accesses. (Guessed from the cost of a stop, shared by the samples of a cluster.)
 const LEAST_PERIOD: f64 = 2000.0;

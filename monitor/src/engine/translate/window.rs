@@ -32,7 +32,7 @@ const LOG_IN_USE: u64 = 512 << 10;
 const LOG_AT_LEAST: u64 = 4 << 10;
 /// Bytes of log while only records that may touch a watched line are kept, and most accesses kept
 /// behind a sample: most reuses are found among them.
-const LOG_QUIET: u64 = 16 << 10;
+const LOG_QUIET: u64 = 64 << 10;
 const BURST: u64 = 1_000;
 /// Not worth a stop: with samples nearer to each other than this, every record is kept.
 const QUIET_LEAST: u64 = 3_000;
