@@ -301,7 +301,9 @@ fn second(
     if ways.value.is_some() && linear.is_none() {
         ways = Finding::refused("the classes differ in whether lines at other page offsets evict");
     }
-    if ways.value.is_some() && from_memory(raw, l1.bytes(), hit, tlb) {
+    if let Some(a) = ways.value
+        && from_memory(raw, l1.bytes(), hit, tlb, a)
+    {
         ways = Finding::refused(
             "what was evicted came from memory, yet latency rises in steps: the sets may be a further level's",
         );
@@ -342,7 +344,7 @@ fn second(
 
 /// The classes' lines come back from memory although the footprint curve leaves this level long before it
 /// reaches memory: an inclusive further level took them.
-fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64) -> bool {
+fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64, ways: u32) -> bool {
     let (Some(hit), Some(memory)) = (hit, latency::infer_memory(&raw.latency.memory).value) else {
         return false;
     };
@@ -354,6 +356,13 @@ fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64) -> bool
     let curve = footprint::envelope(&raw.footprint);
     let at =
         |share: f64| footprint::crossing(&curve, above * 2, hit + tlb + share * (memory - hit));
+    // Where the curve leaves the level as the ways and the share of congruent pages foretell, all is well.
+    if let (Some(onset), Some((colours, _))) = (at(0.03), evict::colours(&raw.evict)) {
+        let foretold = footprint::pages_at(0.03, colours, ways) * PAGE as f64;
+        if onset > 0.5 * foretold {
+            return false;
+        }
+    }
     match (at(0.05), at(0.5)) {
         (Some(onset), Some(half)) => half > 1.7 * onset,
         _ => true,

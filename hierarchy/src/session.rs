@@ -292,7 +292,9 @@ impl Session<'_> {
             self.probe("second-level sets", |s| {
                 let budget = s.start + s.plan.budget_ns;
                 let until = (s.m.now_ns() + s.plan.evict_ns).min(budget);
-                let vote = evict::collect(s.m, l1, bytes, s.plan.pool_pages, until, &mut s.rng)?;
+                let hit = s.second_hit();
+                let pool = s.plan.pool_pages;
+                let vote = evict::collect(s.m, l1, bytes, hit, pool, until, &mut s.rng)?;
                 if vote.class.len() > s.class.len() {
                     s.class.clone_from(&vote.class);
                 }
@@ -325,6 +327,12 @@ impl Session<'_> {
                 tlb::collect_huge(s.m, entries, &mut s.raw.tlb, &mut s.rng)
             });
         }
+    }
+
+    /// About what a second-level hit costs, in cycles.
+    fn second_hit(&self) -> Option<f64> {
+        let seen: Vec<f64> = self.raw.latency.l2.iter().map(|x| x.1).collect();
+        crate::finding::quantile(&seen, 0.2)
     }
 
     fn tlb_decided(&self) -> bool {

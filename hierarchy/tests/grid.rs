@@ -13,10 +13,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLAN: Plan = Plan {
-    budget_ns: 2_000_000_000,
+    budget_ns: 3_000_000_000,
     votes: 5,
     evict_votes: 3,
-    evict_ns: 200_000_000,
+    evict_ns: 500_000_000,
     pool_pages: 16384,
     footprint: 8 << 20,
     per_octave: 5,
@@ -26,6 +26,22 @@ const PLAN: Plan = Plan {
     code: false,
     gap_ns: 20_000_000,
 };
+
+/// `STATCACHE_GRID_PLAN=standard` runs the plan that users get, less what no machine here can be asked.
+fn plan() -> Plan {
+    if std::env::var("STATCACHE_GRID_PLAN").as_deref() != Ok("standard") {
+        return PLAN;
+    }
+    Plan {
+        footprint: 32 << 20,
+        shared: 32 << 20,
+        passes: 1,
+        tlb_pages: 0,
+        code: false,
+        budget_ns: 8_000_000_000,
+        ..Plan::STANDARD
+    }
+}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -81,6 +97,7 @@ fn random_machines_are_solved_blind() {
     }
     let count = asked.unwrap_or(if cfg!(debug_assertions) { 2 } else { 8 });
     let from = number("STATCACHE_GRID_FROM").unwrap_or(0);
+    let verbose = std::env::var_os("STATCACHE_GRID_VERBOSE").is_some();
     let next = AtomicU64::new(from);
     let tally: Mutex<BTreeMap<&'static str, [u32; 4]>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(2));
@@ -94,7 +111,7 @@ fn random_machines_are_solved_blind() {
                     }
                     let truth = random::machine(seed);
                     let mut machine = Machine::new(truth.clone());
-                    let raw = session::collect(&mut machine, PLAN, seed, &mut |_, _| ());
+                    let raw = session::collect(&mut machine, plan(), seed, &mut |_, _| ());
                     let found = infer(&raw);
                     let mut line = String::new();
                     let mut details = String::new();
@@ -120,7 +137,7 @@ fn random_machines_are_solved_blind() {
                         "machine {seed} {line} {}",
                         l2.map_or("", |l| l.ways.reason.as_str())
                     );
-                    if !details.is_empty() {
+                    if !details.is_empty() || verbose {
                         println!("{details}{}", explain(&truth, &found, &raw));
                     }
                 }
