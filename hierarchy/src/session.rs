@@ -100,6 +100,8 @@ struct Session<'a> {
     answered: u64,
     race: Option<(l1::Geometry, policy::Race)>,
     class: Vec<u64>,
+    /// Rounds in which the class was used: what builds on it needs some votes too.
+    class_rounds: u32,
     progress: Progress<'a>,
 }
 
@@ -117,6 +119,7 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
         answered: 0,
         race: None,
         class: Vec::new(),
+        class_rounds: 0,
         progress,
     };
     s.run();
@@ -305,6 +308,7 @@ impl Session<'_> {
         if let Some(ways) = evict::infer(&self.raw.evict).value
             && self.raw.latency.l3.len() < 9
         {
+            self.class_rounds += 1;
             self.probe("next latency", |s| {
                 let class = std::mem::take(&mut s.class);
                 let r = latency::collect_l3(s.m, &class, l1, ways, &mut s.raw.latency, &mut s.rng);
@@ -424,6 +428,7 @@ impl Session<'_> {
             && pass >= p.passes
             && !self.wants_l1()
             && (!self.wants_sets() || self.geometry().is_none())
+            && (self.class_rounds >= 3 || evict::infer(&self.raw.evict).value.is_none())
             && (self.raw.policy.unsplit >= 4
                 || self.raw.policy.samples.len() >= 300
                 || self.geometry().is_none_or(|g| g.ways == 1))

@@ -13,12 +13,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLAN: Plan = Plan {
-    budget_ns: 3_000_000_000,
+    budget_ns: 3_500_000_000,
     votes: 5,
     evict_votes: 3,
     evict_ns: 500_000_000,
     pool_pages: 16384,
-    footprint: 8 << 20,
+    footprint: 24 << 20,
     per_octave: 5,
     passes: 1,
     shared: 0,
@@ -146,11 +146,16 @@ fn random_machines_are_solved_blind() {
     });
     let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
     println!(
-        "{:<16} {:>6} {:>8} {:>6} {:>11}",
-        "field", "right", "refused", "wrong", "wrong, high"
+        "{:<16} {:>6} {:>6} {:>11} {:>8} {:>9} {:>17}",
+        "field", "right", "wrong", "wrong, high", "refused", "refused %", "right of decided"
     );
     for (field, [right, refused, wrong, high]) in &tally {
-        println!("{field:<16} {right:>6} {refused:>8} {wrong:>6} {high:>11}");
+        let decided = right + wrong + high;
+        println!(
+            "{field:<16} {right:>6} {wrong:>6} {high:>11} {refused:>8} {:>8.1} {:>15.1} %",
+            100.0 * f64::from(*refused) / f64::from(refused + decided),
+            100.0 * f64::from(*right) / f64::from(decided.max(1))
+        );
     }
     for (field, [right, _, wrong, high]) in &tally {
         // Wrong with high confidence: never. Wrong at all: one in a hundred, which a few machines

@@ -502,7 +502,7 @@ fn count(
     }
     let (mut hits, mut done) = (0, 0);
     let (full, spare) = class.split_at(ways);
-    while done < 2 * BATCHES && (done % 8 > 0 || w.m.now_ns() < deadline_ns) {
+    while done < BATCHES && (done % 8 > 0 || w.m.now_ns() < deadline_ns) {
         let batch = w.some(unseen, size);
         hits += u32::from(w.joins(full, &batch, strangers)?);
         done += 1;

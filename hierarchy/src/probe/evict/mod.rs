@@ -54,7 +54,7 @@ pub struct Vote {
 /// Subsets tried for each number of congruent pages.
 const TRIALS: u32 = 10;
 /// Batches that count towards the share of congruent pages.
-const BATCHES: u32 = 100;
+const BATCHES: u32 = 240;
 
 /// One vote: a new class, its curve, the share of congruent pages.
 ///

@@ -15,8 +15,11 @@ use crate::probe::PAGE;
 use crate::probe::l1::Geometry;
 use crate::rng::Rng;
 
-/// Most pages of a congruence class that are worth finding.
-const CLASS_LIMIT: usize = 40;
+/// Most pages of a congruence class that are worth finding: enough to overflow the first level's sets, whose colours
+/// they are spread over.
+fn class_limit(l1: Geometry) -> usize {
+    (2 * l1.ways as usize * l1.colours() as usize + 8).clamp(40, 72)
+}
 
 struct Test<'a> {
     m: &'a mut dyn Measure,
@@ -304,7 +307,7 @@ pub fn collect(
     base.remove(0);
     let batch = (vote.prefix as usize / front.max(1)).clamp(4, 64);
     let mut at = 0;
-    while class.len() < CLASS_LIMIT && at < rest.len() && t.m.now_ns() < deadline_ns {
+    while class.len() < class_limit(l1) && at < rest.len() && t.m.now_ns() < deadline_ns {
         let chunk = &rest[at..(at + batch).min(rest.len())];
         let with = |t: &mut Test<'_>, n: usize| {
             let group: Vec<u64> = base.iter().chain(&chunk[..n]).copied().collect();
