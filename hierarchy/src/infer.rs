@@ -1,7 +1,10 @@
 //! From raw samples to a hierarchy: the pure half of the tool.
 
 use crate::finding::{Confidence, Finding};
-use crate::probe::{PAGE, code, evict, footprint, l1, latency, line, policy, prefetch, tlb, write};
+use crate::probe::{
+    PAGE, code, evict, footprint, inclusion, l1, latency, line, opcache, policy, prefetch, tlb,
+    tlbways, unified, write,
+};
 use crate::raw::RawSamples;
 use latency::{Latency, Spread};
 use serde::{Deserialize, Serialize};
@@ -27,8 +30,10 @@ pub struct Level {
     pub linear_index: Finding<bool>,
     /// CPUs that share the level with the measuring one.
     pub shared_with: Finding<Vec<usize>>,
-    /// Inclusive, exclusive or neither.
-    pub inclusion: Finding<String>,
+    /// Takes from the level above what it throws out itself.
+    pub inclusion: Finding<bool>,
+    /// Holds code as well as data.
+    pub unified: Finding<bool>,
 }
 
 /// The instruction side.
@@ -40,8 +45,8 @@ pub struct Code {
     pub ways: Finding<u32>,
     /// Its line, bytes.
     pub line: Finding<u64>,
-    /// Lines of the decoded-instruction cache in front of it.
-    pub op_cache_lines: Finding<u64>,
+    /// Operations that the decoded-instruction cache in front of it holds.
+    pub op_cache: Finding<u64>,
     /// Bounds on the first-level instruction translations.
     pub translations: Finding<(u64, u64)>,
 }
@@ -129,6 +134,7 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         linear_index: geometry.clone().map(|_| true),
         shared_with: shared(1),
         inclusion: Finding::refused("no level above it"),
+        unified: held_by_code(raw, 1),
     }];
     let l2_latency = latency::infer_l2(
         s,
@@ -137,7 +143,13 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         &possible,
         geometry.value.map_or(1, |g| g.ways),
     );
-    if let Some(level) = second(raw, geometry.value, found_line.clone(), l2_latency) {
+    let upper = levels[0]
+        .policy
+        .value
+        .as_ref()
+        .and_then(|n| n.alike.first().copied());
+    if let Some(mut level) = second(raw, geometry.value, found_line.clone(), l2_latency) {
+        level.inclusion = inclusion::infer(&raw.inclusion, upper);
         levels.push(level);
     }
     if let Some(level) = third(raw, &levels, memory.value) {
@@ -173,15 +185,17 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
             second: tlb::infer_second(&raw.tlb),
             huge_effective: reasoned(tlb::infer_granule(&raw.tlb, page.value), raw, "huge pages"),
             page,
-            ways: Finding::refused(
-                "strided pages cannot tell a hashed from a fully associative buffer",
-            ),
+            ways: reasoned(tlbways::infer(&raw.tlb_ways), raw, "translation sets"),
         },
         code: Code {
             capacity: instructions.clone().map(|(a, w)| u64::from(a) * w),
             ways: instructions.map(|i| i.0),
             line: reasoned(code::infer_line(&raw.code), raw, "instructions"),
-            op_cache_lines: code::infer_op_cache(&raw.code, code_bytes),
+            op_cache: reasoned(
+                opcache::infer(&raw.op_cache, code_bytes),
+                raw,
+                "decoded instructions",
+            ),
             translations: code::infer_translations(&raw.code),
         },
         prefetch: prefetch::infer_strides(&raw.prefetch),
@@ -230,6 +244,15 @@ fn counters(raw: &RawSamples) -> Finding<bool> {
     );
     (f.votes, f.agree) = (raw.counters.len() as u32, agree as u32);
     f
+}
+
+/// Code against data in one level.
+fn held_by_code(raw: &RawSamples, level: u32) -> Finding<bool> {
+    reasoned(
+        unified::infer(&raw.unified, level),
+        raw,
+        "code against data",
+    )
 }
 
 /// A backend's refusal is a better reason than "not measured".
@@ -338,7 +361,8 @@ fn second(
             None => Finding::refused("not decided"),
         },
         shared_with: sharing(raw, 2),
-        inclusion: Finding::refused("not distinguishable from its latency alone"),
+        inclusion: Finding::refused("not measured"),
+        unified: held_by_code(raw, 2),
     })
 }
 
@@ -478,6 +502,9 @@ fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Le
         linear_index: Finding::refused("not measured"),
         shared_with: sharing(raw, 3),
         inclusion: Finding::refused("needs sets of this level, see its ways"),
+        unified: Finding::refused(
+            "needs a steady share of the level for as long as code of twice its size runs",
+        ),
     })
 }
 

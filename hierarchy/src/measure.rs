@@ -172,6 +172,37 @@ pub trait Measure {
         ))
     }
 
+    /// Walks `lines` in a circle, runs code, then times one more lap over the lines; events are lines.
+    ///
+    /// # Errors
+    /// [`MeasureError::Unsupported`] where code cannot be generated.
+    fn after_code(
+        &mut self,
+        _lines: &[u64],
+        _code: &CodeChase<'_>,
+        _windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        Err(MeasureError::Unsupported(
+            "this backend runs no generated code".into(),
+        ))
+    }
+
+    /// Times a loop over `bytes` of straight code made of 4-byte instructions; events are instructions. `stalling` ones
+    /// hold up decoders (an operand size that changes the length), the others do nothing.
+    ///
+    /// # Errors
+    /// [`MeasureError::Unsupported`] where code cannot be generated.
+    fn straight(
+        &mut self,
+        _bytes: u64,
+        _stalling: bool,
+        _windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        Err(MeasureError::Unsupported(
+            "this backend runs no generated code".into(),
+        ))
+    }
+
     /// Times `chains` independent chases of the same flushed lines at once; events are loads of all chains.
     ///
     /// # Errors
@@ -208,6 +239,22 @@ impl<M: Measure + ?Sized> Measure for &mut M {
         windows: u32,
     ) -> Result<Vec<Window>, MeasureError> {
         (**self).flush(lines, dirty, windows)
+    }
+    fn after_code(
+        &mut self,
+        lines: &[u64],
+        code: &CodeChase<'_>,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        (**self).after_code(lines, code, windows)
+    }
+    fn straight(
+        &mut self,
+        bytes: u64,
+        stalling: bool,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        (**self).straight(bytes, stalling, windows)
     }
     fn parallel(
         &mut self,

@@ -7,7 +7,7 @@ use crate::raw::RawSamples;
 use serde::{Deserialize, Serialize};
 
 /// Version of the report's schema.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// What a stored report is valid for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -236,7 +236,6 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         rows: Vec::new(),
     };
     let exact = |n: &u64| Some((*n, *n));
-    let plain = |n: u64| n.to_string();
     t.row("core clock", &h.clock_ghz, |g| format!("{g:.2} GHz"));
     t.row(
         "timer step",
@@ -256,7 +255,7 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
             &l.capacity,
             |b| match range {
                 Some((low, high)) if last => {
-                    format!("{} ({} to {})", bytes(*b), bytes(low), bytes(high))
+                    format!("{} to {}, mostly {}", bytes(low), bytes(high), bytes(*b))
                 }
                 _ => bytes(*b),
             },
@@ -301,7 +300,14 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
             if *x { "page offset kept" } else { "hashed" }.to_string()
         });
         if l.level > 1 {
-            t.row(&format!("{name}.inclusion"), &l.inclusion, Clone::clone);
+            t.row(&format!("{name}.inclusion"), &l.inclusion, |x| {
+                if *x {
+                    "includes the first level"
+                } else {
+                    "does not include the first level"
+                }
+                .to_string()
+            });
         }
         t.row(&format!("{name}.shared with"), &l.shared_with, |c| {
             if c.is_empty() {
@@ -315,14 +321,11 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         {
             row.declared.push(("sysfs".into(), format!("CPU {list}")));
         }
-        t.row(
-            &format!("{name}.unified"),
-            &Finding::<String>::refused(
-                "evicting data by code needs congruent code pages: not measured",
-            ),
-            Clone::clone,
-        );
+        t.row(&format!("{name}.unified"), &l.unified, |x| {
+            if *x { "code and data" } else { "data only" }.to_string()
+        });
     }
+    absent(&mut t, h);
     let spread = |m: &crate::probe::latency::Spread| {
         format!(
             "{:.0} ns (p50 {:.0}, p90 {:.0}), {:.0} cycles",
@@ -345,14 +348,18 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
     let x = &h.translation;
     t.push("DTLB1.entries", &x.entries, |n| n.to_string(), exact, plain);
     t.row("DTLB1.reach", &x.reach, |n| bytes(*n));
-    t.row("DTLB1.ways", &x.ways, |n| n.to_string());
+    let entries = x.entries.value;
+    t.row("DTLB1.ways", &x.ways, |n| match entries {
+        Some(e) if e == u64::from(*n) => format!("{n} (fully associative)"),
+        _ => n.to_string(),
+    });
     t.row("DTLB1.miss cost", &x.miss_cycles, |c| {
         format!("{c:.1} cycles")
     });
     t.push(
         "DTLB2.entries",
         &x.second,
-        |s| format!("{} to {}", s.0, s.1),
+        |s| format!("{} to {}", two_digits(s.0), two_digits(s.1)),
         |s| Some((s.0 * 85 / 100, s.1 * 115 / 100)),
         plain,
     );
@@ -376,13 +383,26 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         plain,
     );
     t.push("L1i.line", &c.line, |b| format!("{b} B"), exact, bytes);
-    t.row("op cache", &c.op_cache_lines, |n| format!("{n} lines"));
+    t.row("op cache", &c.op_cache, |n| format!("{n} operations"));
     t.push(
         "ITLB1.entries",
         &c.translations,
         |r| format!("{} to {}", r.0, r.1),
         |r| Some((r.0 * 85 / 100, r.1 * 115 / 100)),
         plain,
+    );
+    let alike = "jumps at page strides crowd the branch predictor's sets too, which looks the same";
+    t.row(
+        "ITLB1.ways",
+        &Finding::<u32>::refused(alike),
+        u32::to_string,
+    );
+    t.row(
+        "ITLB1.page",
+        &Finding::<u64>::refused(
+            "code is mapped in the same pages as data: see the page size there",
+        ),
+        |b| bytes(*b),
     );
     t.row("registers", &h.registers, |r| {
         r.iter()
@@ -407,8 +427,49 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
     t.row("counters", &h.counters, |a| {
         if *a { "agree" } else { "CONTRADICT the timing" }.to_string()
     });
-    t.row("memory parallelism", &h.parallelism, |p| format!("{p:.1}"));
+    t.row("memory parallelism", &h.parallelism, |p| {
+        format!("{p:.0} times one chain")
+    });
     t.rows
+}
+
+/// Rows of the levels that were not seen, so that every parameter has its row.
+fn absent(t: &mut Table<'_>, h: &Hierarchy) {
+    let seen = h.levels.len() as u32;
+    for level in seen + 1..=3 {
+        let why = match (level, h.memory.value.is_some()) {
+            (2, _) => "needs the first level's geometry, which is not known",
+            (_, false) => "needs the latency of memory, which is not known",
+            _ if seen < 2 => "needs the second level, which is not known",
+            _ => "none seen: what misses the second level takes as long as memory",
+        };
+        let nothing = Finding::<u64>::refused(why);
+        for field in [
+            "capacity",
+            "ways",
+            "line",
+            "latency",
+            "replacement",
+            "index",
+            "inclusion",
+            "shared with",
+            "unified",
+        ] {
+            let unit = if field == "ways" { plain } else { bytes };
+            let what = format!("L{level}.{field}");
+            t.push(&what, &nothing, |n| n.to_string(), |_| None, unit);
+        }
+    }
+}
+
+fn plain(n: u64) -> String {
+    n.to_string()
+}
+
+/// Rounded to two significant digits: what a curve can tell.
+fn two_digits(n: u64) -> u64 {
+    let scale = 10u64.pow(n.max(1).ilog10().saturating_sub(1));
+    (n + scale / 2) / scale * scale
 }
 
 /// Strides that prefetching hides, by direction: the least and the greatest, and what is left of the random
@@ -421,9 +482,11 @@ fn strides(found: &[(i64, f64)]) -> String {
         let shares = of.iter().map(|x| 100.0 * x.1);
         let low = shares.clone().fold(f64::INFINITY, f64::min);
         let high = shares.fold(0.0, f64::max);
-        Some(format!("{name} {a} to {b} B ({low:.0} to {high:.0} %)"))
+        Some(format!(
+            "{name} {a} to {b} B (to {low:.0}-{high:.0} % of random)"
+        ))
     };
-    let sides: Vec<String> = [side("up", true), side("down", false)]
+    let sides: Vec<String> = [side("upward", true), side("downward", false)]
         .into_iter()
         .flatten()
         .collect();

@@ -4,7 +4,10 @@
 //! A probe that the backend refuses is noted and left out from then on.
 
 use crate::measure::{Measure, MeasureError};
-use crate::probe::{PAGE, code, evict, footprint, l1, latency, line, policy, prefetch, tlb, write};
+use crate::probe::{
+    PAGE, code, evict, footprint, inclusion, l1, latency, line, opcache, policy, prefetch, tlb,
+    tlbways, unified, write,
+};
 use crate::raw::RawSamples;
 use crate::rng::Rng;
 use std::collections::BTreeSet;
@@ -325,6 +328,29 @@ impl Session<'_> {
                 Ok(())
             });
         }
+        if let (Some(ways), Some(hit)) = (
+            evict::infer(&self.raw.evict).value,
+            crate::finding::quantile(&self.raw.latency.l1, 0.25),
+        ) && self.raw.inclusion.len() < 5
+        {
+            self.probe("inclusion", |s| {
+                let vote = inclusion::collect(s.m, &s.class, ways, bytes, hit, &mut s.rng)?;
+                s.raw.inclusion.extend(vote);
+                Ok(())
+            });
+        }
+        if self.raw.tlb_ways.len() < 5
+            && self.raw.tlb.votes.len() >= 4
+            && let Some(n) = tlb::infer_entries(&self.raw.tlb).value
+            && let Some(v) = self.raw.tlb.votes.last()
+        {
+            let known = (v.hit, v.cost);
+            self.probe("translation sets", |s| {
+                let vote = tlbways::collect(s.m, n, known, &mut s.rng)?;
+                s.raw.tlb_ways.push(vote);
+                Ok(())
+            });
+        }
         let entries = tlb::proven(&self.raw.tlb);
         if self.raw.tlb.huge.len() < 5 && self.raw.tlb.votes.len() >= 3 && entries >= 16 {
             self.probe("huge pages", |s| {
@@ -373,8 +399,47 @@ impl Session<'_> {
         }
     }
 
+    /// Code against data on both levels, and the decoded-instruction cache; one vote on each.
+    fn front_end(&mut self) {
+        let (Some(l1), Some(hit), Some(second)) = (
+            self.geometry(),
+            crate::finding::quantile(&self.raw.latency.l1, 0.25),
+            self.second_hit(),
+        ) else {
+            return;
+        };
+        // Where the curve leaves the second level, near enough for data that fits and code that does not.
+        let curve = footprint::envelope(&self.raw.footprint);
+        let end = footprint::crossing(&curve, 3 * l1.bytes(), 2.2 * second);
+        let mut asked = vec![(1, (l1.bytes() / 2, 3 * l1.bytes()), second - hit)];
+        if let Some(b) = end {
+            let b = b as u64 / PAGE * PAGE;
+            asked.push((2, (b * 3 / 8, 3 * b), second));
+        }
+        for (level, sizes, gap) in asked {
+            if sizes.1 > unified::MOST_CODE {
+                continue;
+            }
+            self.probe("code against data", |s| {
+                let vote = unified::collect(s.m, level, sizes, gap, &mut s.rng)?;
+                s.raw.unified.push(vote);
+                Ok(())
+            });
+        }
+        for stalling in [true, false] {
+            self.probe("decoded instructions", |s| {
+                let vote = opcache::collect(s.m, stalling)?;
+                s.raw.op_cache.push(vote);
+                Ok(())
+            });
+        }
+    }
+
     /// One of the long experiments per round, in turn, so that the short ones keep their pace.
     fn slow_parts(&mut self, round: u32) {
+        if self.plan.code && self.raw.op_cache.len() < 10 && !round.is_multiple_of(3) {
+            self.front_end();
+        }
         let (walks, curve) = (self.raw.latency.memory_walk.len(), self.raw.tlb.curve.len());
         match round % 6 {
             0 | 3 if self.plan.code && self.raw.code.len() < self.plan.votes.min(9) => {
@@ -403,9 +468,11 @@ impl Session<'_> {
             }
             4 if self.plan.tlb_pages > 0 && walks < 60 => {
                 let pages = self.plan.tlb_pages;
-                self.probe("memory with walks", |s| {
-                    latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng)
-                });
+                for _ in 0..3 {
+                    self.probe("memory with walks", |s| {
+                        latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng)
+                    });
+                }
             }
             5 if self.plan.shared > 0 => {
                 let line = self.line();

@@ -136,6 +136,41 @@ impl CodeBuffer {
         })
     }
 
+    /// Writes a loop over `bytes` of 4-byte instructions.
+    ///
+    /// # Errors
+    /// [`MeasureError`] when it does not fit or the pages cannot be made executable.
+    pub fn prepare_straight(
+        &mut self,
+        bytes: u64,
+        stalling: bool,
+    ) -> Result<Run<'_>, MeasureError> {
+        // `test ax, imm16`: the prefix changes the instruction's length, which decoders stall on. `nop [rax]` with a
+        // displacement does nothing.
+        const STALLING: [u8; 4] = [0x66, 0xa9, 0x34, 0x12];
+        const NOTHING: [u8; 4] = [0x0f, 0x1f, 0x40, 0x00];
+        self.protect(libc::PROT_READ | libc::PROT_WRITE)?;
+        let count = bytes / 4;
+        let one = if stalling { STALLING } else { NOTHING };
+        self.write(0, &one.repeat(count as usize))?;
+        let mut at = count as usize * 4;
+        // sub rdi, 1; jnz start; ret
+        self.write(at, &[0x48, 0x83, 0xef, 0x01, 0x0f, 0x85])?;
+        at += 10;
+        self.write(at - 4, &relative(at, 0))?;
+        self.write(at, &[0xc3])?;
+        self.protect(libc::PROT_READ | libc::PROT_EXEC)?;
+        self.table.clear();
+        let laps = (60_000 / count.max(1)).max(4);
+        Ok(Run {
+            entry: self.base,
+            table: &self.table,
+            indirect: false,
+            laps,
+            events: laps * count,
+        })
+    }
+
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), MeasureError> {
         if at + bytes.len() > BYTES {
             return Err(MeasureError::Memory {
