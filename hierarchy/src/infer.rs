@@ -45,7 +45,7 @@ pub struct Code {
     pub ways: Finding<u32>,
     /// Its line, bytes.
     pub line: Finding<u64>,
-    /// Operations that the decoded-instruction cache in front of it holds.
+    /// Bytes of straight code that the decoded-instruction cache in front of it keeps.
     pub op_cache: Finding<u64>,
     /// Bounds on the first-level instruction translations.
     pub translations: Finding<(u64, u64)>,
@@ -287,11 +287,12 @@ fn sharing(raw: &RawSamples, level: u32) -> Finding<Vec<usize>> {
             clear = false;
         }
     }
-    let f = Finding::new(
-        with,
-        Confidence::Medium,
-        "slowed by a walk on the other CPU",
-    );
+    let why = if with.is_empty() {
+        "walks on the other CPUs do not slow it"
+    } else {
+        "walks on those CPUs slow it"
+    };
+    let f = Finding::new(with, Confidence::Medium, why);
     if clear {
         f
     } else {
@@ -356,7 +357,11 @@ fn second(
             Some(l) => Finding::new(
                 l,
                 Confidence::Medium,
-                "lines at other page offsets evict or do not",
+                if l {
+                    "lines at other page offsets do not evict"
+                } else {
+                    "lines at other page offsets evict"
+                },
             ),
             None => Finding::refused("not decided"),
         },
@@ -500,7 +505,9 @@ fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Le
         latency: below,
         policy: Finding::refused("only the first level's sets can be driven in lockstep"),
         linear_index: Finding::refused("not measured"),
-        shared_with: sharing(raw, 3),
+        shared_with: Finding::refused(
+            "a walk on another CPU cannot be told from the share moving by itself",
+        ),
         inclusion: Finding::refused("needs sets of this level, see its ways"),
         unified: Finding::refused(
             "needs a steady share of the level for as long as code of twice its size runs",

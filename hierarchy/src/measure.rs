@@ -141,6 +141,11 @@ pub trait Measure {
     /// Nanoseconds since the backend was made; simulated backends give simulated time.
     fn now_ns(&self) -> u64;
 
+    /// Nanoseconds of processor time among them: less than [`Measure::now_ns`] where others take their turn.
+    fn cpu_ns(&self) -> u64 {
+        self.now_ns()
+    }
+
     /// Times a chase.
     ///
     /// # Errors
@@ -187,15 +192,15 @@ pub trait Measure {
         ))
     }
 
-    /// Times a loop over `bytes` of straight code made of 4-byte instructions; events are instructions. `stalling` ones
-    /// hold up decoders (an operand size that changes the length), the others do nothing.
+    /// Times a loop over `bytes` of straight code that does nothing, made of instructions of `length` bytes, 4 or 7;
+    /// events are instructions.
     ///
     /// # Errors
     /// [`MeasureError::Unsupported`] where code cannot be generated.
     fn straight(
         &mut self,
         _bytes: u64,
-        _stalling: bool,
+        _length: u64,
         _windows: u32,
     ) -> Result<Vec<Window>, MeasureError> {
         Err(MeasureError::Unsupported(
@@ -226,6 +231,9 @@ impl<M: Measure + ?Sized> Measure for &mut M {
     fn now_ns(&self) -> u64 {
         (**self).now_ns()
     }
+    fn cpu_ns(&self) -> u64 {
+        (**self).cpu_ns()
+    }
     fn chase(&mut self, chase: &Chase<'_>) -> Result<Vec<Window>, MeasureError> {
         (**self).chase(chase)
     }
@@ -251,10 +259,10 @@ impl<M: Measure + ?Sized> Measure for &mut M {
     fn straight(
         &mut self,
         bytes: u64,
-        stalling: bool,
+        length: u64,
         windows: u32,
     ) -> Result<Vec<Window>, MeasureError> {
-        (**self).straight(bytes, stalling, windows)
+        (**self).straight(bytes, length, windows)
     }
     fn parallel(
         &mut self,

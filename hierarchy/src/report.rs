@@ -119,7 +119,7 @@ impl MachineReport {
         raw: RawSamples,
     ) -> Self {
         let hierarchy = infer(&raw);
-        let rows = rows(&hierarchy, &declared);
+        let rows = rows(&hierarchy, &declared, &host);
         let warnings = warnings(&hierarchy, &declared, &raw);
         MachineReport {
             schema_version: SCHEMA_VERSION,
@@ -230,7 +230,7 @@ impl Table<'_> {
     }
 }
 
-fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
+fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row> {
     let mut t = Table {
         declared,
         rows: Vec::new(),
@@ -309,17 +309,24 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
                 .to_string()
             });
         }
-        t.row(&format!("{name}.shared with"), &l.shared_with, |c| {
-            if c.is_empty() {
-                "no allowed CPU".into()
-            } else {
-                format!("CPU {}", list(c))
-            }
-        });
+        t.row(&format!("{name}.shared with"), &l.shared_with, |c| cpus(c));
+        // The measured CPU is the last allowed one; only allowed ones can be asked.
         if let Some(row) = t.rows.last_mut()
-            && let Some((_, list)) = declared.shared.iter().find(|s| s.0 == l.level)
+            && let Some((_, text)) = declared.shared.iter().find(|s| s.0 == l.level)
         {
-            row.declared.push(("sysfs".into(), format!("CPU {list}")));
+            let others: Vec<usize> = cpu_list(text)
+                .into_iter()
+                .filter(|c| Some(c) != key.allowed.last())
+                .collect();
+            row.declared.push(("sysfs".into(), cpus(&others)));
+            if let Some(found) = &l.shared_with.value {
+                let asked = others.iter().filter(|c| key.allowed.contains(c));
+                row.verdict = if asked.eq(found.iter()) {
+                    Verdict::Agrees
+                } else {
+                    Verdict::Differs
+                };
+            }
         }
         t.row(&format!("{name}.unified"), &l.unified, |x| {
             if *x { "code and data" } else { "data only" }.to_string()
@@ -383,7 +390,9 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         plain,
     );
     t.push("L1i.line", &c.line, |b| format!("{b} B"), exact, bytes);
-    t.row("op cache", &c.op_cache, |n| format!("{n} operations"));
+    t.row("op cache", &c.op_cache, |n| {
+        format!("about {} of straight code", bytes(*n))
+    });
     t.push(
         "ITLB1.entries",
         &c.translations,
@@ -405,11 +414,18 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         |b| bytes(*b),
     );
     t.row("registers", &h.registers, |r| {
-        r.iter()
-            .filter(|c| c.1 > 0)
-            .map(|c| format!("{} {}", c.1, c.0))
-            .collect::<Vec<_>>()
-            .join(", ")
+        // Classes of one size share it.
+        let mut sizes: Vec<(u32, Vec<&str>)> = Vec::new();
+        for (name, n) in r.iter().filter(|c| c.1 > 0) {
+            match sizes.iter_mut().find(|s| s.0 == *n) {
+                Some(s) => s.1.push(name),
+                None => sizes.push((*n, vec![name])),
+            }
+        }
+        let of = sizes
+            .iter()
+            .map(|(n, names)| format!("{n} {}", names.join("/")));
+        of.collect::<Vec<_>>().join(", ")
     });
     let usable = h.registers.clone().map(|r| {
         r.iter()
@@ -472,21 +488,15 @@ fn two_digits(n: u64) -> u64 {
     (n + scale / 2) / scale * scale
 }
 
-/// Strides that prefetching hides, by direction: the least and the greatest, and what is left of the random
-/// walk's time.
+/// Strides that prefetching hides, by direction: the least and the greatest.
 fn strides(found: &[(i64, f64)]) -> String {
     let side = |name: &str, up: bool| {
-        let of: Vec<&(i64, f64)> = found.iter().filter(|x| (x.0 > 0) == up).collect();
-        let lengths = of.iter().map(|x| x.0.unsigned_abs());
+        let of = found.iter().filter(|x| (x.0 > 0) == up);
+        let lengths = of.map(|x| x.0.unsigned_abs());
         let (a, b) = (lengths.clone().min()?, lengths.max()?);
-        let shares = of.iter().map(|x| 100.0 * x.1);
-        let low = shares.clone().fold(f64::INFINITY, f64::min);
-        let high = shares.fold(0.0, f64::max);
-        Some(format!(
-            "{name} {a} to {b} B (to {low:.0}-{high:.0} % of random)"
-        ))
+        Some(format!("{name} {a}-{b} B"))
     };
-    let sides: Vec<String> = [side("upward", true), side("downward", false)]
+    let sides: Vec<String> = [side("up", true), side("down", false)]
         .into_iter()
         .flatten()
         .collect();
@@ -495,6 +505,27 @@ fn strides(found: &[(i64, f64)]) -> String {
     } else {
         sides.join(", ")
     }
+}
+
+/// CPUs as the table names them.
+fn cpus(of: &[usize]) -> String {
+    if of.is_empty() {
+        "no other CPU".into()
+    } else {
+        format!("CPU {}", list(of))
+    }
+}
+
+/// A list as sysfs prints it: `0-2,5`.
+fn cpu_list(text: &str) -> Vec<usize> {
+    let mut out = Vec::new();
+    for part in text.split(',') {
+        let (a, b) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(a), Ok(b)) = (a.trim().parse::<usize>(), b.trim().parse::<usize>()) {
+            out.extend(a..=b);
+        }
+    }
+    out
 }
 
 fn list(cpus: &[usize]) -> String {

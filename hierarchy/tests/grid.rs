@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLAN: Plan = Plan {
     budget_ns: 3_500_000_000,
+    stretch: 1.0,
     votes: 5,
     evict_votes: 3,
     evict_ns: 500_000_000,

@@ -136,24 +136,19 @@ impl CodeBuffer {
         })
     }
 
-    /// Writes a loop over `bytes` of 4-byte instructions.
+    /// Writes a loop over `bytes` of no-operations, each of `length` bytes: 4 or 7.
     ///
     /// # Errors
     /// [`MeasureError`] when it does not fit or the pages cannot be made executable.
-    pub fn prepare_straight(
-        &mut self,
-        bytes: u64,
-        stalling: bool,
-    ) -> Result<Run<'_>, MeasureError> {
-        // `test ax, imm16`: the prefix changes the instruction's length, which decoders stall on. `nop [rax]` with a
-        // displacement does nothing.
-        const STALLING: [u8; 4] = [0x66, 0xa9, 0x34, 0x12];
-        const NOTHING: [u8; 4] = [0x0f, 0x1f, 0x40, 0x00];
+    pub fn prepare_straight(&mut self, bytes: u64, length: u64) -> Result<Run<'_>, MeasureError> {
+        // `nop` with a memory operand and a displacement of one byte or of four.
+        const SHORT: &[u8] = &[0x0f, 0x1f, 0x40, 0x00];
+        const LONG: &[u8] = &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00];
         self.protect(libc::PROT_READ | libc::PROT_WRITE)?;
-        let count = bytes / 4;
-        let one = if stalling { STALLING } else { NOTHING };
+        let one = if length == 4 { SHORT } else { LONG };
+        let count = bytes / one.len() as u64;
         self.write(0, &one.repeat(count as usize))?;
-        let mut at = count as usize * 4;
+        let mut at = count as usize * one.len();
         // sub rdi, 1; jnz start; ret
         self.write(at, &[0x48, 0x83, 0xef, 0x01, 0x0f, 0x85])?;
         at += 10;

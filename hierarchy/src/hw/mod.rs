@@ -214,6 +214,10 @@ impl Measure for Host {
         self.started.elapsed().as_nanos() as u64
     }
 
+    fn cpu_ns(&self) -> u64 {
+        window::cpu_ns()
+    }
+
     fn chase(&mut self, c: &Chase<'_>) -> Result<Vec<Window>, MeasureError> {
         if c.timed.is_empty() {
             return Ok(Vec::new());
@@ -307,11 +311,11 @@ impl Measure for Host {
     fn straight(
         &mut self,
         bytes: u64,
-        stalling: bool,
+        length: u64,
         windows: u32,
     ) -> Result<Vec<Window>, MeasureError> {
         let mut buffer = self.code_buffer()?;
-        let result = buffer.prepare_straight(bytes, stalling).map(|run| {
+        let result = buffer.prepare_straight(bytes, length).map(|run| {
             (0..windows)
                 .map(|_| self.window(run.events(), || run.time()))
                 .collect()

@@ -1,21 +1,21 @@
 //! The decoded-instruction cache: loops of straight code that decoders are slow at.
 //!
 //! As long as the decoded operations are kept, the loop's speed does not depend on how hard the code is to
-//! decode; beyond that it does. Two kinds of code are tried, because processors stumble over different things: an
-//! operand-size prefix that changes the length (Intel), and plain 4-byte no-operations (a decoder narrower than
-//! what follows it). Source: the length-changing prefix is in Intel's optimisation manual, chapter on decoding; sizes by
-//! no-operation footprints are common practice.
+//! fetch and decode; beyond that it does. Two kinds of code are tried, because processors stumble over different
+//! things: no-operations of 7 bytes ask for more bytes a cycle than are fetched, those of 4 bytes for more
+//! instructions than a narrow decoder takes. What is told is how much such code is kept; how a cache packs its
+//! operations is not seen. Source: sizes by no-operation footprints are common practice.
 
 use super::best;
-use crate::finding::{Confidence, Finding};
+use crate::finding::{Confidence, Finding, quantile};
 use crate::measure::{Measure, MeasureError};
 use serde::{Deserialize, Serialize};
 
 /// One sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Vote {
-    /// Made of instructions that decoders stall on.
-    pub stalling: bool,
+    /// Bytes per instruction.
+    pub length: u64,
     /// (bytes, cycles per instruction).
     pub curve: Vec<(u64, f64)>,
 }
@@ -24,22 +24,22 @@ pub struct Vote {
 ///
 /// # Errors
 /// What the backend reports.
-pub fn collect(m: &mut dyn Measure, stalling: bool) -> Result<Vote, MeasureError> {
+pub fn collect(m: &mut dyn Measure, length: u64) -> Result<Vote, MeasureError> {
     let mut curve = Vec::new();
     for k in [
         2u64, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15, 16, 17, 18, 20, 22, 24, 25, 26, 28, 32, 36, 40, 48,
         64,
     ] {
-        let w = m.straight(k << 10, stalling, 5)?;
+        let w = m.straight(k << 10, length, 5)?;
         let low = best(&w);
         if low.is_finite() {
             curve.push((k << 10, low));
         }
     }
-    Ok(Vote { stalling, curve })
+    Ok(Vote { length, curve })
 }
 
-/// Operations held: the last size before the loop slows down for good, for the kind that slows down most.
+/// Bytes of straight code kept: the last size before the loop slows down for good, for the kind that slows down most.
 ///
 /// `l1i` is the instruction cache's capacity, whose own end must not be taken for it.
 pub fn infer(votes: &[Vote], l1i: Option<u64>) -> Finding<u64> {
@@ -48,8 +48,8 @@ pub fn infer(votes: &[Vote], l1i: Option<u64>) -> Finding<u64> {
     }
     let mut found: Option<(f64, u64, u64)> = None;
     let mut tried = 0;
-    for stalling in [false, true] {
-        let of = || votes.iter().filter(|v| v.stalling == stalling);
+    for length in [4, 7] {
+        let of = || votes.iter().filter(|v| v.length == length);
         tried = tried.max(of().count() as u32);
         let mut sizes: Vec<u64> = of().flat_map(|v| v.curve.iter().map(|c| c.0)).collect();
         sizes.sort_unstable();
@@ -65,18 +65,24 @@ pub fn infer(votes: &[Vote], l1i: Option<u64>) -> Finding<u64> {
         else {
             continue;
         };
-        let Some(at) = y.iter().rposition(|t| *t < 1.2 * base) else {
+        // Beyond the instruction cache everything is slow: what counts is the speed just before its end.
+        let inside = sizes
+            .iter()
+            .filter(|s| l1i.is_none_or(|b| **s <= b))
+            .count();
+        let Some(high) = quantile(&y[inside.saturating_sub(3)..inside], 0.5) else {
             continue;
         };
-        // The end must stand out: flat before it, and well above soon after.
-        let Some(after) = y.get((at + 2).min(y.len() - 1)) else {
+        // A set that overflows slows the loop down by degrees: a tenth of the way is the end.
+        let fast = |t: &f64| *t < base + 0.1 * (high - base);
+        let Some(at) = y[..inside].iter().rposition(fast) else {
             continue;
         };
-        if at + 1 == y.len() || at == 0 || *after < 1.3 * base {
+        if high < 1.15 * base || at == 0 || at + 1 >= inside {
             continue;
         }
-        if found.is_none_or(|f| after / base > f.0) {
-            found = Some((after / base, sizes[at], sizes[at + 1]));
+        if found.is_none_or(|f| high / base > f.0) {
+            found = Some((high / base, sizes[at], length));
         }
     }
     let refuse = |why: &str| {
@@ -86,18 +92,11 @@ pub fn infer(votes: &[Vote], l1i: Option<u64>) -> Finding<u64> {
     };
     match found {
         None => refuse(
-            "straight code runs equally fast at all sizes: no such cache, or decoders that keep up with it",
+            "straight code that fits the instruction cache runs equally fast at all sizes: no such cache, or decoders that keep up with it",
         ),
-        Some((_, size, _)) if l1i.is_some_and(|b| size >= b * 9 / 10) => {
-            refuse("straight code slows down only where the instruction cache ends")
-        }
-        Some((_, size, next)) => {
-            let text = format!(
-                "loops of 4-byte instructions: {} run from it, {} do not",
-                size / 4,
-                next / 4
-            );
-            let mut f = Finding::new(size / 4, Confidence::Medium, text);
+        Some((_, size, length)) => {
+            let text = format!("straight code of {length}-byte instructions; slower beyond");
+            let mut f = Finding::new(size, Confidence::Medium, text);
             (f.votes, f.agree) = (tried, tried);
             if tried < 3 {
                 f = f.at_most(Confidence::Low, "few sweeps");
@@ -111,23 +110,27 @@ pub fn infer(votes: &[Vote], l1i: Option<u64>) -> Finding<u64> {
 mod tests {
     use super::*;
 
-    fn sweep(stalling: bool, end: u64) -> Vote {
+    fn sweep(length: u64, end: u64) -> Vote {
         let curve = [2u64, 4, 8, 12, 15, 16, 17, 18, 24, 32, 36, 48]
-            .map(|k| (k << 10, if k << 10 <= end { 0.2 } else { 0.9 }))
+            .map(|k| (k << 10, if k << 10 <= end { 0.17 } else { 0.22 }))
             .to_vec();
-        Vote { stalling, curve }
+        Vote { length, curve }
     }
 
     #[test]
     fn the_kind_that_decoders_stumble_over_names_the_size() {
         let votes = [
-            sweep(true, 16 << 10),
-            sweep(false, 1 << 20),
-            sweep(true, 16 << 10),
-            sweep(true, 16 << 10),
+            sweep(7, 16 << 10),
+            sweep(4, 1 << 20),
+            sweep(7, 16 << 10),
+            sweep(7, 16 << 10),
         ];
-        assert_eq!(infer(&votes, Some(32 << 10)).value, Some(4096));
-        assert_eq!(infer(&[sweep(true, 32 << 10)], Some(32 << 10)).value, None);
-        assert_eq!(infer(&[sweep(false, 1 << 20)], None).value, None);
+        let found = infer(&votes, Some(32 << 10));
+        assert_eq!(
+            (found.value, found.confidence),
+            (Some(16 << 10), Confidence::Medium)
+        );
+        assert_eq!(infer(&[sweep(7, 32 << 10)], Some(32 << 10)).value, None);
+        assert_eq!(infer(&[sweep(4, 1 << 20)], None).value, None);
     }
 }

@@ -128,7 +128,7 @@ pub fn render_text(report: &MachineReport) -> String {
         for (w, cell) in widths.iter_mut().zip(cells) {
             // One long figure must not push the others apart.
             let n = cell.chars().count();
-            if n <= 40 {
+            if n <= 44 {
                 *w = (*w).max(n);
             }
         }
@@ -151,6 +151,7 @@ pub fn render_text(report: &MachineReport) -> String {
             !r.measured.is_empty()
                 && !r.reason.is_empty()
                 && (r.confidence < Confidence::High
+                    || r.what == "prefetched strides"
                     || matches!(r.verdict, Verdict::DeclaredWrong | Verdict::SmallerShare))
         })
         .collect();
