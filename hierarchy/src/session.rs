@@ -231,7 +231,11 @@ impl Session<'_> {
     fn wants_sets(&self) -> bool {
         let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
         let hopeless = wanted < 4 && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
-        done.len() < wanted && !hopeless
+        // Where classes are found but not sharp enough to agree, as many again are worth their time.
+        let doubtful = done.iter().any(|v| !v.curve.is_empty())
+            && done.len() < 2 * wanted
+            && evict::infer(done).value.is_none();
+        (done.len() < wanted || doubtful) && !hopeless
     }
 
     fn dependants(&mut self, l1: l1::Geometry, round: u32) {

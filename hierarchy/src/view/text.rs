@@ -222,21 +222,18 @@ fn plot(report: &MachineReport) -> String {
     }
     for pair in points.windows(2) {
         let (a, b) = (column(pair[0].0), column(pair[1].0));
-        for x in a..b {
+        (a..b).for_each(|x| {
             let share = (x - a) as f64 / (b - a) as f64;
             let ns = (pair[0].1.ln() * (1.0 - share) + pair[1].1.ln() * share).exp();
             grid[height(ns)][x] = '*';
-        }
+        });
     }
     grid[height(last.1)][column(last.0)] = '*';
     let mut out = String::from("latency over footprint, both scales logarithmic\n");
     for (i, row) in grid.iter().enumerate() {
         let value = low * (high / low).powf((ROWS - 1 - i) as f64 / (ROWS - 1) as f64);
         let value = match value {
-            v if i % 2 == 1 && i != ROWS - 1 => {
-                let _ = v;
-                String::new()
-            }
+            _ if i % 2 == 1 && i != ROWS - 1 => String::new(),
             v if v < 10.0 => format!("{v:.1} ns"),
             v => format!("{v:.0} ns"),
         };
