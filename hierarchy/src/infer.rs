@@ -1,7 +1,10 @@
 //! From raw samples to a hierarchy: the pure half of the tool.
 
 use crate::finding::{Confidence, Finding};
-use crate::probe::{PAGE, code, evict, footprint, l1, latency, line, policy, prefetch, tlb, write};
+use crate::probe::{
+    PAGE, code, evict, footprint, inclusion, l1, latency, line, opcache, policy, prefetch, tlb,
+    tlbways, unified, write,
+};
 use crate::raw::RawSamples;
 use latency::{Latency, Spread};
 use serde::{Deserialize, Serialize};
@@ -27,8 +30,10 @@ pub struct Level {
     pub linear_index: Finding<bool>,
     /// CPUs that share the level with the measuring one.
     pub shared_with: Finding<Vec<usize>>,
-    /// Inclusive, exclusive or neither.
-    pub inclusion: Finding<String>,
+    /// Takes from the level above what it throws out itself.
+    pub inclusion: Finding<bool>,
+    /// Holds code as well as data.
+    pub unified: Finding<bool>,
 }
 
 /// The instruction side.
@@ -40,8 +45,8 @@ pub struct Code {
     pub ways: Finding<u32>,
     /// Its line, bytes.
     pub line: Finding<u64>,
-    /// Lines of the decoded-instruction cache in front of it.
-    pub op_cache_lines: Finding<u64>,
+    /// Bytes of straight code that the decoded-instruction cache in front of it keeps.
+    pub op_cache: Finding<u64>,
     /// Bounds on the first-level instruction translations.
     pub translations: Finding<(u64, u64)>,
 }
@@ -129,6 +134,7 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         linear_index: geometry.clone().map(|_| true),
         shared_with: shared(1),
         inclusion: Finding::refused("no level above it"),
+        unified: held_by_code(raw, 1),
     }];
     let l2_latency = latency::infer_l2(
         s,
@@ -137,7 +143,13 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         &possible,
         geometry.value.map_or(1, |g| g.ways),
     );
-    if let Some(level) = second(raw, geometry.value, found_line.clone(), l2_latency) {
+    let upper = levels[0]
+        .policy
+        .value
+        .as_ref()
+        .and_then(|n| n.alike.first().copied());
+    if let Some(mut level) = second(raw, geometry.value, found_line.clone(), l2_latency) {
+        level.inclusion = inclusion::infer(&raw.inclusion, upper);
         levels.push(level);
     }
     if let Some(level) = third(raw, &levels, memory.value) {
@@ -173,15 +185,17 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
             second: tlb::infer_second(&raw.tlb),
             huge_effective: reasoned(tlb::infer_granule(&raw.tlb, page.value), raw, "huge pages"),
             page,
-            ways: Finding::refused(
-                "strided pages cannot tell a hashed from a fully associative buffer",
-            ),
+            ways: reasoned(tlbways::infer(&raw.tlb_ways), raw, "translation sets"),
         },
         code: Code {
             capacity: instructions.clone().map(|(a, w)| u64::from(a) * w),
             ways: instructions.map(|i| i.0),
             line: reasoned(code::infer_line(&raw.code), raw, "instructions"),
-            op_cache_lines: code::infer_op_cache(&raw.code, code_bytes),
+            op_cache: reasoned(
+                opcache::infer(&raw.op_cache, code_bytes),
+                raw,
+                "decoded instructions",
+            ),
             translations: code::infer_translations(&raw.code),
         },
         prefetch: prefetch::infer_strides(&raw.prefetch),
@@ -232,6 +246,15 @@ fn counters(raw: &RawSamples) -> Finding<bool> {
     f
 }
 
+/// Code against data in one level.
+fn held_by_code(raw: &RawSamples, level: u32) -> Finding<bool> {
+    reasoned(
+        unified::infer(&raw.unified, level),
+        raw,
+        "code against data",
+    )
+}
+
 /// A backend's refusal is a better reason than "not measured".
 fn reasoned<T>(mut f: Finding<T>, raw: &RawSamples, probe: &str) -> Finding<T> {
     if f.value.is_none()
@@ -264,11 +287,12 @@ fn sharing(raw: &RawSamples, level: u32) -> Finding<Vec<usize>> {
             clear = false;
         }
     }
-    let f = Finding::new(
-        with,
-        Confidence::Medium,
-        "slowed by a walk on the other CPU",
-    );
+    let why = if with.is_empty() {
+        "walks on the other CPUs do not slow it"
+    } else {
+        "walks on those CPUs slow it"
+    };
+    let f = Finding::new(with, Confidence::Medium, why);
     if clear {
         f
     } else {
@@ -301,7 +325,9 @@ fn second(
     if ways.value.is_some() && linear.is_none() {
         ways = Finding::refused("the classes differ in whether lines at other page offsets evict");
     }
-    if ways.value.is_some() && from_memory(raw, l1.bytes(), hit, tlb) {
+    if let Some(a) = ways.value
+        && from_memory(raw, l1.bytes(), hit, tlb, a)
+    {
         ways = Finding::refused(
             "what was evicted came from memory, yet latency rises in steps: the sets may be a further level's",
         );
@@ -331,18 +357,23 @@ fn second(
             Some(l) => Finding::new(
                 l,
                 Confidence::Medium,
-                "lines at other page offsets evict or do not",
+                if l {
+                    "lines at other page offsets do not evict"
+                } else {
+                    "lines at other page offsets evict"
+                },
             ),
             None => Finding::refused("not decided"),
         },
         shared_with: sharing(raw, 2),
-        inclusion: Finding::refused("not distinguishable from its latency alone"),
+        inclusion: Finding::refused("not measured"),
+        unified: held_by_code(raw, 2),
     })
 }
 
 /// The classes' lines come back from memory although the footprint curve leaves this level long before it
 /// reaches memory: an inclusive further level took them.
-fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64) -> bool {
+fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64, ways: u32) -> bool {
     let (Some(hit), Some(memory)) = (hit, latency::infer_memory(&raw.latency.memory).value) else {
         return false;
     };
@@ -354,6 +385,13 @@ fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64) -> bool
     let curve = footprint::envelope(&raw.footprint);
     let at =
         |share: f64| footprint::crossing(&curve, above * 2, hit + tlb + share * (memory - hit));
+    // Where the curve leaves the level as the ways and the share of congruent pages foretell, all is well.
+    if let (Some(onset), Some((colours, _))) = (at(0.03), evict::colours(&raw.evict)) {
+        let foretold = footprint::pages_at(0.03, colours, ways) * PAGE as f64;
+        if onset > 0.5 * foretold {
+            return false;
+        }
+    }
     match (at(0.05), at(0.5)) {
         (Some(onset), Some(half)) => half > 1.7 * onset,
         _ => true,
@@ -467,8 +505,13 @@ fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Le
         latency: below,
         policy: Finding::refused("only the first level's sets can be driven in lockstep"),
         linear_index: Finding::refused("not measured"),
-        shared_with: sharing(raw, 3),
+        shared_with: Finding::refused(
+            "a walk on another CPU cannot be told from the share moving by itself",
+        ),
         inclusion: Finding::refused("needs sets of this level, see its ways"),
+        unified: Finding::refused(
+            "needs a steady share of the level for as long as code of twice its size runs",
+        ),
     })
 }
 

@@ -14,7 +14,7 @@ use thiserror::Error;
 pub enum Mode {
     /// At most 3 seconds: first level, line, translation, latencies.
     Quick,
-    /// About 12 seconds.
+    /// About 12 seconds; up to 30 where others have the processor.
     #[default]
     Standard,
     /// At most 60 seconds.

@@ -141,6 +141,11 @@ pub trait Measure {
     /// Nanoseconds since the backend was made; simulated backends give simulated time.
     fn now_ns(&self) -> u64;
 
+    /// Nanoseconds of processor time among them: less than [`Measure::now_ns`] where others take their turn.
+    fn cpu_ns(&self) -> u64 {
+        self.now_ns()
+    }
+
     /// Times a chase.
     ///
     /// # Errors
@@ -172,6 +177,37 @@ pub trait Measure {
         ))
     }
 
+    /// Walks `lines` in a circle, runs code, then times one more lap over the lines; events are lines.
+    ///
+    /// # Errors
+    /// [`MeasureError::Unsupported`] where code cannot be generated.
+    fn after_code(
+        &mut self,
+        _lines: &[u64],
+        _code: &CodeChase<'_>,
+        _windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        Err(MeasureError::Unsupported(
+            "this backend runs no generated code".into(),
+        ))
+    }
+
+    /// Times a loop over `bytes` of straight code that does nothing, made of instructions of `length` bytes, 4 or 7;
+    /// events are instructions.
+    ///
+    /// # Errors
+    /// [`MeasureError::Unsupported`] where code cannot be generated.
+    fn straight(
+        &mut self,
+        _bytes: u64,
+        _length: u64,
+        _windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        Err(MeasureError::Unsupported(
+            "this backend runs no generated code".into(),
+        ))
+    }
+
     /// Times `chains` independent chases of the same flushed lines at once; events are loads of all chains.
     ///
     /// # Errors
@@ -195,6 +231,9 @@ impl<M: Measure + ?Sized> Measure for &mut M {
     fn now_ns(&self) -> u64 {
         (**self).now_ns()
     }
+    fn cpu_ns(&self) -> u64 {
+        (**self).cpu_ns()
+    }
     fn chase(&mut self, chase: &Chase<'_>) -> Result<Vec<Window>, MeasureError> {
         (**self).chase(chase)
     }
@@ -208,6 +247,22 @@ impl<M: Measure + ?Sized> Measure for &mut M {
         windows: u32,
     ) -> Result<Vec<Window>, MeasureError> {
         (**self).flush(lines, dirty, windows)
+    }
+    fn after_code(
+        &mut self,
+        lines: &[u64],
+        code: &CodeChase<'_>,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        (**self).after_code(lines, code, windows)
+    }
+    fn straight(
+        &mut self,
+        bytes: u64,
+        length: u64,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        (**self).straight(bytes, length, windows)
     }
     fn parallel(
         &mut self,

@@ -1,7 +1,10 @@
 //! Everything that was measured, in the form it was measured: the input of inference.
 
 use crate::measure::Facts;
-use crate::probe::{code, evict, footprint, l1, latency, line, policy, prefetch, tlb, write};
+use crate::probe::{
+    code, evict, footprint, inclusion, l1, latency, line, opcache, policy, prefetch, tlb, tlbways,
+    unified, write,
+};
 use serde::{Deserialize, Serialize};
 
 /// Which CPUs disturb each other at a footprint.
@@ -70,6 +73,14 @@ pub struct RawSamples {
     pub write: Vec<write::Vote>,
     /// Instruction side.
     pub code: Vec<code::Vote>,
+    /// Ways of the first-level translation buffer.
+    pub tlb_ways: Vec<tlbways::Vote>,
+    /// Whether code and data share a level.
+    pub unified: Vec<unified::Vote>,
+    /// Whether the second level includes the first.
+    pub inclusion: Vec<inclusion::Vote>,
+    /// Decoded-instruction cache.
+    pub op_cache: Vec<opcache::Vote>,
     /// Prefetching and parallelism.
     pub prefetch: prefetch::Samples,
     /// Registers.
@@ -83,7 +94,7 @@ pub struct RawSamples {
 }
 
 /// The schema this version writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 impl RawSamples {
     /// An empty set.
@@ -104,6 +115,10 @@ impl RawSamples {
             shared: Vec::new(),
             write: Vec::new(),
             code: Vec::new(),
+            tlb_ways: Vec::new(),
+            unified: Vec::new(),
+            inclusion: Vec::new(),
+            op_cache: Vec::new(),
             prefetch: prefetch::Samples::default(),
             registers: Vec::new(),
             corun: Vec::new(),
@@ -157,13 +172,20 @@ impl RawSamples {
             .into_iter()
             .for_each(fix);
         }
+        for v in &mut self.unified {
+            [&mut v.control, &mut v.after, &mut v.gap]
+                .into_iter()
+                .for_each(fix);
+        }
+        for v in &mut self.inclusion {
+            [&mut v.used, &mut v.unused, &mut v.hit]
+                .into_iter()
+                .for_each(fix);
+        }
         for v in &mut self.code {
             v.curve.iter_mut().for_each(|c| fix(&mut c.2));
             v.shifts.iter_mut().for_each(|c| fix(&mut c.3));
-            v.footprints
-                .iter_mut()
-                .chain(&mut v.short)
-                .for_each(|c| fix(&mut c.1));
+            v.footprints.iter_mut().for_each(|c| fix(&mut c.1));
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::raw::RawSamples;
 use serde::{Deserialize, Serialize};
 
 /// Version of the report's schema.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// What a stored report is valid for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,7 +119,7 @@ impl MachineReport {
         raw: RawSamples,
     ) -> Self {
         let hierarchy = infer(&raw);
-        let rows = rows(&hierarchy, &declared);
+        let rows = rows(&hierarchy, &declared, &host);
         let warnings = warnings(&hierarchy, &declared, &raw);
         MachineReport {
             schema_version: SCHEMA_VERSION,
@@ -230,13 +230,12 @@ impl Table<'_> {
     }
 }
 
-fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
+fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row> {
     let mut t = Table {
         declared,
         rows: Vec::new(),
     };
     let exact = |n: &u64| Some((*n, *n));
-    let plain = |n: u64| n.to_string();
     t.row("core clock", &h.clock_ghz, |g| format!("{g:.2} GHz"));
     t.row(
         "timer step",
@@ -256,7 +255,7 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
             &l.capacity,
             |b| match range {
                 Some((low, high)) if last => {
-                    format!("{} ({} to {})", bytes(*b), bytes(low), bytes(high))
+                    format!("{} to {}, mostly {}", bytes(low), bytes(high), bytes(*b))
                 }
                 _ => bytes(*b),
             },
@@ -301,28 +300,39 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
             if *x { "page offset kept" } else { "hashed" }.to_string()
         });
         if l.level > 1 {
-            t.row(&format!("{name}.inclusion"), &l.inclusion, Clone::clone);
+            t.row(&format!("{name}.inclusion"), &l.inclusion, |x| {
+                if *x {
+                    "includes the first level"
+                } else {
+                    "does not include the first level"
+                }
+                .to_string()
+            });
         }
-        t.row(&format!("{name}.shared with"), &l.shared_with, |c| {
-            if c.is_empty() {
-                "no allowed CPU".into()
-            } else {
-                format!("CPU {}", list(c))
-            }
-        });
+        t.row(&format!("{name}.shared with"), &l.shared_with, |c| cpus(c));
+        // The measured CPU is the last allowed one; only allowed ones can be asked.
         if let Some(row) = t.rows.last_mut()
-            && let Some((_, list)) = declared.shared.iter().find(|s| s.0 == l.level)
+            && let Some((_, text)) = declared.shared.iter().find(|s| s.0 == l.level)
         {
-            row.declared.push(("sysfs".into(), format!("CPU {list}")));
+            let others: Vec<usize> = cpu_list(text)
+                .into_iter()
+                .filter(|c| Some(c) != key.allowed.last())
+                .collect();
+            row.declared.push(("sysfs".into(), cpus(&others)));
+            if let Some(found) = &l.shared_with.value {
+                let asked = others.iter().filter(|c| key.allowed.contains(c));
+                row.verdict = if asked.eq(found.iter()) {
+                    Verdict::Agrees
+                } else {
+                    Verdict::Differs
+                };
+            }
         }
-        t.row(
-            &format!("{name}.unified"),
-            &Finding::<String>::refused(
-                "evicting data by code needs congruent code pages: not measured",
-            ),
-            Clone::clone,
-        );
+        t.row(&format!("{name}.unified"), &l.unified, |x| {
+            if *x { "code and data" } else { "data only" }.to_string()
+        });
     }
+    absent(&mut t, h);
     let spread = |m: &crate::probe::latency::Spread| {
         format!(
             "{:.0} ns (p50 {:.0}, p90 {:.0}), {:.0} cycles",
@@ -345,14 +355,18 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
     let x = &h.translation;
     t.push("DTLB1.entries", &x.entries, |n| n.to_string(), exact, plain);
     t.row("DTLB1.reach", &x.reach, |n| bytes(*n));
-    t.row("DTLB1.ways", &x.ways, |n| n.to_string());
+    let entries = x.entries.value;
+    t.row("DTLB1.ways", &x.ways, |n| match entries {
+        Some(e) if e == u64::from(*n) => format!("{n} (fully associative)"),
+        _ => n.to_string(),
+    });
     t.row("DTLB1.miss cost", &x.miss_cycles, |c| {
         format!("{c:.1} cycles")
     });
     t.push(
         "DTLB2.entries",
         &x.second,
-        |s| format!("{} to {}", s.0, s.1),
+        |s| format!("{} to {}", two_digits(s.0), two_digits(s.1)),
         |s| Some((s.0 * 85 / 100, s.1 * 115 / 100)),
         plain,
     );
@@ -376,7 +390,9 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         plain,
     );
     t.push("L1i.line", &c.line, |b| format!("{b} B"), exact, bytes);
-    t.row("op cache", &c.op_cache_lines, |n| format!("{n} lines"));
+    t.row("op cache", &c.op_cache, |n| {
+        format!("about {} of straight code", bytes(*n))
+    });
     t.push(
         "ITLB1.entries",
         &c.translations,
@@ -384,12 +400,32 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
         |r| Some((r.0 * 85 / 100, r.1 * 115 / 100)),
         plain,
     );
+    let alike = "jumps at page strides crowd the branch predictor's sets too, which looks the same";
+    t.row(
+        "ITLB1.ways",
+        &Finding::<u32>::refused(alike),
+        u32::to_string,
+    );
+    t.row(
+        "ITLB1.page",
+        &Finding::<u64>::refused(
+            "code is mapped in the same pages as data: see the page size there",
+        ),
+        |b| bytes(*b),
+    );
     t.row("registers", &h.registers, |r| {
-        r.iter()
-            .filter(|c| c.1 > 0)
-            .map(|c| format!("{} {}", c.1, c.0))
-            .collect::<Vec<_>>()
-            .join(", ")
+        // Classes of one size share it.
+        let mut sizes: Vec<(u32, Vec<&str>)> = Vec::new();
+        for (name, n) in r.iter().filter(|c| c.1 > 0) {
+            match sizes.iter_mut().find(|s| s.0 == *n) {
+                Some(s) => s.1.push(name),
+                None => sizes.push((*n, vec![name])),
+            }
+        }
+        let of = sizes
+            .iter()
+            .map(|(n, names)| format!("{n} {}", names.join("/")));
+        of.collect::<Vec<_>>().join(", ")
     });
     let usable = h.registers.clone().map(|r| {
         r.iter()
@@ -407,21 +443,58 @@ fn rows(h: &Hierarchy, declared: &Declared) -> Vec<Row> {
     t.row("counters", &h.counters, |a| {
         if *a { "agree" } else { "CONTRADICT the timing" }.to_string()
     });
-    t.row("memory parallelism", &h.parallelism, |p| format!("{p:.1}"));
+    t.row("memory parallelism", &h.parallelism, |p| {
+        format!("{p:.0} times one chain")
+    });
     t.rows
 }
 
-/// Strides that prefetching hides, by direction: the least and the greatest, and what is left of the random
-/// walk's time.
+/// Rows of the levels that were not seen, so that every parameter has its row.
+fn absent(t: &mut Table<'_>, h: &Hierarchy) {
+    let seen = h.levels.len() as u32;
+    for level in seen + 1..=3 {
+        let why = match (level, h.memory.value.is_some()) {
+            (2, _) => "needs the first level's geometry, which is not known",
+            (_, false) => "needs the latency of memory, which is not known",
+            _ if seen < 2 => "needs the second level, which is not known",
+            _ => "none seen: what misses the second level takes as long as memory",
+        };
+        let nothing = Finding::<u64>::refused(why);
+        for field in [
+            "capacity",
+            "ways",
+            "line",
+            "latency",
+            "replacement",
+            "index",
+            "inclusion",
+            "shared with",
+            "unified",
+        ] {
+            let unit = if field == "ways" { plain } else { bytes };
+            let what = format!("L{level}.{field}");
+            t.push(&what, &nothing, |n| n.to_string(), |_| None, unit);
+        }
+    }
+}
+
+fn plain(n: u64) -> String {
+    n.to_string()
+}
+
+/// Rounded to two significant digits: what a curve can tell.
+fn two_digits(n: u64) -> u64 {
+    let scale = 10u64.pow(n.max(1).ilog10().saturating_sub(1));
+    (n + scale / 2) / scale * scale
+}
+
+/// Strides that prefetching hides, by direction: the least and the greatest.
 fn strides(found: &[(i64, f64)]) -> String {
     let side = |name: &str, up: bool| {
-        let of: Vec<&(i64, f64)> = found.iter().filter(|x| (x.0 > 0) == up).collect();
-        let lengths = of.iter().map(|x| x.0.unsigned_abs());
+        let of = found.iter().filter(|x| (x.0 > 0) == up);
+        let lengths = of.map(|x| x.0.unsigned_abs());
         let (a, b) = (lengths.clone().min()?, lengths.max()?);
-        let shares = of.iter().map(|x| 100.0 * x.1);
-        let low = shares.clone().fold(f64::INFINITY, f64::min);
-        let high = shares.fold(0.0, f64::max);
-        Some(format!("{name} {a} to {b} B ({low:.0} to {high:.0} %)"))
+        Some(format!("{name} {a}-{b} B"))
     };
     let sides: Vec<String> = [side("up", true), side("down", false)]
         .into_iter()
@@ -432,6 +505,27 @@ fn strides(found: &[(i64, f64)]) -> String {
     } else {
         sides.join(", ")
     }
+}
+
+/// CPUs as the table names them.
+fn cpus(of: &[usize]) -> String {
+    if of.is_empty() {
+        "no other CPU".into()
+    } else {
+        format!("CPU {}", list(of))
+    }
+}
+
+/// A list as sysfs prints it: `0-2,5`.
+fn cpu_list(text: &str) -> Vec<usize> {
+    let mut out = Vec::new();
+    for part in text.split(',') {
+        let (a, b) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(a), Ok(b)) = (a.trim().parse::<usize>(), b.trim().parse::<usize>()) {
+            out.extend(a..=b);
+        }
+    }
+    out
 }
 
 fn list(cpus: &[usize]) -> String {

@@ -4,7 +4,10 @@
 //! A probe that the backend refuses is noted and left out from then on.
 
 use crate::measure::{Measure, MeasureError};
-use crate::probe::{PAGE, code, evict, footprint, l1, latency, line, policy, prefetch, tlb, write};
+use crate::probe::{
+    PAGE, code, evict, footprint, inclusion, l1, latency, line, opcache, policy, prefetch, tlb,
+    tlbways, unified, write,
+};
 use crate::raw::RawSamples;
 use crate::rng::Rng;
 use std::collections::BTreeSet;
@@ -14,6 +17,8 @@ use std::collections::BTreeSet;
 pub struct Plan {
     /// Time for everything, nanoseconds.
     pub budget_ns: u64,
+    /// How many times as long it may take where others have the processor meanwhile; at least 1.
+    pub stretch: f64,
     /// Votes per parameter after which an undecided one is left.
     pub votes: usize,
     /// Second-level votes.
@@ -42,6 +47,7 @@ impl Plan {
     /// About 2 seconds, which leaves a loaded host a second to end what it began.
     pub const QUICK: Plan = Plan {
         budget_ns: 1_800_000_000,
+        stretch: 1.0,
         votes: 5,
         evict_votes: 3,
         evict_ns: 400_000_000,
@@ -54,9 +60,10 @@ impl Plan {
         code: false,
         gap_ns: 20_000_000,
     };
-    /// About 12 seconds.
+    /// About 12 seconds, up to 30 where others have the processor most of the time.
     pub const STANDARD: Plan = Plan {
         budget_ns: 12_000_000_000,
+        stretch: 2.5,
         votes: 9,
         evict_votes: 4,
         evict_ns: 1_200_000_000,
@@ -72,6 +79,7 @@ impl Plan {
     /// Up to 55 seconds.
     pub const FULL: Plan = Plan {
         budget_ns: 50_000_000_000,
+        stretch: 1.0,
         votes: 25,
         evict_votes: 9,
         evict_ns: 1_500_000_000,
@@ -95,17 +103,20 @@ struct Session<'a> {
     raw: RawSamples,
     rng: Rng,
     start: u64,
+    start_cpu: u64,
     off: BTreeSet<&'static str>,
     /// Probes that came to an end without being refused.
     answered: u64,
     race: Option<(l1::Geometry, policy::Race)>,
     class: Vec<u64>,
+    /// Rounds in which the class was used: what builds on it needs some votes too.
+    class_rounds: u32,
     progress: Progress<'a>,
 }
 
 /// Measures everything the plan has time for.
 pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_>) -> RawSamples {
-    let start = m.now_ns();
+    let (start, start_cpu) = (m.now_ns(), m.cpu_ns());
     let raw = RawSamples::new(m.facts().clone(), seed);
     let mut s = Session {
         m,
@@ -113,10 +124,12 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
         raw,
         rng: Rng::new(seed),
         start,
+        start_cpu,
         off: BTreeSet::new(),
         answered: 0,
         race: None,
         class: Vec::new(),
+        class_rounds: 0,
         progress,
     };
     s.run();
@@ -127,7 +140,15 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
 
 impl Session<'_> {
     fn spent(&self) -> f64 {
-        (self.m.now_ns() - self.start) as f64 / self.plan.budget_ns as f64
+        let wall = (self.m.now_ns() - self.start) as f64;
+        wall / self.slowness() / self.plan.budget_ns as f64
+    }
+
+    /// How many times as long everything takes because others have the processor, as far as the plan allows for it.
+    fn slowness(&self) -> f64 {
+        let wall = (self.m.now_ns() - self.start) as f64;
+        let had = (self.m.cpu_ns() - self.start_cpu) as f64;
+        (wall / had.max(1.0)).clamp(1.0, self.plan.stretch.max(1.0))
     }
 
     /// Runs a probe unless it was refused before; notes a refusal.
@@ -210,7 +231,11 @@ impl Session<'_> {
     fn wants_sets(&self) -> bool {
         let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
         let hopeless = wanted < 4 && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
-        done.len() < wanted && !hopeless
+        // Where classes are found but not sharp enough to agree, as many again are worth their time.
+        let doubtful = done.iter().any(|v| !v.curve.is_empty())
+            && done.len() < 2 * wanted
+            && evict::infer(done).value.is_none();
+        (done.len() < wanted || doubtful) && !hopeless
     }
 
     fn dependants(&mut self, l1: l1::Geometry, round: u32) {
@@ -290,9 +315,13 @@ impl Session<'_> {
             || self.spent() > 0.5;
         if round >= 2 && round.is_multiple_of(2) && self.wants_sets() && settled {
             self.probe("second-level sets", |s| {
-                let budget = s.start + s.plan.budget_ns;
-                let until = (s.m.now_ns() + s.plan.evict_ns).min(budget);
-                let vote = evict::collect(s.m, l1, bytes, s.plan.pool_pages, until, &mut s.rng)?;
+                let slow = s.slowness();
+                let long = |ns: u64| (ns as f64 * slow) as u64;
+                let budget = s.start + long(s.plan.budget_ns);
+                let until = (s.m.now_ns() + long(s.plan.evict_ns)).min(budget);
+                let hit = s.second_hit();
+                let pool = s.plan.pool_pages;
+                let vote = evict::collect(s.m, l1, bytes, hit, pool, until, &mut s.rng)?;
                 if vote.class.len() > s.class.len() {
                     s.class.clone_from(&vote.class);
                 }
@@ -303,6 +332,7 @@ impl Session<'_> {
         if let Some(ways) = evict::infer(&self.raw.evict).value
             && self.raw.latency.l3.len() < 9
         {
+            self.class_rounds += 1;
             self.probe("next latency", |s| {
                 let class = std::mem::take(&mut s.class);
                 let r = latency::collect_l3(s.m, &class, l1, ways, &mut s.raw.latency, &mut s.rng);
@@ -319,12 +349,41 @@ impl Session<'_> {
                 Ok(())
             });
         }
+        if let (Some(ways), Some(hit)) = (
+            evict::infer(&self.raw.evict).value,
+            crate::finding::quantile(&self.raw.latency.l1, 0.25),
+        ) && self.raw.inclusion.len() < 5
+        {
+            self.probe("inclusion", |s| {
+                let vote = inclusion::collect(s.m, &s.class, ways, bytes, hit, &mut s.rng)?;
+                s.raw.inclusion.extend(vote);
+                Ok(())
+            });
+        }
+        if self.raw.tlb_ways.len() < 5
+            && self.raw.tlb.votes.len() >= 4
+            && let Some(n) = tlb::infer_entries(&self.raw.tlb).value
+            && let Some(v) = self.raw.tlb.votes.last()
+        {
+            let known = (v.hit, v.cost);
+            self.probe("translation sets", |s| {
+                let vote = tlbways::collect(s.m, n, known, &mut s.rng)?;
+                s.raw.tlb_ways.push(vote);
+                Ok(())
+            });
+        }
         let entries = tlb::proven(&self.raw.tlb);
         if self.raw.tlb.huge.len() < 5 && self.raw.tlb.votes.len() >= 3 && entries >= 16 {
             self.probe("huge pages", |s| {
                 tlb::collect_huge(s.m, entries, &mut s.raw.tlb, &mut s.rng)
             });
         }
+    }
+
+    /// About what a second-level hit costs, in cycles.
+    fn second_hit(&self) -> Option<f64> {
+        let seen: Vec<f64> = self.raw.latency.l2.iter().map(|x| x.1).collect();
+        crate::finding::quantile(&seen, 0.2)
     }
 
     fn tlb_decided(&self) -> bool {
@@ -361,8 +420,47 @@ impl Session<'_> {
         }
     }
 
+    /// Code against data on both levels, and the decoded-instruction cache; one vote on each.
+    fn front_end(&mut self) {
+        let (Some(l1), Some(hit), Some(second)) = (
+            self.geometry(),
+            crate::finding::quantile(&self.raw.latency.l1, 0.25),
+            self.second_hit(),
+        ) else {
+            return;
+        };
+        // Where the curve leaves the second level, near enough for data that fits and code that does not.
+        let curve = footprint::envelope(&self.raw.footprint);
+        let end = footprint::crossing(&curve, 3 * l1.bytes(), 2.2 * second);
+        let mut asked = vec![(1, (l1.bytes() / 2, 3 * l1.bytes()), second - hit)];
+        if let Some(b) = end {
+            let b = b as u64 / PAGE * PAGE;
+            asked.push((2, (b * 3 / 8, 3 * b), second));
+        }
+        for (level, sizes, gap) in asked {
+            if sizes.1 > unified::MOST_CODE {
+                continue;
+            }
+            self.probe("code against data", |s| {
+                let vote = unified::collect(s.m, level, sizes, gap, &mut s.rng)?;
+                s.raw.unified.push(vote);
+                Ok(())
+            });
+        }
+        for length in [7, 4] {
+            self.probe("decoded instructions", |s| {
+                let vote = opcache::collect(s.m, length)?;
+                s.raw.op_cache.push(vote);
+                Ok(())
+            });
+        }
+    }
+
     /// One of the long experiments per round, in turn, so that the short ones keep their pace.
     fn slow_parts(&mut self, round: u32) {
+        if self.plan.code && self.raw.op_cache.len() < 8 && !round.is_multiple_of(3) {
+            self.front_end();
+        }
         let (walks, curve) = (self.raw.latency.memory_walk.len(), self.raw.tlb.curve.len());
         match round % 6 {
             0 | 3 if self.plan.code && self.raw.code.len() < self.plan.votes.min(9) => {
@@ -391,9 +489,11 @@ impl Session<'_> {
             }
             4 if self.plan.tlb_pages > 0 && walks < 60 => {
                 let pages = self.plan.tlb_pages;
-                self.probe("memory with walks", |s| {
-                    latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng)
-                });
+                for _ in 0..3 {
+                    self.probe("memory with walks", |s| {
+                        latency::collect_memory(s.m, pages, &mut s.raw.latency, &mut s.rng)
+                    });
+                }
             }
             5 if self.plan.shared > 0 => {
                 let line = self.line();
@@ -416,6 +516,7 @@ impl Session<'_> {
             && pass >= p.passes
             && !self.wants_l1()
             && (!self.wants_sets() || self.geometry().is_none())
+            && (self.class_rounds >= 3 || evict::infer(&self.raw.evict).value.is_none())
             && (self.raw.policy.unsplit >= 4
                 || self.raw.policy.samples.len() >= 300
                 || self.geometry().is_none_or(|g| g.ways == 1))

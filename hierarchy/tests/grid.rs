@@ -13,12 +13,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLAN: Plan = Plan {
-    budget_ns: 2_000_000_000,
+    budget_ns: 3_500_000_000,
+    stretch: 1.0,
     votes: 5,
     evict_votes: 3,
-    evict_ns: 200_000_000,
+    evict_ns: 500_000_000,
     pool_pages: 16384,
-    footprint: 8 << 20,
+    footprint: 24 << 20,
     per_octave: 5,
     passes: 1,
     shared: 0,
@@ -26,6 +27,22 @@ const PLAN: Plan = Plan {
     code: false,
     gap_ns: 20_000_000,
 };
+
+/// `STATCACHE_GRID_PLAN=standard` runs the plan that users get, less what no machine here can be asked.
+fn plan() -> Plan {
+    if std::env::var("STATCACHE_GRID_PLAN").as_deref() != Ok("standard") {
+        return PLAN;
+    }
+    Plan {
+        footprint: 32 << 20,
+        shared: 32 << 20,
+        passes: 1,
+        tlb_pages: 0,
+        code: false,
+        budget_ns: 8_000_000_000,
+        ..Plan::STANDARD
+    }
+}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -81,6 +98,7 @@ fn random_machines_are_solved_blind() {
     }
     let count = asked.unwrap_or(if cfg!(debug_assertions) { 2 } else { 8 });
     let from = number("STATCACHE_GRID_FROM").unwrap_or(0);
+    let verbose = std::env::var_os("STATCACHE_GRID_VERBOSE").is_some();
     let next = AtomicU64::new(from);
     let tally: Mutex<BTreeMap<&'static str, [u32; 4]>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(2));
@@ -94,7 +112,7 @@ fn random_machines_are_solved_blind() {
                     }
                     let truth = random::machine(seed);
                     let mut machine = Machine::new(truth.clone());
-                    let raw = session::collect(&mut machine, PLAN, seed, &mut |_, _| ());
+                    let raw = session::collect(&mut machine, plan(), seed, &mut |_, _| ());
                     let found = infer(&raw);
                     let mut line = String::new();
                     let mut details = String::new();
@@ -120,7 +138,7 @@ fn random_machines_are_solved_blind() {
                         "machine {seed} {line} {}",
                         l2.map_or("", |l| l.ways.reason.as_str())
                     );
-                    if !details.is_empty() {
+                    if !details.is_empty() || verbose {
                         println!("{details}{}", explain(&truth, &found, &raw));
                     }
                 }
@@ -129,11 +147,16 @@ fn random_machines_are_solved_blind() {
     });
     let tally = tally.into_inner().unwrap_or_else(|e| e.into_inner());
     println!(
-        "{:<16} {:>6} {:>8} {:>6} {:>11}",
-        "field", "right", "refused", "wrong", "wrong, high"
+        "{:<16} {:>6} {:>6} {:>11} {:>8} {:>9} {:>17}",
+        "field", "right", "wrong", "wrong, high", "refused", "refused %", "right of decided"
     );
     for (field, [right, refused, wrong, high]) in &tally {
-        println!("{field:<16} {right:>6} {refused:>8} {wrong:>6} {high:>11}");
+        let decided = right + wrong + high;
+        println!(
+            "{field:<16} {right:>6} {wrong:>6} {high:>11} {refused:>8} {:>8.1} {:>15.1} %",
+            100.0 * f64::from(*refused) / f64::from(refused + decided),
+            100.0 * f64::from(*right) / f64::from(decided.max(1))
+        );
     }
     for (field, [right, _, wrong, high]) in &tally {
         // Wrong with high confidence: never. Wrong at all: one in a hundred, which a few machines

@@ -30,12 +30,12 @@ fn a_quick_session_gives_a_whole_report_that_can_be_inferred_again() {
     assert_eq!(infer(&report.raw), report.hierarchy);
     let text = render_text(&report);
     for what in [
-        "L1d.capacity",
-        "L1d.line",
-        "memory.latency",
+        "L1 data cache",
+        "capacity",
+        "memory",
         "DTLB1.entries",
         "registers",
-        "latency (ns",
+        "latency over footprint",
     ] {
         assert!(text.contains(what), "{what} missing in\n{text}");
     }

@@ -9,6 +9,7 @@ use statcache_hierarchy::{MachineReport, RawSamples, Verdict, render_svg, render
 
 const PLAN: Plan = Plan {
     budget_ns: 1_500_000_000,
+    stretch: 1.0,
     votes: 5,
     evict_votes: 2,
     evict_ns: 200_000_000,

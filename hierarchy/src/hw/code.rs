@@ -136,6 +136,36 @@ impl CodeBuffer {
         })
     }
 
+    /// Writes a loop over `bytes` of no-operations, each of `length` bytes: 4 or 7.
+    ///
+    /// # Errors
+    /// [`MeasureError`] when it does not fit or the pages cannot be made executable.
+    pub fn prepare_straight(&mut self, bytes: u64, length: u64) -> Result<Run<'_>, MeasureError> {
+        // `nop` with a memory operand and a displacement of one byte or of four.
+        const SHORT: &[u8] = &[0x0f, 0x1f, 0x40, 0x00];
+        const LONG: &[u8] = &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00];
+        self.protect(libc::PROT_READ | libc::PROT_WRITE)?;
+        let one = if length == 4 { SHORT } else { LONG };
+        let count = bytes / one.len() as u64;
+        self.write(0, &one.repeat(count as usize))?;
+        let mut at = count as usize * one.len();
+        // sub rdi, 1; jnz start; ret
+        self.write(at, &[0x48, 0x83, 0xef, 0x01, 0x0f, 0x85])?;
+        at += 10;
+        self.write(at - 4, &relative(at, 0))?;
+        self.write(at, &[0xc3])?;
+        self.protect(libc::PROT_READ | libc::PROT_EXEC)?;
+        self.table.clear();
+        let laps = (60_000 / count.max(1)).max(4);
+        Ok(Run {
+            entry: self.base,
+            table: &self.table,
+            indirect: false,
+            laps,
+            events: laps * count,
+        })
+    }
+
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), MeasureError> {
         if at + bytes.len() > BYTES {
             return Err(MeasureError::Memory {

@@ -143,6 +143,14 @@ impl Host {
         Ok(())
     }
 
+    /// The code buffer, taken out so that windows can be timed while it is borrowed; the caller puts it back.
+    fn code_buffer(&mut self) -> Result<code::CodeBuffer, MeasureError> {
+        match self.code.take() {
+            Some(buffer) => Ok(buffer),
+            None => code::CodeBuffer::map(),
+        }
+    }
+
     fn overhead(&self, events: u64) -> f64 {
         let longer = self
             .overhead
@@ -206,6 +214,10 @@ impl Measure for Host {
         self.started.elapsed().as_nanos() as u64
     }
 
+    fn cpu_ns(&self) -> u64 {
+        window::cpu_ns()
+    }
+
     fn chase(&mut self, c: &Chase<'_>) -> Result<Vec<Window>, MeasureError> {
         if c.timed.is_empty() {
             return Ok(Vec::new());
@@ -262,14 +274,49 @@ impl Measure for Host {
     }
 
     fn code(&mut self, c: &CodeChase<'_>) -> Result<Vec<Window>, MeasureError> {
-        if self.code.is_none() {
-            self.code = Some(code::CodeBuffer::map()?);
-        }
-        let Some(mut buffer) = self.code.take() else {
-            return Err(MeasureError::Unsupported("no code buffer".into()));
-        };
+        let mut buffer = self.code_buffer()?;
         let result = buffer.prepare(c).map(|run| {
             (0..c.windows)
+                .map(|_| self.window(run.events(), || run.time()))
+                .collect()
+        });
+        self.code = Some(buffer);
+        result
+    }
+
+    fn after_code(
+        &mut self,
+        lines: &[u64],
+        c: &CodeChase<'_>,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        let head = self.arena(Buffer::Small)?.link_circle(lines)?;
+        let n = lines.len() as u64;
+        let mut buffer = self.code_buffer()?;
+        let result = buffer.prepare(c).map(|run| {
+            (0..windows)
+                .map(|_| {
+                    self.window(n, || {
+                        chase::walk(head, 3 * n);
+                        run.time();
+                        chase::timed_walk(head, 0, n).0
+                    })
+                })
+                .collect()
+        });
+        self.code = Some(buffer);
+        result
+    }
+
+    fn straight(
+        &mut self,
+        bytes: u64,
+        length: u64,
+        windows: u32,
+    ) -> Result<Vec<Window>, MeasureError> {
+        let mut buffer = self.code_buffer()?;
+        let result = buffer.prepare_straight(bytes, length).map(|run| {
+            (0..windows)
                 .map(|_| self.window(run.events(), || run.time()))
                 .collect()
         });

@@ -105,3 +105,14 @@ pub fn switches() -> i64 {
         usage.ru_nvcsw + usage.ru_nivcsw
     }
 }
+
+/// Nanoseconds of processor time this thread has had.
+pub fn cpu_ns() -> u64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: t is a valid timespec to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

@@ -36,8 +36,6 @@ pub struct Vote {
     pub pages: Vec<(u64, f64, f64)>,
     /// Footprints of consecutive blocks: (bytes, cycles per block).
     pub footprints: Vec<(u64, f64)>,
-    /// Footprints of the shortest blocks, which a decoded-instruction cache can hold: (bytes, cycles per block).
-    pub short: Vec<(u64, f64)>,
 }
 
 fn run(m: &mut dyn Measure, blocks: &[u64], pad: u32, indirect: bool) -> Result<f64, MeasureError> {
@@ -116,9 +114,7 @@ pub fn collect_footprints(m: &mut dyn Measure, vote: &mut Vote) -> Result<(), Me
     ] {
         let blocks: Vec<u64> = (0..k * 16).map(|i| i * 64).collect();
         let long = run(m, &blocks, PAD, true)?;
-        let short = run(m, &blocks, 0, true)?;
         vote.footprints.push((k << 10, long));
-        vote.short.push((k << 10, short));
     }
     Ok(())
 }
@@ -394,36 +390,6 @@ pub fn infer_translations(votes: &[Vote]) -> Finding<(u64, u64)> {
         agree: agree as u32,
         runner_up: None,
         reason: "read off a curve".into(),
-    }
-}
-
-/// Footprint at which the shortest blocks get slower while long blocks do not: the decoded-instruction cache.
-pub fn infer_op_cache(votes: &[Vote], l1i_bytes: Option<u64>) -> Finding<u64> {
-    let Some(l1i) = l1i_bytes else {
-        return Finding::refused("the instruction cache's capacity is not known");
-    };
-    let found: Vec<Option<u64>> = votes
-        .iter()
-        .filter(|v| !v.short.is_empty())
-        .map(|v| {
-            let base = quantile(
-                &v.short.iter().take(2).map(|s| s.1).collect::<Vec<_>>(),
-                0.0,
-            )?;
-            let at = v.short.iter().position(|s| s.1 > base + 4.0)?;
-            (at > 0 && v.short[at..].iter().all(|s| s.1 > base + 3.0)).then(|| v.short[at - 1].0)
-        })
-        .collect();
-    let f = plurality(&found);
-    match f.value {
-        Some(b) if b == l1i => Finding::refused(
-            "blocks of one jump slow down where the instruction cache ends, not before",
-        ),
-        Some(_) => f.map(|b| b / 64).at_most(
-            Confidence::Low,
-            "blocks of one jump, one per 64 bytes; read off a curve",
-        ),
-        None => f,
     }
 }
 

@@ -143,6 +143,20 @@ pub fn lru_miss_share(pages: f64, colours: f64, ways: u32) -> f64 {
     (1.0 - below).clamp(0.0, 1.0)
 }
 
+/// Pages at which that share reaches `share`.
+pub fn pages_at(share: f64, colours: f64, ways: u32) -> f64 {
+    let (mut low, mut high) = (1.0f64, 4.0 * colours * f64::from(ways));
+    for _ in 0..60 {
+        let middle = (low * high).sqrt();
+        if lru_miss_share(middle, colours, ways) < share {
+            low = middle
+        } else {
+            high = middle
+        }
+    }
+    low
+}
+
 /// Effective capacity of the second level by the curve alone: (bytes, bounds).
 ///
 /// `hit` and `next` are the latencies of the level and of what follows. Without ways the half-height

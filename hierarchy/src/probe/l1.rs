@@ -109,6 +109,15 @@ pub fn multiples(stride: u64, n: u32, rng: &mut Rng, limit: u64) -> Vec<u64> {
     out
 }
 
+/// Distance of spread lines within a page: no two of them in one line, as far as a page reaches.
+pub fn spacing(lines: u32) -> u64 {
+    if u64::from(lines) * 128 <= PAGE {
+        128
+    } else {
+        64
+    }
+}
+
 fn trial(
     m: &mut dyn Measure,
     stride: u64,
@@ -117,10 +126,11 @@ fn trial(
 ) -> Result<Trial, MeasureError> {
     let limit = m.facts().memory_bytes / 2;
     let same = multiples(stride, lines, rng, limit);
+    let apart = spacing(lines);
     let spread: Vec<u64> = same
         .iter()
         .enumerate()
-        .map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE)
+        .map(|(i, a)| a / PAGE * PAGE + i as u64 * apart % PAGE)
         .collect();
     Ok(Trial {
         stride,

@@ -5,7 +5,7 @@
 //! prefetchers of line pairs do not blur the answer.
 //! Source: the line-size test of X-Ray (Yotov et al., 2005).
 
-use super::l1::{Geometry, multiples};
+use super::l1::{Geometry, multiples, spacing};
 use super::{PAGE, circle};
 use crate::finding::{Finding, plurality};
 use crate::measure::{Measure, MeasureError};
@@ -43,7 +43,7 @@ pub fn collect(m: &mut dyn Measure, l1: Geometry, rng: &mut Rng) -> Result<Vote,
             let spread: Vec<u64> = base
                 .iter()
                 .enumerate()
-                .map(|(i, a)| a / PAGE * PAGE + i as u64 * 64 % PAGE)
+                .map(|(i, a)| a / PAGE * PAGE + i as u64 * spacing(n) % PAGE)
                 .collect();
             low = low.min(circle(m, &ring, 3)?);
             control = control.min(circle(m, &spread, 3)?);

@@ -9,12 +9,16 @@
 pub mod code;
 pub mod evict;
 pub mod footprint;
+pub mod inclusion;
 pub mod l1;
 pub mod latency;
 pub mod line;
+pub mod opcache;
 pub mod policy;
 pub mod prefetch;
 pub mod tlb;
+pub mod tlbways;
+pub mod unified;
 pub mod write;
 
 use crate::measure::{Chase, Measure, MeasureError, Window};

@@ -109,9 +109,24 @@ pub fn infer_strides(s: &Samples) -> Finding<Vec<(i64, f64)>> {
     } else {
         Confidence::Medium
     };
-    let mut f = Finding::new(hidden, sure, "ordered walk below 70 % of the random walk");
+    // Every stride with its direction, for the note: what the ordered walk takes of the random one's time.
+    let each: Vec<String> = strides_up(s)
+        .map(|x| format!("{x} B {:.0}/{:.0}", 100.0 * share(x), 100.0 * share(-x)))
+        .collect();
+    let note = format!(
+        "ordered walk in % of the random one's time, up/down: {}; below 70 counts",
+        each.join(", ")
+    );
+    let mut f = Finding::new(hidden, sure, note);
     (f.votes, f.agree) = (passes as u32, passes as u32);
     f
+}
+
+fn strides_up(s: &Samples) -> impl Iterator<Item = i64> {
+    let mut up: Vec<i64> = s.strides.iter().map(|x| x.0).filter(|x| *x > 0).collect();
+    up.sort_unstable();
+    up.dedup();
+    up.into_iter()
 }
 
 /// Memory-level parallelism: how many times faster many chains are than one.

@@ -14,7 +14,7 @@ pub fn render_svg(report: &MachineReport) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{MARGIN}\" y=\"20\">{}: latency over footprint</text>\n",
+         <text x=\"{MARGIN}\" y=\"20\">{}: latency of a load in random order over footprint</text>\n",
         escape(&report.host.cpu)
     );
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
@@ -25,7 +25,8 @@ pub fn render_svg(report: &MachineReport) -> String {
         .iter()
         .map(|p| p.1)
         .fold(f64::INFINITY, f64::min)
-        .max(0.05);
+        .max(0.05)
+        * 0.8;
     let high = points
         .iter()
         .map(|p| p.1)
@@ -64,6 +65,18 @@ pub fn render_svg(report: &MachineReport) -> String {
             y(ns) + 4.0,
             at = y(ns),
         );
+    }
+    // What is at hand of a shared level moves: its range as a band behind the curve.
+    for l in report.hierarchy.levels.iter().filter(|l| l.level > 2) {
+        if let Some((a, b)) = l.range.filter(|r| r.1 > first.0 && r.0 < last.0) {
+            let (a, b) = (x(a.max(first.0)), x(b.min(last.0)));
+            let _ = writeln!(
+                out,
+                "<rect x=\"{a:.1}\" y=\"{MARGIN}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#b04040\" fill-opacity=\"0.1\"/>",
+                b - a,
+                bottom - MARGIN
+            );
+        }
     }
     for (i, l) in report.levels().iter().enumerate() {
         if l.bytes < first.0 || l.bytes > last.0 {
