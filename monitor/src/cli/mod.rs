@@ -3,9 +3,11 @@
 //! Errors end here as one line on stderr and a named exit code.
 
 pub mod attach;
+mod background;
 mod check;
 mod exit;
 mod export;
+mod live;
 mod report;
 pub mod run;
 pub mod terminal;
@@ -16,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::profile::{Profile, ProfileError};
+use crate::profile::Profile;
 use crate::symbols;
 
 pub use exit::Exit;
@@ -35,6 +37,10 @@ enum Verb {
     Run(run::RunArgs),
     /// Watch a running process for a while and record a profile of it.
     Attach(attach::AttachArgs),
+    /// List the live profiles: processes that are profiled now.
+    Ps,
+    /// End the profile of a process and write it; the process goes on.
+    Stop(live::StopArgs),
     /// Show a profile: its miss-ratio curve, and the lines, functions and data that miss.
     Report(report::ReportArgs),
     /// Measure this host's memory hierarchy by timing alone.
@@ -58,6 +64,8 @@ pub fn main() -> ExitCode {
     let result = match cli.verb {
         Verb::Run(args) => Ok(run::execute(args)),
         Verb::Attach(args) => Ok(attach::execute(args)),
+        Verb::Ps => live::list(),
+        Verb::Stop(args) => live::stop(&args),
         Verb::Report(args) => report::execute(&args),
         Verb::Machine(args) => {
             let code = statcache_hierarchy::cli::run(&args);
@@ -79,8 +87,12 @@ pub fn main() -> ExitCode {
 
 /// Reads a profile; where its run broke off before names were resolved, resolves them from the
 /// objects that are still here.
-fn load(path: &Path) -> Result<Profile, ProfileError> {
-    let mut profile = Profile::read(path)?;
+fn load(path: &Path) -> anyhow::Result<Profile> {
+    let live = live::profile_of(path)?;
+    let mut profile = Profile::read(live.as_deref().unwrap_or(path))?;
+    if live.is_some() {
+        live::mark(&mut profile);
+    }
     name(&mut profile);
     for other in &mut profile.others {
         name(other);

@@ -47,4 +47,8 @@ pub struct ProfileConfig {
     pub seed: u64,
     /// Follow child processes.
     pub follow: bool,
+    /// Nobody waits for the end: how the program ends is no matter of ours.
+    pub background: bool,
+    /// Size of the profile in bytes from which on older windows are thinned out.
+    pub most_bytes: u64,
 }

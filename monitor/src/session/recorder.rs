@@ -12,6 +12,9 @@ use crate::tracee::maps::{Backing, Mapping, Maps};
 use object::read::elf::ProgramHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+/// Addresses of static data remembered to be named at the end: for some days of samples, no more.
+const MOST_TOUCHED: usize = 1 << 20;
+
 /// Writes the windows of one process, interning modules and instructions.
 #[derive(Debug)]
 pub struct Recorder {
@@ -162,7 +165,9 @@ impl Recorder {
         match module {
             Some(module) => {
                 let offset = address.wrapping_sub(self.modules[module as usize].bias);
-                self.touched.insert((module, offset));
+                if self.touched.len() < MOST_TOUCHED {
+                    self.touched.insert((module, offset));
+                }
                 Memory::Static { module, offset }
             }
             None => Memory::Mapping,
