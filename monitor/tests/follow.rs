@@ -193,6 +193,28 @@ fn no_signal_is_lost() {
 }
 
 #[test]
+fn system_calls_turned_into_signals() {
+    let Some((_place, program)) = build("dispatch") else {
+        return;
+    };
+    transparent(&[&text(&program), "400"]);
+    let profiles = directory();
+    let words = [&text(&program) as &str, "4000"];
+    let expected = native(Path::new("/"), &words, b"");
+    let found = under(
+        Path::new("/"),
+        profiles.path(),
+        &["--overhead", "400"],
+        &words,
+        b"",
+    );
+    assert_eq!(
+        (found.status.code(), lossy(&found.stdout)),
+        (Some(4), lossy(&expected.stdout))
+    );
+}
+
+#[test]
 fn make_with_jobs() {
     if installed("make").is_none() {
         return;

@@ -240,11 +240,7 @@ impl<'a> Session<'a> {
         let (stopped, error) = observed.prepare(stopped, step)?;
         // Its preparation may have been cut short by a signal.
         let clean = !matches!(stopped.reason, StopReason::Signal(_));
-        if observed.engine.is_none()
-            || !clean
-            || error.is_some()
-            || !observed.own_segment(&stopped)?
-        {
+        if observed.engine.is_none() || !clean || error.is_some() || !observed.is_free(&stopped)? {
             hub::release(Event::Stopped(stopped));
             self.failed(error);
             self.schedule.spend(monitor_cpu_s() - own);

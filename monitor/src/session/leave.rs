@@ -134,7 +134,11 @@ fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
         return Ok(false);
     };
     let stopped = match running.wait()? {
-        Event::Stopped(stopped) if stopped.reason == StopReason::Interrupt => stopped,
+        Event::Stopped(stopped)
+            if stopped.reason == StopReason::Interrupt && !stopped.dispatches_calls() =>
+        {
+            stopped
+        }
         event => {
             hub::release(event);
             return Ok(false);

@@ -30,6 +30,9 @@ struct Lane {
 /// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
 const CODE_64: u64 = 0x33;
 
+/// Reason to decline; the engine has the same for a thread that begins with it in a window.
+const DISPATCHES: &str = "the program turns its system calls into signals";
+
 /// A process with at least one window.
 pub struct Observed {
     /// The process as last seen.
@@ -133,7 +136,8 @@ impl Observed {
             }
             self.process = now;
         }
-        if self.engine.is_some() || self.refused.is_some() {
+        // No call could be made in it for us either.
+        if self.engine.is_some() || self.refused.is_some() || stopped.dispatches_calls() {
             return Ok((stopped, error));
         }
         let pid = self.process.pid;
@@ -185,12 +189,16 @@ impl Observed {
         self.recorder.new_image(procinfo::command(self.process.pid))
     }
 
-    /// Whether the thread does not use the gs segment itself. What an earlier monitor left there is
-    /// cleared.
+    /// Whether the thread leaves to windows what they need: the gs segment, and that a refused system
+    /// call is no more than that. What an earlier monitor left in the segment is cleared.
     ///
     /// # Errors
     /// [`crate::tracee::TraceError::Gone`].
-    pub fn own_segment(&mut self, stopped: &Stopped) -> Result<bool> {
+    pub fn is_free(&mut self, stopped: &Stopped) -> Result<bool> {
+        if stopped.dispatches_calls() {
+            *self.declined.entry(DISPATCHES).or_default() += 1;
+            return Ok(false);
+        }
         let mut regs = stopped.regs()?;
         if regs.gs_base == 0 {
             return Ok(true);

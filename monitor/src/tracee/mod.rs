@@ -262,6 +262,33 @@ impl Stopped {
         rc > 0 && info[0] as u8 == EXIT && hub::leave_kernel(self)
     }
 
+    /// Whether the thread has its system calls turned into signals (prctl(2),
+    /// `PR_SET_SYSCALL_USER_DISPATCH`); false where the kernel does not tell, before Linux 6.4.
+    pub fn dispatches_calls(&self) -> bool {
+        const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
+        /// `struct ptrace_sud_config`: mode, selector, offset, length.
+        const BYTES: usize = 32;
+        let mut configuration = [0u64; BYTES / 8];
+        // SAFETY: the kernel writes at most `BYTES` bytes to the array, which is that large.
+        let rc = unsafe {
+            libc::ptrace(
+                PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG,
+                self.tid.as_raw(),
+                BYTES,
+                configuration.as_mut_ptr(),
+            )
+        };
+        rc == 0 && configuration[0] != 0
+    }
+
+    /// As [`Stopped::dispatches_calls`], after system call `number` with arguments `args`.
+    pub fn dispatches_calls_from(&self, number: u64, args: &Regs) -> bool {
+        const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+        number as i64 == libc::SYS_prctl
+            && args.rdi == PR_SET_SYSCALL_USER_DISPATCH
+            && self.dispatches_calls()
+    }
+
     /// The thread's id.
     pub fn tid(&self) -> Pid {
         self.tid
@@ -325,6 +352,7 @@ impl Stopped {
                 libc::c_long::from(signal),
             )
         };
+        hub::resumed(self.tid);
         os(name, self.tid, nix::errno::Errno::result(rc))?;
         Ok(Running::new(self.tid))
     }
@@ -343,6 +371,7 @@ impl Stopped {
                 libc::c_long::from(signal),
             )
         };
+        hub::resumed(self.tid);
         os("PTRACE_DETACH", self.tid, nix::errno::Errno::result(rc)).map(|_| ())
     }
 

@@ -826,6 +826,11 @@ impl Translate {
                     None => self.syscall_entry(stopped, regs, observer),
                     Some((number, args)) => {
                         self.after_syscall(number, &args);
+                        if stopped.dispatches_calls_from(number, &args) {
+                            self.drain(self.log_pointer(), None, observer);
+                            let reason = "the program turns its system calls into signals";
+                            return Ok(Next::End(WindowEnd::Declined(stopped, reason)));
+                        }
                         if will_restart(&regs) {
                             return go(stopped.resume(Resume::Syscall, 0)?, None);
                         }
