@@ -135,7 +135,7 @@ fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
     };
     let stopped = match running.wait()? {
         Event::Stopped(stopped)
-            if stopped.reason == StopReason::Interrupt && !stopped.dispatches_calls() =>
+            if stopped.reason == StopReason::Interrupt && stopped.must_be_native().is_none() =>
         {
             stopped
         }

@@ -30,9 +30,6 @@ struct Lane {
 /// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
 const CODE_64: u64 = 0x33;
 
-/// Reason to decline; the engine has the same for a thread that begins with it in a window.
-const DISPATCHES: &str = "the program turns its system calls into signals";
-
 /// A process with at least one window.
 pub struct Observed {
     /// The process as last seen.
@@ -137,7 +134,7 @@ impl Observed {
             self.process = now;
         }
         // No call could be made in it for us either.
-        if self.engine.is_some() || self.refused.is_some() || stopped.dispatches_calls() {
+        if self.engine.is_some() || self.refused.is_some() || stopped.must_be_native().is_some() {
             return Ok((stopped, error));
         }
         let pid = self.process.pid;
@@ -189,14 +186,14 @@ impl Observed {
         self.recorder.new_image(procinfo::command(self.process.pid))
     }
 
-    /// Whether the thread leaves to windows what they need: the gs segment, and that a refused system
-    /// call is no more than that. What an earlier monitor left in the segment is cleared.
+    /// Whether the thread leaves to windows what they need: the gs segment, that a refused system
+    /// call is no more than that, and returns to where the stack says. What an earlier monitor left in the segment is cleared.
     ///
     /// # Errors
     /// [`crate::tracee::TraceError::Gone`].
     pub fn is_free(&mut self, stopped: &Stopped) -> Result<bool> {
-        if stopped.dispatches_calls() {
-            *self.declined.entry(DISPATCHES).or_default() += 1;
+        if let Some(reason) = stopped.must_be_native() {
+            *self.declined.entry(reason).or_default() += 1;
             return Ok(false);
         }
         let mut regs = stopped.regs()?;

@@ -264,7 +264,7 @@ impl Stopped {
 
     /// Whether the thread has its system calls turned into signals (prctl(2),
     /// `PR_SET_SYSCALL_USER_DISPATCH`); false where the kernel does not tell, before Linux 6.4.
-    pub fn dispatches_calls(&self) -> bool {
+    fn dispatches_calls(&self) -> bool {
         const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
         /// `struct ptrace_sud_config`: mode, selector, offset, length.
         const BYTES: usize = 32;
@@ -281,12 +281,25 @@ impl Stopped {
         rc == 0 && configuration[0] != 0
     }
 
-    /// As [`Stopped::dispatches_calls`], after system call `number` with arguments `args`.
-    pub fn dispatches_calls_from(&self, number: u64, args: &Regs) -> bool {
+    /// Why the thread cannot be in a code cache, if system call `number` with arguments `args` has
+    /// just made it so.
+    pub fn must_leave_after(&self, number: u64, args: &Regs) -> Option<&'static str> {
         const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
-        number as i64 == libc::SYS_prctl
-            && args.rdi == PR_SET_SYSCALL_USER_DISPATCH
-            && self.dispatches_calls()
+        const ARCH_SHSTK_ENABLE: u64 = 0x5001;
+        let asked = match number as i64 {
+            libc::SYS_prctl => args.rdi == PR_SET_SYSCALL_USER_DISPATCH,
+            libc::SYS_arch_prctl => args.rdi == ARCH_SHSTK_ENABLE,
+            _ => false,
+        };
+        asked.then(|| self.must_be_native())?
+    }
+
+    /// Why the thread cannot be in a code cache, if it cannot.
+    pub fn must_be_native(&self) -> Option<&'static str> {
+        if self.dispatches_calls() {
+            return Some("the program turns its system calls into signals");
+        }
+        procinfo::has_shadow_stack(self.tid).then_some("the program has shadow stacks")
     }
 
     /// The thread's id.

@@ -826,9 +826,8 @@ impl Translate {
                     None => self.syscall_entry(stopped, regs, observer),
                     Some((number, args)) => {
                         self.after_syscall(number, &args);
-                        if stopped.dispatches_calls_from(number, &args) {
+                        if let Some(reason) = stopped.must_leave_after(number, &args) {
                             self.drain(self.log_pointer(), None, observer);
-                            let reason = "the program turns its system calls into signals";
                             return Ok(Next::End(WindowEnd::Declined(stopped, reason)));
                         }
                         if will_restart(&regs) {
