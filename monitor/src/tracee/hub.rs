@@ -84,6 +84,8 @@ struct Hub {
     awaited: Option<Pid>,
     next_id: u32,
     looked_around: Instant,
+    /// Stops since we last looked where a thread runs, and when that was.
+    stops: (u32, Instant),
     /// A breakpoint of ours: stray traps from there are not the program's.
     breakpoint: u64,
     /// Whether threads are held where they could be observed, instead of going on natively.
@@ -120,6 +122,7 @@ pub fn open(follow: Follow) -> Open {
         awaited: None,
         next_id: 0,
         looked_around: Instant::now(),
+        stops: (0, Instant::now()),
         breakpoint: 0,
         hold: false,
         held: VecDeque::new(),

@@ -1,5 +1,6 @@
 //! Waiting for all threads at once, and letting those go on that nobody waits for.
 
+use super::super::procinfo;
 use super::super::stops::is_breakpoint;
 use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
 use super::{Follow, Hub, Pending, leave_kernel, mend};
@@ -10,6 +11,10 @@ use std::time::{Duration, Instant};
 
 /// Longest time for which the events of others wait while one thread stops again and again.
 const LOOK_AROUND: Duration = Duration::from_micros(500);
+
+/// Stops after which we look where the thread runs, if they come more often than this.
+const LOOK_EVERY: u32 = 24;
+const OFTEN: Duration = Duration::from_micros(500);
 
 thread_local! {
     /// Threads that are about to get a signal, which have been looked at only, and not been resumed.
@@ -193,9 +198,25 @@ impl Hub {
         }
     }
 
+    /// A stop costs microseconds on the processor where the thread runs, and tens of them from another:
+    /// where stops come thick, we go there.
+    fn draw_near(&mut self, tid: Pid) {
+        let (stops, since) = &mut self.stops;
+        *stops += 1;
+        if *stops < LOOK_EVERY {
+            return;
+        }
+        let often = since.elapsed() < LOOK_EVERY * OFTEN;
+        self.stops = (0, Instant::now());
+        if often && let Some(cpu) = procinfo::processor(tid, tid) {
+            procinfo::move_self_to(cpu);
+        }
+    }
+
     /// Lets a thread go on that nobody waits for. That it was killed meanwhile is no error.
     pub(super) fn act(&mut self, stopped: Stopped) {
         let tid = stopped.tid();
+        self.draw_near(tid);
         if let Some(thread) = self.threads.get_mut(&tid.as_raw())
             && stopped.reason == StopReason::Interrupt
             && std::mem::take(&mut thread.interrupted)
