@@ -127,8 +127,12 @@ fn killed_while_attached_and_attached_again() {
     assert_eq!(traces(child.id()), [""; 0], "{}", lossy(&found.stderr));
     let mut rest = String::new();
     output.read_to_string(&mut rest).expect("read");
-    assert_eq!(rest, "bad 0, timer ran\n");
-    assert!(child.wait().expect("waited").success());
+    // A wait for events (2) may fail once where a monitor dies while it has the thread stopped there.
+    assert!(
+        ["bad 0, timer ran\n", "bad 2, timer ran\n"].contains(&rest.as_str()),
+        "{rest}"
+    );
+    child.wait().expect("waited");
 }
 
 #[test]
@@ -401,4 +405,54 @@ fn a_program_with_its_own_gs_segment() {
     assert!(said.contains("the program uses the gs segment"), "{said}");
     assert!(readable(&place.path().join("p")).windows.is_empty());
     assert_eq!(child.wait().expect("waited").code(), Some(4));
+}
+
+/// In a container paths mean other files than here; names are found all the same, and nothing stays.
+#[test]
+fn a_program_with_mounts_of_its_own() {
+    let Some((place, program)) = build("threads") else {
+        return;
+    };
+    // The program lies on a file system that only it and its shell see.
+    let hidden = place.path().join("hidden");
+    std::fs::create_dir(&hidden).expect("made");
+    let line = format!(
+        "mount -t tmpfs none {0} && cp {1} {0}/inside && exec {0}/inside 2 10 2000",
+        hidden.display(),
+        program.display()
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", &line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        println!("SKIP a_program_with_mounts_of_its_own: there is no unshare");
+        return;
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    let inside = std::fs::read_link(format!("/proc/{}/exe", child.id()));
+    if !inside.is_ok_and(|exe| exe.ends_with("inside")) {
+        println!("SKIP a_program_with_mounts_of_its_own: no mount namespace is to be had here");
+        let _ = child.kill();
+        let _ = child.wait();
+        return;
+    }
+    assert!(!hidden.join("inside").exists());
+    let found = attach(
+        &place.path().join("p"),
+        &["--for", "1", "--overhead", "100"],
+        child.id(),
+    );
+    assert!(found.status.success(), "{found:?}");
+    assert_eq!(traces(child.id()), [""; 0]);
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+    let profile = readable(&place.path().join("p"));
+    let mut frames = profile.symbols.iter().flatten();
+    assert!(
+        frames.any(|f| f.function == "work" && f.file.ends_with("threads.c")),
+        "{:?}",
+        profile.modules
+    );
 }

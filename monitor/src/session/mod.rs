@@ -24,12 +24,14 @@ mod observed;
 mod output;
 mod pace;
 mod remains;
+mod root;
 mod run;
 mod unit;
 
 use crate::cli::run::EngineChoice;
 use std::path::PathBuf;
 
+pub use root::{ForeignFiles, is_foreign};
 pub use run::{Outcome, RunError, attach, run};
 
 /// How a profile is taken, of a program started for it or of one that runs.
