@@ -4,7 +4,6 @@
 //! and the profiler's CPU time together, as ratios to native, and the added wall time an event. Windows
 //! are kept away by an overhead of next to nothing. `--runs=N` turns (7). Raw figures go to `benches/runs`.
 
-#[allow(dead_code, reason = "each bench uses its part")]
 mod common;
 
 use common::{Arguments, Result, keep};
