@@ -6,6 +6,7 @@
 pub mod analysis;
 pub mod arch;
 pub mod cli;
+pub mod control;
 pub mod engine;
 pub mod export;
 pub mod observe;

@@ -118,6 +118,81 @@ fn a_thousand_threads() {
     transparent(&[&text(&program), "1", "1000", "5"]);
 }
 
+/// Open descriptors and mappings of the monitor, and processes it has not waited for.
+fn holdings(monitor: u32) -> (usize, usize, usize) {
+    let entries = |what: &str| {
+        std::fs::read_dir(format!("/proc/{monitor}/{what}")).map_or(0, Iterator::count)
+    };
+    let maps = std::fs::read_to_string(format!("/proc/{monitor}/maps")).unwrap_or_default();
+    let mut zombies = 0;
+    for task in std::fs::read_dir(format!("/proc/{monitor}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        zombies += children
+            .split_whitespace()
+            .filter(|pid| {
+                std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                    .is_ok_and(|s| s.contains(") Z "))
+            })
+            .count();
+    }
+    (entries("fd"), maps.lines().count(), zombies)
+}
+
+/// Two thousand children, and ten thousand signals a second: all counted, and the monitor holds no more
+/// at the end than in the middle.
+#[test]
+fn storms_of_children_and_signals() {
+    let Some((_place, program)) = build("storm") else {
+        return;
+    };
+    for words in [["0", "1", "2000"], ["20000", "10000", "0"]] {
+        let path = text(&program);
+        let words = [&[&path as &str][..], &words].concat();
+        let expected = native(Path::new("/"), &words, b"");
+        let profiles = directory();
+        let mut command = run(&profiles.path().join("p"), &["-q"]);
+        command
+            .args(&words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn().expect("started");
+        let mut seen = Vec::new();
+        let monitor = child.id();
+        let watcher = std::thread::spawn(move || {
+            while Path::new(&format!("/proc/{monitor}/fd/0")).exists() && seen.len() < 10_000 {
+                seen.push(holdings(monitor));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            seen
+        });
+        let found = child.wait_with_output().expect("waited");
+        let seen = watcher.join().expect("watched");
+        assert_eq!(
+            (shell_status(&found), lossy(&found.stdout)),
+            (5, lossy(&expected.stdout)),
+            "{}",
+            lossy(&found.stderr)
+        );
+        let most = |part: &[(usize, usize, usize)]| {
+            part.iter()
+                .fold((0, 0, 0), |m, h| (m.0.max(h.0), m.1.max(h.1), m.2.max(h.2)))
+        };
+        let (first, second) = seen.split_at(seen.len() / 2);
+        let (middle, end) = (most(first), most(second));
+        // Engines of live processes come and go: some dozens of mappings, not thousands.
+        assert!(
+            end.0 <= middle.0 + 20 && end.0 < 100,
+            "descriptors {middle:?}, then {end:?}"
+        );
+        assert!(end.1 <= middle.1 + 150, "mappings {middle:?}, then {end:?}");
+        assert!(end.2 < 60, "zombies {middle:?}, then {end:?}");
+    }
+}
+
 #[test]
 fn shells_pipelines_and_subshells() {
     let script = "for i in 1 2 3; do echo $i | tr 1-3 a-c; done; (exit 3); echo $?; \
@@ -189,6 +264,28 @@ fn no_signal_is_lost() {
     assert_eq!(
         (found.status.code(), found.stdout),
         (Some(5), expected.stdout)
+    );
+}
+
+#[test]
+fn system_calls_turned_into_signals() {
+    let Some((_place, program)) = build("dispatch") else {
+        return;
+    };
+    transparent(&[&text(&program), "400"]);
+    let profiles = directory();
+    let words = [&text(&program) as &str, "4000"];
+    let expected = native(Path::new("/"), &words, b"");
+    let found = under(
+        Path::new("/"),
+        profiles.path(),
+        &["--overhead", "400"],
+        &words,
+        b"",
+    );
+    assert_eq!(
+        (found.status.code(), lossy(&found.stdout)),
+        (Some(4), lossy(&expected.stdout))
     );
 }
 

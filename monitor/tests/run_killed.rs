@@ -45,7 +45,12 @@ fn monitor_killed_at_random_moments() {
         .as_ref()
         .map(|(_, program)| text(program))
         .unwrap_or_default();
-    let programs: [&[&str]; 5] = [
+    let signals = c::build("signals");
+    let signals_path = signals
+        .as_ref()
+        .map(|(_, program)| text(program))
+        .unwrap_or_default();
+    let programs: [&[&str]; 6] = [
         &[
             "sh",
             "-c",
@@ -67,6 +72,8 @@ fn monitor_killed_at_random_moments() {
             "for i in 1 2 3 4 5 6 7 8; do echo $i | tr 1-8 a-h; done; exit 4",
         ],
         &[&threads_path, "2", "60", "60"],
+        // Waits for every signal it was sent.
+        &[&signals_path, "3000"],
     ];
     // SAFETY: sets a flag of this process, which runs no other test.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
@@ -81,7 +88,8 @@ fn monitor_killed_at_random_moments() {
         if words[0].is_empty() || !words[0].contains('/') && installed(words[0]).is_none() {
             continue;
         }
-        let way: &[&str] = if death / 5 % 2 == 0 {
+        let round = death / programs.len() as u32;
+        let way: &[&str] = if round.is_multiple_of(2) {
             &["-q", "--full"]
         } else {
             &["-q"]
@@ -91,7 +99,7 @@ fn monitor_killed_at_random_moments() {
         let alone = begun.elapsed();
         let full = if way.len() > 1 { 4.0 } else { 1.1 };
         // A third of them while things are being set up.
-        let moment = match death / 5 % 3 {
+        let moment = match round % 3 {
             0 => Duration::from_micros(rng.random_range(2_000..40_000)),
             _ => alone.mul_f64(full * rng.random_range(0.0..1.0)),
         };

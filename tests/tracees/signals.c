@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define WORDS (1u << 16)
 static volatile long got, sum;
@@ -33,6 +34,8 @@ int main(int count, char **words) {
     sigset_t set;
     pthread_t thread;
     wanted = count > 1 ? atol(words[1]) : 1000;
+    /* Where one is lost it would wait for ever. */
+    alarm(60);
     first = pthread_self();
     sigaction(SIGRTMIN, &action, 0);
     sigemptyset(&set);

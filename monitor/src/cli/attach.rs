@@ -1,6 +1,7 @@
 //! Options of `statcache attach`, parsed and checked.
 
 use super::Exit;
+use super::background::{self, Entered};
 use super::run::{ProfileArgs, conclude};
 use crate::session::{self, ProfileConfig};
 use clap::Args;
@@ -44,9 +45,13 @@ impl From<AttachArgs> for AttachConfig {
 
 /// Watches the process and tells how it went.
 pub(super) fn execute(args: AttachArgs) -> Exit {
-    let config = AttachConfig::from(args);
+    let mut config = AttachConfig::from(args);
+    let started = match background::enter(&mut config.profile, config.quiet) {
+        Entered::Go(started) => started,
+        Entered::Left(exit) => return exit,
+    };
     match conclude(
-        session::attach(&config),
+        session::attach(&config, |pid| started.tell(pid)),
         &config.profile.output,
         config.quiet,
     ) {

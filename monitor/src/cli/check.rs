@@ -155,10 +155,12 @@ fn observe_child_into(profile: &Path) -> Child {
             full: true,
             seed: 1,
             follow: true,
+            background: false,
+            most_bytes: 32 << 20,
         },
         quiet: true,
     };
-    let result = session::run(&config);
+    let result = session::run(&config, |_| {});
     // Not there when nothing was written: no news.
     let _ = fs::remove_file(profile);
     match result {

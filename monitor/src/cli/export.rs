@@ -15,8 +15,8 @@ use crate::export::Format;
 /// Raw options of `export`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ExportArgs {
-    /// The profile.
-    #[arg(default_value = DEFAULT_FILE)]
+    /// The profile, or the process id of a live one.
+    #[arg(value_name = "FILE|PID", default_value = DEFAULT_FILE)]
     file: PathBuf,
     /// The format.
     #[arg(long, value_enum)]

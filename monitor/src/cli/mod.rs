@@ -3,9 +3,11 @@
 //! Errors end here as one line on stderr and a named exit code.
 
 pub mod attach;
+mod background;
 mod check;
 mod exit;
 mod export;
+mod live;
 mod report;
 pub mod run;
 pub mod terminal;
@@ -16,8 +18,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::profile::{Profile, ProfileError};
+use crate::profile::Profile;
+use crate::session::{self, ForeignFiles};
 use crate::symbols;
+use nix::unistd::Pid;
 
 pub use exit::Exit;
 
@@ -35,6 +39,10 @@ enum Verb {
     Run(run::RunArgs),
     /// Watch a running process for a while and record a profile of it.
     Attach(attach::AttachArgs),
+    /// List the live profiles: processes that are profiled now.
+    Ps,
+    /// End the profile of a process and write it; the process goes on.
+    Stop(live::StopArgs),
     /// Show a profile: its miss-ratio curve, and the lines, functions and data that miss.
     Report(report::ReportArgs),
     /// Measure this host's memory hierarchy by timing alone.
@@ -58,6 +66,8 @@ pub fn main() -> ExitCode {
     let result = match cli.verb {
         Verb::Run(args) => Ok(run::execute(args)),
         Verb::Attach(args) => Ok(attach::execute(args)),
+        Verb::Ps => live::list(),
+        Verb::Stop(args) => live::stop(&args),
         Verb::Report(args) => report::execute(&args),
         Verb::Machine(args) => {
             let code = statcache_hierarchy::cli::run(&args);
@@ -77,25 +87,39 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Reads a profile; where its run broke off before names were resolved, resolves them from the
-/// objects that are still here.
-fn load(path: &Path) -> Result<Profile, ProfileError> {
-    let mut profile = Profile::read(path)?;
-    name(&mut profile);
+/// Reads a profile; where its run broke off before names were resolved, or is live, resolves them from
+/// the objects that are here.
+fn load(path: &Path) -> anyhow::Result<Profile> {
+    let live = live::profile_of(path)?;
+    let mut profile = Profile::read(live.as_deref().unwrap_or(path))?;
+    let is_live = live.is_some();
+    if is_live {
+        live::mark(&mut profile);
+    }
+    name(&mut profile, is_live);
     for other in &mut profile.others {
-        name(other);
+        name(other, is_live);
     }
     Ok(profile)
 }
 
-fn name(profile: &mut Profile) {
+fn name(profile: &mut Profile, is_live: bool) {
+    let mut files = ForeignFiles::default();
+    // Of a live process it is known whose id that is.
+    let pid = Pid::from_raw(profile.header.pid);
+    if is_live && session::is_foreign(pid) {
+        for module in &profile.modules {
+            files.add(pid, &module.path);
+        }
+    }
     let named = profile.symbols.len();
     if named < profile.instrs.len() {
-        let more = symbols::resolve(&profile.modules, &profile.instrs[named..]);
+        let more = symbols::resolve_with(&files, &profile.modules, &profile.instrs[named..]);
         profile.symbols.extend(more);
     }
     if profile.footer.is_none() && profile.data_symbols.is_empty() {
-        let names = symbols::resolve_data(&profile.modules, profile.static_data());
+        let touched = profile.static_data();
+        let names = symbols::resolve_data_with(&files, &profile.modules, touched);
         profile.name_data(names);
     }
 }

@@ -19,8 +19,8 @@ use crate::report::{self, Options, Source, Sources};
 /// Raw options of `report`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ReportArgs {
-    /// The profile.
-    #[arg(default_value = DEFAULT_FILE)]
+    /// The profile, or the process id of a live one.
+    #[arg(value_name = "FILE|PID", default_value = DEFAULT_FILE)]
     file: PathBuf,
     /// Cache sizes, the one to rank by first (default: this profile's host).
     #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = parse_size)]

@@ -6,7 +6,9 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use super::Exit;
+use super::background::{self, Entered};
 use crate::analysis::Analysis;
+use crate::analysis::sizes::parse_size;
 use crate::report;
 use crate::session::{self, Outcome, ProfileConfig, RunError};
 use crate::tracee::launch::LaunchError;
@@ -49,6 +51,12 @@ pub struct ProfileArgs {
     /// Leave child processes alone.
     #[arg(long)]
     pub no_follow: bool,
+    /// Leave the profiler in the background: 'statcache ps', 'report PID' and 'stop PID' find it.
+    #[arg(long)]
+    pub background: bool,
+    /// Keep the profile under this size, however long the run: older windows are thinned out.
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_most_bytes)]
+    pub max_size: u64,
     /// Print nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
@@ -63,6 +71,8 @@ impl From<ProfileArgs> for ProfileConfig {
             full: raw.full,
             seed: raw.seed.unwrap_or_else(fresh_seed),
             follow: !raw.no_follow,
+            background: raw.background,
+            most_bytes: raw.max_size,
         }
     }
 }
@@ -109,8 +119,13 @@ impl From<RunArgs> for RunConfig {
 
 /// Runs the program and tells how it went; the exit code is the program's own.
 pub fn execute(args: RunArgs) -> Exit {
-    let config = RunConfig::from(args);
-    conclude(session::run(&config), &config.profile.output, config.quiet)
+    let mut config = RunConfig::from(args);
+    let started = match background::enter(&mut config.profile, config.quiet) {
+        Entered::Go(started) => started,
+        Entered::Left(exit) => return exit,
+    };
+    let result = session::run(&config, |pid| started.tell(pid));
+    conclude(result, &config.profile.output, config.quiet)
 }
 
 /// Tells how a session went; its exit code.
@@ -173,6 +188,16 @@ fn summarize(output: &Path, outcome: &Outcome) {
     );
 }
 
+/// The smallest limit that leaves room for a useful profile.
+const LEAST_BYTES: u64 = 256 << 10;
+
+fn parse_most_bytes(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes >= LEAST_BYTES => Ok(bytes),
+        _ => Err("give 256K or more".to_owned()),
+    }
+}
+
 fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim_end();
     match number.parse::<f64>() {
@@ -231,6 +256,7 @@ mod tests {
             (&["--overhead", "lots", "app"], "above 0"),
             (&["--engine", "magic", "app"], "translate"),
             (&["--seed", "x", "app"], "x"),
+            (&["--max-size", "10K", "app"], "256K"),
             (&[], "PROGRAM"),
         ] {
             let error = parse(words).unwrap_err();

@@ -7,9 +7,11 @@ mod columns;
 mod error;
 mod frame;
 mod reader;
+mod thin;
 pub mod types;
 mod writer;
 
 pub use error::ProfileError;
 pub use reader::{DataSymbol, Profile};
+pub use thin::{Thinned, thin};
 pub use writer::{Writer, old_name};

@@ -6,8 +6,8 @@
 //! file in place is valid at any moment, whatever ends the monitor.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::error::ProfileError;
@@ -103,6 +103,61 @@ impl Writer {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.sink.end
+    }
+
+    /// The complete records so far as a file open for reading; `None` where the profile is no file of
+    /// ours any more: a pipe, moved away, replaced.
+    #[must_use]
+    pub fn reopen(&self) -> Option<File> {
+        if self.temporary.is_some() {
+            return None;
+        }
+        let own = self.sink.file.metadata().ok()?;
+        let file = File::open(&self.path).ok()?;
+        let there = file.metadata().ok()?;
+        let same = own.is_file() && (own.dev(), own.ino()) == (there.dev(), there.ino());
+        same.then_some(file)
+    }
+
+    /// Puts `bytes`, followed by what was written from position `from` on, in the place of the
+    /// profile, at once: whoever reads it meanwhile has the older or the newer one, whole.
+    ///
+    /// # Errors
+    /// The operating system's; the profile is as it was, and goes on.
+    pub fn replace(&mut self, bytes: &[u8], from: u64) -> io::Result<()> {
+        let Some(mut older) = self.reopen() else {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        };
+        let mut newer = Vec::new();
+        older.seek(SeekFrom::Start(from))?;
+        older
+            .take(self.sink.end.saturating_sub(from))
+            .read_to_end(&mut newer)?;
+        let temporary = temporary_name(&self.path)?;
+        let mut open = OpenOptions::new();
+        let written = open
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&temporary)
+            .and_then(|mut file| {
+                file.set_permissions(self.sink.file.metadata()?.permissions())?;
+                file.write_all(bytes)?;
+                file.write_all(&newer)?;
+                fs::rename(&temporary, &self.path)?;
+                Ok(file)
+            });
+        match written {
+            Ok(file) => {
+                self.sink.file = file;
+                self.sink.end = (bytes.len() + newer.len()) as u64;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = fs::remove_file(&temporary);
+                Err(error)
+            }
+        }
     }
 
     /// Closes the file; a writer dropped instead leaves the same file.

@@ -20,7 +20,7 @@ use crate::analysis::sizes::{curve_sizes, host_sizes, label};
 use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
 
 pub use source::{Source, Sources};
-pub use style::{Style, Terminal};
+pub use style::{Style, Terminal, fit};
 
 /// What a report is to show. Nothing of it was fixed when the profile was made.
 #[derive(Clone, Debug, PartialEq)]

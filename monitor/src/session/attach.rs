@@ -73,6 +73,13 @@ pub fn check(pid: Pid) -> Result<(), NotAttached> {
         );
         return Err(refuse(pid, &why));
     }
+    if procinfo::has_shadow_stack(pid) {
+        return Err(refuse(
+            pid,
+            "it has shadow stacks on, so that its code cannot be observed elsewhere; \
+             start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off",
+        ));
+    }
     let mut head = Vec::new();
     // Where its program cannot be looked at, the kernel judges at the seizing.
     if let Ok(file) = std::fs::File::open(format!("/proc/{pid}/exe")) {

@@ -16,6 +16,7 @@ use std::time::Instant;
 pub struct Ended {
     /// Of each process its recorder and its end; the first process's comes last.
     parts: Vec<(Recorder, Footer)>,
+    output: Output,
     outcome: Outcome,
 }
 
@@ -23,6 +24,7 @@ impl Ended {
     /// Resolves names, and completes the profile.
     pub fn write(self) -> Outcome {
         let mut outcome = self.outcome;
+        self.output.settle();
         if outcome.error.is_some() {
             return outcome;
         }
@@ -46,7 +48,7 @@ impl Session<'_> {
         self.remains
             .sort_by_key(|r| std::cmp::Reverse(r.process.id));
         let wall_s = self.elapsed_s();
-        let unseen_s: f64 = self.unseen.iter().map(used).sum();
+        let unseen_s = self.unseen.cpu_s;
         let seen_s: f64 = self.remains.iter().map(|r| r.process.cpu_s).sum();
         let lost_s = unseen_s + live_without_windows(&self.remains);
         let warnings = self.collect_warnings(lost_s, seen_s);
@@ -99,7 +101,7 @@ impl Session<'_> {
         }
         // The first process has a part even where it had no window.
         let live = hub::process(self.first).filter(|p| p.id == 0);
-        let first = live.as_ref().or(self.unseen.iter().find(|p| p.id == 0));
+        let first = live.as_ref().or(self.unseen.first.as_ref());
         if let (Some(first), false) = (first, seen_first) {
             parts.push(empty_part(first, &self.output, wall_s, &warnings));
         }
@@ -110,12 +112,17 @@ impl Session<'_> {
                 remedy: "statcache report --process PID shows them".into(),
             });
         }
-        Ended { parts, outcome }
+        Ended {
+            parts,
+            output: self.output,
+            outcome,
+        }
     }
 
     /// What makes the result less sure, of the run as a whole.
     fn collect_warnings(&mut self, lost_s: f64, seen_s: f64) -> Vec<Warning> {
         let mut warnings = std::mem::take(&mut self.warnings);
+        let dropped = self.output.dropped();
         let mut warn = |what: String, remedy: &str| {
             warnings.push(Warning {
                 what,
@@ -149,9 +156,27 @@ impl Session<'_> {
                 format!(
                     "{:.0} % of the CPU time was spent in {} processes too short for a window, which were not observed",
                     100.0 * lost_s / all_s,
-                    self.unseen.len()
+                    self.unseen.count
                 ),
                 "observe the whole run with --full",
+            );
+        }
+        if dropped > 0 {
+            warn(
+                format!(
+                    "{dropped} older windows were left out to keep the profile under {} MiB; others stand for them",
+                    self.config.most_bytes >> 20
+                ),
+                "keep more of them with --max-size",
+            );
+        }
+        if self.unseen.left_out > 0 {
+            warn(
+                format!(
+                    "{} ended processes of little weight were left out to keep the profile small",
+                    self.unseen.left_out
+                ),
+                "watch one process with --no-follow",
             );
         }
         warnings

@@ -6,7 +6,7 @@ use super::full::Pauses;
 use super::observed::Observed;
 use super::output::Output;
 use super::rate::{self, RateProbe};
-use super::remains::Remains;
+use super::remains::{self, Remains, Unseen};
 use super::schedule::Schedule;
 use super::signals::Signals;
 use super::{ProfileConfig, leave, unit};
@@ -40,8 +40,8 @@ pub struct Session<'a> {
     pub(super) observed: BTreeMap<u32, Observed>,
     /// Ended processes with windows.
     pub(super) remains: Vec<Remains>,
-    /// Ended processes without.
-    pub(super) unseen: Vec<hub::Process>,
+    /// Ended processes without, or of which nothing is kept.
+    pub(super) unseen: Unseen,
     pub(super) schedule: Schedule,
     pub(super) probe: Option<RateProbe>,
     pub(super) chooser: Chooser,
@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
             over: false,
             observed: BTreeMap::new(),
             remains: Vec::new(),
-            unseen: Vec::new(),
+            unseen: Unseen::default(),
             schedule: match config.engine {
                 EngineChoice::Step => Schedule::stepping(overhead, seed),
                 _ => Schedule::new(overhead, seed),
@@ -114,7 +114,8 @@ impl<'a> Session<'a> {
     }
 
     fn is_time_to_go(&self) -> bool {
-        self.attached && (self.over || self.until.is_some_and(|until| Instant::now() >= until))
+        (self.attached || self.signals.leave)
+            && (self.over || self.until.is_some_and(|until| Instant::now() >= until))
     }
 
     pub(super) fn elapsed_s(&self) -> f64 {
@@ -139,7 +140,7 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             self.signals.take(timeout);
-            if self.signals.end_wanted && !wanted_before {
+            if self.signals.leave || self.signals.end_wanted && !wanted_before {
                 self.over = true;
                 return Ok(());
             }
@@ -157,8 +158,14 @@ impl<'a> Session<'a> {
                     observed.process = process;
                     let remains = observed.finish(self.over);
                     self.remains.push(remains);
+                    if self.remains.len() > remains::MOST
+                        && let Some(least) = remains::take_least(&mut self.remains)
+                    {
+                        self.output.forget(least.process.id);
+                        self.unseen.left_out += 1;
+                    }
                 }
-                None => self.unseen.push(process),
+                None => self.unseen.add(process),
             }
         }
     }
@@ -233,11 +240,7 @@ impl<'a> Session<'a> {
         let (stopped, error) = observed.prepare(stopped, step)?;
         // Its preparation may have been cut short by a signal.
         let clean = !matches!(stopped.reason, StopReason::Signal(_));
-        if observed.engine.is_none()
-            || !clean
-            || error.is_some()
-            || !observed.own_segment(&stopped)?
-        {
+        if observed.engine.is_none() || !clean || error.is_some() || !observed.is_free(&stopped)? {
             hub::release(Event::Stopped(stopped));
             self.failed(error);
             self.schedule.spend(monitor_cpu_s() - own);

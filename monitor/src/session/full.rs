@@ -118,7 +118,7 @@ impl Session<'_> {
             self.failed(error);
             return Ok(());
         }
-        if observed.engine.is_none() || error.is_some() || !observed.own_segment(&stopped)? {
+        if observed.engine.is_none() || error.is_some() || !observed.is_free(&stopped)? {
             self.failed(error);
             // Natively to its end, or to its next program.
             return stopped.resume(Resume::Continue, 0).map(|_| ());

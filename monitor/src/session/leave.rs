@@ -84,9 +84,11 @@ pub fn remove(stopped: Stopped, left: &Left) -> Result<Stopped> {
     let calls = left.ranges.iter().map(unmap);
     for (what, number, [first, second]) in calls.chain(left.descriptors.iter().map(close)) {
         let args = [first, second, 0, 0, 0, 0];
-        // A signal came first: it is delivered, and what remains is for another time.
-        if let Err(TraceError::Unsuitable { .. }) = caller.call(what, number, args) {
-            break;
+        match caller.call(what, number, args) {
+            Ok(_) | Err(TraceError::Remote { .. }) => {}
+            // A signal came first: it is delivered, and what remains is for another time.
+            Err(TraceError::Unsuitable { .. }) => break,
+            Err(error) => return Err(error),
         }
     }
     let stopped = caller.done().ok_or(TraceError::Gone(tid))?;
@@ -132,7 +134,11 @@ fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
         return Ok(false);
     };
     let stopped = match running.wait()? {
-        Event::Stopped(stopped) if stopped.reason == StopReason::Interrupt => stopped,
+        Event::Stopped(stopped)
+            if stopped.reason == StopReason::Interrupt && stopped.must_be_native().is_none() =>
+        {
+            stopped
+        }
         event => {
             hub::release(event);
             return Ok(false);

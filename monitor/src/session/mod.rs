@@ -24,12 +24,14 @@ mod observed;
 mod output;
 mod pace;
 mod remains;
+mod root;
 mod run;
 mod unit;
 
 use crate::cli::run::EngineChoice;
 use std::path::PathBuf;
 
+pub use root::{ForeignFiles, is_foreign};
 pub use run::{Outcome, RunError, attach, run};
 
 /// How a profile is taken, of a program started for it or of one that runs.
@@ -47,4 +49,8 @@ pub struct ProfileConfig {
     pub seed: u64,
     /// Follow child processes.
     pub follow: bool,
+    /// Nobody waits for the end: how the program ends is no matter of ours.
+    pub background: bool,
+    /// Size of the profile in bytes from which on older windows are thinned out.
+    pub most_bytes: u64,
 }

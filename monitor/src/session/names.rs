@@ -1,6 +1,7 @@
 //! Names for all processes of a run at once: a library that fifty of them use is read once.
 
 use super::recorder::Recorder;
+use super::root::ForeignFiles;
 use crate::profile::types::{Frame, Instr, InstrId, Module, ModuleId};
 use crate::symbols;
 use rustc_hash::FxHashMap;
@@ -54,7 +55,9 @@ pub fn resolve<'r>(recorders: impl Iterator<Item = &'r Recorder>) -> Vec<Names> 
     let mut union = Union::default();
     let mut touched: Vec<(ModuleId, u64)> = Vec::new();
     let mut parts = Vec::new();
+    let mut files = ForeignFiles::default();
     for recorder in recorders {
+        files.merge(recorder.files());
         let modules = union.modules(recorder.modules());
         let instrs = recorder.instrs().iter().map(|instr| Instr {
             module: instr.module.map(|module| modules[module as usize]),
@@ -68,8 +71,8 @@ pub fn resolve<'r>(recorders: impl Iterator<Item = &'r Recorder>) -> Vec<Names> 
         );
         parts.push((modules, instrs, own));
     }
-    let frames = symbols::resolve(&union.modules, &union.instrs);
-    let mut data = symbols::resolve_data(&union.modules, touched);
+    let frames = symbols::resolve_with(&files, &union.modules, &union.instrs);
+    let mut data = symbols::resolve_data_with(&files, &union.modules, touched);
     data.sort_by_key(|&(module, start, size, _)| (module, start, size));
     parts
         .into_iter()

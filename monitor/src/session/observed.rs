@@ -133,7 +133,8 @@ impl Observed {
             }
             self.process = now;
         }
-        if self.engine.is_some() || self.refused.is_some() {
+        // No call could be made in it for us either.
+        if self.engine.is_some() || self.refused.is_some() || stopped.must_be_native().is_some() {
             return Ok((stopped, error));
         }
         let pid = self.process.pid;
@@ -185,12 +186,16 @@ impl Observed {
         self.recorder.new_image(procinfo::command(self.process.pid))
     }
 
-    /// Whether the thread does not use the gs segment itself. What an earlier monitor left there is
-    /// cleared.
+    /// Whether the thread leaves to windows what they need: the gs segment, that a refused system
+    /// call is no more than that, and returns to where the stack says. What an earlier monitor left in the segment is cleared.
     ///
     /// # Errors
     /// [`crate::tracee::TraceError::Gone`].
-    pub fn own_segment(&mut self, stopped: &Stopped) -> Result<bool> {
+    pub fn is_free(&mut self, stopped: &Stopped) -> Result<bool> {
+        if let Some(reason) = stopped.must_be_native() {
+            *self.declined.entry(reason).or_default() += 1;
+            return Ok(false);
+        }
         let mut regs = stopped.regs()?;
         if regs.gs_base == 0 {
             return Ok(true);

@@ -1,8 +1,16 @@
-//! The one profile file that all processes of a run are recorded in.
+//! The one profile file that all processes of a run are recorded in, and its size.
 
+use super::ProfileConfig;
+use crate::control::Control;
 use crate::profile::types::{ProcessRecord, Record};
-use crate::profile::{ProfileError, Writer};
+use crate::profile::{ProfileError, Thinned, Writer, thin};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 
 /// The file, shared by the recorders of all processes.
 #[derive(Clone, Debug)]
@@ -13,12 +21,35 @@ struct Open {
     writer: Writer,
     /// The process that the last record belongs to.
     current: u32,
+    /// Whom to tell of windows.
+    control: Option<Arc<Control>>,
+    /// Bytes from which on it is thinned. A run observed as a whole is not: its windows continue each
+    /// other, and grow with it, so that it stays small by itself.
+    limit: Option<u64>,
+    most_bytes: u64,
+    /// What thins it at present.
+    thinning: Option<JoinHandle<()>>,
+    /// Processes whose records are to go.
+    forgotten: HashSet<u32>,
+    /// Windows left out so far.
+    dropped: u64,
+    seed: u64,
 }
 
 impl Output {
     /// Records to `writer`, which has its header already.
-    pub fn new(writer: Writer) -> Output {
-        Output(Arc::new(Mutex::new(Open { writer, current: 0 })))
+    pub fn new(writer: Writer, config: &ProfileConfig, control: Option<Arc<Control>>) -> Output {
+        Output(Arc::new(Mutex::new(Open {
+            writer,
+            current: 0,
+            control,
+            limit: (!config.full).then_some(config.most_bytes),
+            most_bytes: config.most_bytes,
+            thinning: None,
+            forgotten: HashSet::new(),
+            dropped: 0,
+            seed: config.seed,
+        })))
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -35,7 +66,17 @@ impl Output {
             open.writer.append(&Record::Process(of.clone()))?;
             open.current = of.id;
         }
-        open.writer.append(record)
+        open.writer.append(record)?;
+        if let Record::Window(window) = record {
+            let bytes = open.writer.bytes();
+            if let Some(control) = &open.control {
+                control.window(window.samples.len(), bytes);
+            }
+            if open.limit.is_some_and(|limit| bytes > limit) && open.thinning.is_none() {
+                self.begin_thinning(&mut open);
+            }
+        }
+        Ok(())
     }
 
     /// Says that process `of` is another program now.
@@ -47,5 +88,204 @@ impl Output {
         open.writer.append(&Record::Process(of.clone()))?;
         open.current = of.id;
         Ok(())
+    }
+
+    /// Says that a process that has ended is of no interest any more.
+    pub fn forget(&self, id: u32) {
+        self.open().forgotten.insert(id);
+    }
+
+    /// Windows that were left out to keep the profile small.
+    pub fn dropped(&self) -> u64 {
+        self.open().dropped
+    }
+
+    /// Waits for a thinning that is under way, and begins no other: the profile is to be completed.
+    pub fn settle(&self) {
+        let thinning = {
+            let mut open = self.open();
+            open.limit = None;
+            open.thinning.take()
+        };
+        if let Some(thinning) = thinning {
+            // One that failed has left the profile as it was.
+            let _ = thinning.join();
+        }
+    }
+
+    /// Thins the file on another thread: the one that traces must not be kept from its tracees.
+    fn begin_thinning(&self, open: &mut Open) {
+        let (output, end) = (self.clone(), open.writer.bytes());
+        let (forgotten, most) = (open.forgotten.clone(), open.most_bytes);
+        let seed = open.seed ^ open.dropped;
+        // Whatever comes of it: not at every window again.
+        open.limit = Some(end + most / 4);
+        let Some(file) = open.writer.reopen() else {
+            return;
+        };
+        let work = move || {
+            let thinned = read_and_thin(file, end, most, &forgotten, seed);
+            output.end_thinning(end, thinned, &forgotten);
+        };
+        let builder = std::thread::Builder::new().name("thinning".to_owned());
+        open.thinning = builder.spawn(work).ok();
+    }
+
+    fn end_thinning(&self, end: u64, thinned: Result<Thinned, String>, forgotten: &HashSet<u32>) {
+        let mut open = self.open();
+        if open.limit.is_some() {
+            open.thinning = None;
+        }
+        let thinned = match thinned {
+            Ok(thinned) => thinned,
+            Err(error) => {
+                tracing::debug!(error, "profile not thinned");
+                return;
+            }
+        };
+        if let Err(error) = open.writer.replace(&thinned.bytes, end) {
+            tracing::debug!(%error, "profile not thinned");
+            return;
+        }
+        open.dropped += thinned.dropped;
+        open.forgotten.retain(|id| !forgotten.contains(id));
+        let most = open.most_bytes;
+        let next = most.max(open.writer.bytes() + most / 4);
+        if let Some(limit) = &mut open.limit {
+            *limit = next;
+        }
+    }
+}
+
+fn read_and_thin(
+    file: File,
+    end: u64,
+    most: u64,
+    forgotten: &HashSet<u32>,
+    seed: u64,
+) -> Result<Thinned, String> {
+    let mut bytes = Vec::new();
+    file.take(end)
+        .read_to_end(&mut bytes)
+        .map_err(|e| e.to_string())?;
+    let mut random = SmallRng::seed_from_u64(seed);
+    thin(&bytes, most as usize / 2, forgotten, &mut random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::run::EngineChoice;
+    use crate::profile::Profile;
+    use crate::profile::types::{
+        Estimate, Header, Instr, Memory, Outcome, SampleRecord, TakenSample, WindowRecord,
+    };
+
+    fn process(id: u32) -> ProcessRecord {
+        ProcessRecord {
+            id,
+            pid: 100 + id as i32,
+            ppid: 1,
+            command: vec!["worker".to_owned()],
+        }
+    }
+
+    fn window(index: u32) -> Record {
+        let sample = |i: u64| TakenSample {
+            taken_in: index,
+            sample: SampleRecord {
+                ip: 0,
+                address: i.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                size: 8,
+                flags: 2,
+                tid: 1,
+                position: i,
+                memory: Memory::Heap,
+                own: [Outcome::Censored { at: i * 37 % 1001 }; 5],
+            },
+        };
+        let stands_for = Estimate {
+            value: 1e6,
+            low: 1e6,
+            high: 1e6,
+        };
+        Record::Window(WindowRecord {
+            index,
+            start_s: f64::from(index),
+            cpu_start_s: 0.0,
+            wall_s: 0.01,
+            contiguous_with_previous: false,
+            tid: 1,
+            accesses: 100_000,
+            refs: [100_000; 5],
+            stands_for,
+            samples: (0..100).map(sample).collect(),
+            declined: 0,
+        })
+    }
+
+    /// Days of a server that starts a process for each client, in seconds: neither the file nor the
+    /// number of processes in it grows with the windows.
+    #[test]
+    fn a_run_without_end_stays_within_its_limit() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("p");
+        let config = ProfileConfig {
+            output: path.clone(),
+            engine: EngineChoice::Auto,
+            overhead_percent: 10.0,
+            full: false,
+            seed: 1,
+            follow: true,
+            background: true,
+            most_bytes: 200_000,
+        };
+        let mut writer = Writer::create(&path).unwrap();
+        writer
+            .append(&Record::Header(Header::example(&["server"])))
+            .unwrap();
+        let output = Output::new(writer, &config, None);
+        let instr = Instr {
+            module: None,
+            offset: 1,
+        };
+        output
+            .append(&process(0), &Record::Instrs(vec![instr]))
+            .unwrap();
+        let (mut largest, mut indices) = (0, [0u32; 300]);
+        for turn in 0..6000u32 {
+            // Every other window is of a child, which has a dozen and ends.
+            let id = if turn % 2 == 0 { 0 } else { 1 + turn / 24 };
+            if turn % 24 == 1 {
+                output
+                    .append(&process(id), &Record::Instrs(vec![instr]))
+                    .unwrap();
+                if id > 4 {
+                    output.forget(id - 4);
+                }
+            }
+            let index = &mut indices[id as usize];
+            output.append(&process(id), &window(*index)).unwrap();
+            *index += 1;
+            largest = largest.max(std::fs::metadata(&path).unwrap().len());
+            // Windows do not come in microseconds.
+            while output
+                .open()
+                .thinning
+                .as_ref()
+                .is_some_and(|t| !t.is_finished())
+            {
+                std::thread::yield_now();
+            }
+        }
+        output.settle();
+        assert!(largest < 300_000, "{largest}");
+        let profile = Profile::read(&path).unwrap();
+        let sum: f64 = profile.windows.iter().map(|w| w.stands_for.value).sum();
+        assert!((sum / 3000e6 - 1.0).abs() < 1e-9, "{sum}");
+        let newest = profile.windows.iter().filter(|w| w.index >= 2980);
+        assert_eq!(newest.count(), 20);
+        assert!(profile.others.len() < 60, "{}", profile.others.len());
+        assert!(output.dropped() > 2000);
     }
 }

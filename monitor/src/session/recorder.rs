@@ -2,6 +2,7 @@
 
 use super::names::Names;
 use super::output::Output;
+use super::root::{self, ForeignFiles};
 use crate::observe::{Outcome as Ended, Sample};
 use crate::profile::ProfileError;
 use crate::profile::types::{
@@ -9,14 +10,22 @@ use crate::profile::types::{
     TakenSample, WindowRecord, sample_flags,
 };
 use crate::tracee::maps::{Backing, Mapping, Maps};
+use nix::unistd::Pid;
 use object::read::elf::ProgramHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::path::Path;
+
+/// Addresses of static data remembered to be named at the end: for some days of samples, no more.
+const MOST_TOUCHED: usize = 1 << 20;
 
 /// Writes the windows of one process, interning modules and instructions.
 #[derive(Debug)]
 pub struct Recorder {
     output: Output,
     process: ProcessRecord,
+    /// Whether its paths mean other files than ours, and those files.
+    foreign: bool,
+    files: ForeignFiles,
     modules: Vec<Module>,
     module_ids: FxHashMap<(String, u64), ModuleId>,
     instrs: Vec<Instr>,
@@ -31,6 +40,8 @@ impl Recorder {
     pub fn new(output: Output, process: ProcessRecord) -> Recorder {
         Recorder {
             output,
+            foreign: root::is_foreign(Pid::from_raw(process.pid)),
+            files: ForeignFiles::default(),
             process,
             modules: Vec::new(),
             module_ids: FxHashMap::default(),
@@ -135,7 +146,11 @@ impl Recorder {
             return Some(id);
         }
         let id = self.modules.len() as ModuleId;
-        let (bias, build_id) = describe(&path, start).unwrap_or((start, String::new()));
+        if self.foreign {
+            self.files.add(Pid::from_raw(self.process.pid), &path);
+        }
+        let place = self.files.find(&path);
+        let (bias, build_id) = describe(&place, start).unwrap_or((start, String::new()));
         self.modules.push(Module {
             path: path.clone(),
             bias,
@@ -162,7 +177,9 @@ impl Recorder {
         match module {
             Some(module) => {
                 let offset = address.wrapping_sub(self.modules[module as usize].bias);
-                self.touched.insert((module, offset));
+                if self.touched.len() < MOST_TOUCHED {
+                    self.touched.insert((module, offset));
+                }
                 Memory::Static { module, offset }
             }
             None => Memory::Mapping,
@@ -195,6 +212,11 @@ impl Recorder {
         &self.modules
     }
 
+    /// The files of the modules that are not ours.
+    pub fn files(&self) -> &ForeignFiles {
+        &self.files
+    }
+
     /// Instructions so far.
     pub fn instrs(&self) -> &[Instr] {
         &self.instrs
@@ -224,8 +246,8 @@ fn bss_of<'a>(mapping: &Mapping, maps: &'a Maps) -> Option<&'a Mapping> {
 }
 
 /// Load bias and build id of the object at `path`, whose first byte is mapped at `start`.
-fn describe(path: &str, start: u64) -> Option<(u64, String)> {
-    if path == "[vdso]" {
+fn describe(path: &Path, start: u64) -> Option<(u64, String)> {
+    if path == Path::new("[vdso]") {
         return Some((start, String::new()));
     }
     let file = std::fs::File::open(path).ok()?;

@@ -26,6 +26,41 @@ pub struct Remains {
     pub error: Option<ProfileError>,
 }
 
+/// Ended processes of which a profile keeps anything: of a server that starts one for each client, it
+/// must not grow for ever.
+pub const MOST: usize = 400;
+
+/// Takes away the process that says least: the one, but for the first, with the fewest accesses.
+pub fn take_least(remains: &mut Vec<Remains>) -> Option<Remains> {
+    let others = remains.iter().enumerate().filter(|(_, r)| r.process.id > 0);
+    let least = others.min_by(|a, b| a.1.estimated.value.total_cmp(&b.1.estimated.value));
+    least.map(|(at, _)| at).map(|at| remains.swap_remove(at))
+}
+
+/// Processes that have ended and are not in the profile.
+#[derive(Debug, Default)]
+pub struct Unseen {
+    /// How many there were.
+    pub count: u64,
+    /// Their CPU seconds while they were followed.
+    pub cpu_s: f64,
+    /// The first process, if it is one of them.
+    pub first: Option<hub::Process>,
+    /// How many of them were observed, and left out to keep the profile small.
+    pub left_out: u64,
+}
+
+impl Unseen {
+    /// Books one without a window.
+    pub fn add(&mut self, process: hub::Process) {
+        self.count += 1;
+        self.cpu_s += (process.cpu_s - process.cpu_before_s).max(0.0);
+        if process.id == 0 {
+            self.first = Some(process);
+        }
+    }
+}
+
 /// What makes the result of one process less sure: why its program was `refused`, its `windows`, and
 /// what was `declined` in them.
 pub fn warnings(

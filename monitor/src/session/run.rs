@@ -9,6 +9,7 @@ use super::signals::{self, Signals};
 use super::{ProfileConfig, host};
 use crate::cli::attach::AttachConfig;
 use crate::cli::run::{EngineChoice, RunConfig};
+use crate::control::{NoPlace, Server, Status};
 use crate::profile::types::{Header, Record, SCHEMA_VERSION, Warning};
 use crate::profile::{ProfileError, Writer};
 use crate::tracee::hub::{self, Follow};
@@ -33,6 +34,9 @@ pub enum RunError {
     /// The program could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// Nobody could ask a profiler in the background anything.
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
     /// Tracing it failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -61,12 +65,13 @@ pub struct Outcome {
 
 type Result<T> = std::result::Result<T, RunError>;
 
-/// Runs the program of `config` and writes its profile.
+/// Runs the program of `config` and writes its profile; calls `started` with its process id once it
+/// is under way.
 ///
 /// # Errors
 /// [`RunError`]; from the launch on, whatever fails is reported in the [`Outcome`] instead, with the
 /// program's own status.
-pub fn run(config: &RunConfig) -> Result<Outcome> {
+pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     let path = program::find(&config.program)?;
     let c_path = program::c_string(path.as_os_str())?;
     let words = std::iter::once(&config.program).chain(&config.args);
@@ -78,8 +83,11 @@ pub fn run(config: &RunConfig) -> Result<Outcome> {
     let cwd = std::env::current_dir();
     let cwd = cwd.map(|d| d.display().to_string()).unwrap_or_default();
     let mut writer = Writer::create(&config.profile.output)?;
+    if config.profile.background {
+        crate::control::prepare()?;
+    }
     let mut signals = Signals::block();
-    let ended = on_own_thread(|| {
+    let (ended, server) = on_own_thread(|| {
         let following = config.profile.follow();
         let _hub = hub::open(following);
         let start = Instant::now();
@@ -102,29 +110,40 @@ pub fn run(config: &RunConfig) -> Result<Outcome> {
             }
         };
         let header = header(&config.profile, command, cwd, pid, Pid::this());
+        let server = open_server(&config.profile, &header, false);
         let header_written = writer.append(&Record::Header(header));
         signals.program = Some(pid);
-        let output = Output::new(writer);
+        signals.control = server.as_ref().map(Server::control);
+        let output = Output::new(writer, &config.profile, signals.control.clone());
         let mut session = Session::new(&config.profile, &mut signals, output, pid, start, probe);
         session.failed(header_written.err());
         hub::set_hold(config.profile.full);
         hub::release(Event::Stopped(stopped));
+        started(pid);
         session.follow();
-        Ok(session.end())
+        Ok((session.end(), server))
     })?;
-    Ok(ended.write())
+    let mut outcome = complete(ended, server);
+    if let (None, Some(pid), false) = (outcome.status, signals.program, config.profile.background) {
+        outcome.status = signals.wait_for_program(pid);
+    }
+    Ok(outcome)
 }
 
-/// Watches the running process of `config` for a while and writes its profile.
+/// Watches the running process of `config` for a while and writes its profile; calls `started` once
+/// it is attached to.
 ///
 /// # Errors
 /// [`RunError`]; once attached, whatever fails is reported in the [`Outcome`] instead.
-pub fn attach(config: &AttachConfig) -> Result<Outcome> {
+pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     let pid = Pid::from_raw(config.pid);
     attach::check(pid)?;
+    if config.profile.background {
+        crate::control::prepare()?;
+    }
     let mut writer = Writer::create(&config.profile.output)?;
     let mut signals = Signals::block();
-    let ended = on_own_thread(|| {
+    let (ended, server) = on_own_thread(|| {
         let following = config.profile.follow();
         let _hub = hub::open(following);
         let start = Instant::now();
@@ -136,21 +155,51 @@ pub fn attach(config: &AttachConfig) -> Result<Outcome> {
         let header = header(&config.profile, procinfo::command(pid), cwd, pid, ppid);
         let probe = follow::probe(&config.profile);
         attach::seize(pid, launch::options(following))?;
+        let server = open_server(&config.profile, &header, true);
         let header_written = writer.append(&Record::Header(header));
-        let output = Output::new(writer);
+        signals.control = server.as_ref().map(Server::control);
+        let output = Output::new(writer, &config.profile, signals.control.clone());
         let mut session = Session::new(&config.profile, &mut signals, output, pid, start, probe);
         session.failed(header_written.err());
         session.attached = true;
         session.until = config.seconds.map(|s| start + Duration::from_secs_f64(s));
+        started(pid);
         session.follow();
-        Ok(session.end())
+        Ok((session.end(), server))
     })?;
-    Ok(ended.write())
+    Ok(complete(ended, server))
+}
+
+/// Completes the profile, and tells those who wait for that.
+fn complete(ended: Ended, server: Option<Server>) -> Outcome {
+    let outcome = ended.write();
+    if let Some(server) = server {
+        server.complete(outcome.error.as_ref().map(ToString::to_string));
+    }
+    outcome
+}
+
+/// Listens for `ps`, `stop` and `report PID`. Where that is not possible the profile is none the worse.
+fn open_server(config: &ProfileConfig, header: &Header, attached: bool) -> Option<Server> {
+    let status = Status {
+        pid: header.pid,
+        monitor: Pid::this().as_raw(),
+        command: header.command.clone(),
+        output: std::path::absolute(&config.output).unwrap_or_else(|_| config.output.clone()),
+        start_unix_s: header.start_unix_s,
+        attached,
+        background: config.background,
+        ..Status::default()
+    };
+    let opened = Server::open(status);
+    opened
+        .inspect_err(|error| tracing::debug!(%error, "no control socket"))
+        .ok()
 }
 
 /// Runs `trace` on a thread of its own. When that ends, the kernel stops tracing whatever is still
 /// traced, without a stop: nobody waits on us while names are resolved.
-fn on_own_thread(trace: impl FnOnce() -> Result<Ended> + Send) -> Result<Ended> {
+fn on_own_thread<T: Send>(trace: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| match scope.spawn(trace).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

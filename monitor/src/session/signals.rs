@@ -1,7 +1,9 @@
 //! The monitor's own signals: news of its children, and the user's wish to end.
 
+use crate::control::Control;
 use crate::tracee::{Event, Result, Running};
 use nix::unistd::Pid;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Signals the monitor takes synchronously; blocked while a session lasts.
@@ -13,6 +15,10 @@ pub struct Signals {
     pub end_wanted: bool,
     /// Who is to get the SIGTERM and SIGHUP that we got: the program we have started.
     pub program: Option<Pid>,
+    /// Through which `statcache stop` asks for an end.
+    pub control: Option<Arc<Control>>,
+    /// It has asked: we leave, even a program that we have started.
+    pub leave: bool,
 }
 
 /// What a wait gave.
@@ -46,6 +52,8 @@ impl Signals {
                 before,
                 end_wanted: false,
                 program: None,
+                control: None,
+                leave: false,
             }
         }
     }
@@ -83,6 +91,10 @@ impl Signals {
             }
             _ => {}
         }
+        if self.control.as_ref().is_some_and(|c| c.stop_wanted()) {
+            self.end_wanted = true;
+            self.leave = true;
+        }
         (signal > 0).then_some(signal)
     }
 
@@ -90,6 +102,20 @@ impl Signals {
     pub fn poll_end(&mut self) -> bool {
         while self.take(Duration::ZERO).is_some() {}
         self.end_wanted
+    }
+
+    /// Waits for the program, our child, which is traced no more; its status as a shell sees it.
+    pub fn wait_for_program(&mut self, program: Pid) -> Option<i32> {
+        use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+        loop {
+            match waitpid(program, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(_, status)) => return Some(status),
+                Ok(WaitStatus::Signaled(_, signal, _)) => return Some(128 + signal as i32),
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(_) => return None,
+            }
+            self.take(Duration::from_secs(3600));
+        }
     }
 
     /// Waits for the thread until `deadline`, or for ever.

@@ -5,20 +5,16 @@
 //! are passed on, group stops listened out, births and deaths booked. What a thread does in a window
 //! is not known here. Source of every rule: ptrace(2).
 
-use super::stops::is_breakpoint;
+mod serve;
+
 pub use super::stops::{leave_kernel, mend};
-use super::{
-    Event, Result, Resume, Running, StopReason, Stopped, TraceError, decode_status, procinfo,
-};
+use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
-
-/// Longest time for which the events of others wait while one thread stops again and again.
-const LOOK_AROUND: Duration = Duration::from_micros(500);
+use std::time::Instant;
 
 /// A process that is followed, or was.
 #[derive(Clone, Debug)]
@@ -84,8 +80,12 @@ struct Hub {
     processes: FxHashMap<i32, Process>,
     ended: Vec<Process>,
     queue: VecDeque<Pending>,
+    /// The thread that somebody waits for.
+    awaited: Option<Pid>,
     next_id: u32,
     looked_around: Instant,
+    /// Stops since we last looked where a thread runs, and when that was.
+    stops: (u32, Instant),
     /// A breakpoint of ours: stray traps from there are not the program's.
     breakpoint: u64,
     /// Whether threads are held where they could be observed, instead of going on natively.
@@ -119,12 +119,15 @@ pub fn open(follow: Follow) -> Open {
         processes: FxHashMap::default(),
         ended: Vec::new(),
         queue: VecDeque::new(),
+        awaited: None,
         next_id: 0,
         looked_around: Instant::now(),
+        stops: (0, Instant::now()),
         breakpoint: 0,
         hold: false,
         held: VecDeque::new(),
     };
+    serve::begin();
     HUB.with(|cell| cell.borrow_mut().replace(hub));
     Open(())
 }
@@ -244,79 +247,17 @@ pub(super) fn interrupt_sent(tid: Pid) {
     });
 }
 
+/// Notes that a thread goes on; called by [`Stopped::resume`] and [`Stopped::detach`].
+pub(super) fn resumed(tid: Pid) {
+    serve::resumed(tid);
+}
+
 /// What happened to `tid`, with all others served; `None` without a hub.
 pub(super) fn wait(tid: Pid, block: bool) -> Option<Result<Option<Event>>> {
     with(|hub| hub.wait(tid, block))
 }
 
 impl Hub {
-    fn wait(&mut self, tid: Pid, block: bool) -> Result<Option<Event>> {
-        if !block || self.looked_around.elapsed() > LOOK_AROUND {
-            self.fetch_all()?;
-        }
-        loop {
-            let mine = self
-                .queue
-                .iter()
-                .position(|p| p.tid == tid || p.former == tid);
-            let mine = mine.and_then(|at| self.queue.remove(at));
-            self.act_on_queue();
-            if let Some(mine) = mine {
-                return Ok(Some(mine.event));
-            }
-            if !self.threads.contains_key(&tid.as_raw()) {
-                return Err(TraceError::Gone(tid));
-            }
-            if !block {
-                return Ok(None);
-            }
-            if !self.fetch(true)? {
-                return Err(TraceError::Gone(tid));
-            }
-        }
-    }
-
-    fn serve_all(&mut self) -> Result<()> {
-        self.fetch_all()?;
-        self.act_on_queue();
-        Ok(())
-    }
-
-    /// Takes every event there is before any thread is resumed: so that none that stops often can
-    /// keep the others waiting.
-    fn fetch_all(&mut self) -> Result<()> {
-        self.looked_around = Instant::now();
-        while self.fetch(false)? {}
-        Ok(())
-    }
-
-    /// Takes one event. False when there is none, or nobody left.
-    fn fetch(&mut self, block: bool) -> Result<bool> {
-        let flags = libc::__WALL | libc::__WNOTHREAD | if block { 0 } else { libc::WNOHANG };
-        let mut status = 0;
-        // SAFETY: `status` is a live i32; waitpid(2) writes nothing else.
-        let got = unsafe { libc::waitpid(-1, &raw mut status, flags) };
-        match got {
-            0 => Ok(false),
-            -1 => match nix::Error::last() {
-                nix::Error::EINTR => Ok(true),
-                nix::Error::ECHILD => Ok(false),
-                errno => Err(TraceError::Os {
-                    operation: "waitpid",
-                    tid: Pid::from_raw(-1),
-                    source: errno.into(),
-                }),
-            },
-            _ => {
-                let tid = Pid::from_raw(got);
-                let event = decode_status(tid, status);
-                let former = self.note(tid, &event);
-                self.queue.push_back(Pending { event, tid, former });
-                Ok(true)
-            }
-        }
-    }
-
     /// Books an event, whoever waits for it. Returns the id the thread had before.
     fn note(&mut self, tid: Pid, event: &Event) -> Pid {
         match event {
@@ -430,101 +371,5 @@ impl Hub {
             process.ended = Some(Instant::now());
             self.ended.push(process);
         }
-    }
-
-    fn act_on_queue(&mut self) {
-        while let Some(pending) = self.queue.pop_front() {
-            if let Event::Stopped(stopped) = pending.event {
-                self.act(stopped);
-            }
-        }
-    }
-
-    /// Lets a thread go on that nobody waits for. That it was killed meanwhile is no error.
-    fn act(&mut self, stopped: Stopped) {
-        let tid = stopped.tid();
-        if let Some(thread) = self.threads.get_mut(&tid.as_raw())
-            && stopped.reason == StopReason::Interrupt
-            && std::mem::take(&mut thread.interrupted)
-        {
-            let _ = mend(&stopped);
-        }
-        if self.follow == Follow::Threads && self.is_foreign(tid) {
-            let signal = match stopped.reason {
-                StopReason::Signal(signal) => signal,
-                _ => 0,
-            };
-            let _ = stopped.detach(signal);
-            self.gone(tid, 0);
-            self.ended.retain(|p| p.pid != tid);
-            return;
-        }
-        if self.hold && self.may_hold(tid) {
-            self.hold_or_resume(stopped);
-            return;
-        }
-        let (how, signal) = match stopped.reason {
-            StopReason::Signal(libc::SIGTRAP) if self.is_stray(&stopped) => (Resume::Continue, 0),
-            StopReason::Signal(signal) => (Resume::Continue, signal),
-            StopReason::Group => (Resume::Listen, 0),
-            _ => (Resume::Continue, 0),
-        };
-        let _ = stopped.resume(how, signal);
-    }
-
-    /// Lets the held threads of some processes go on natively.
-    fn let_go(&mut self, whose: impl Fn(Pid) -> bool) {
-        for stopped in std::mem::take(&mut self.held) {
-            let pid = self
-                .threads
-                .get(&stopped.tid().as_raw())
-                .map(|thread| thread.pid);
-            if self.hold && !pid.is_some_and(&whose) {
-                self.held.push_back(stopped);
-            } else {
-                let how = if self.hold {
-                    Resume::Syscall
-                } else {
-                    Resume::Continue
-                };
-                let _ = stopped.resume(how, 0);
-            }
-        }
-    }
-
-    /// A thread in borrowed memory goes on until it executes a program: its parent waits for that.
-    fn may_hold(&self, tid: Pid) -> bool {
-        let thread = self.threads.get(&tid.as_raw());
-        let process = thread.and_then(|thread| self.processes.get(&thread.pid.as_raw()));
-        process.is_some_and(|process| !process.borrows_memory)
-    }
-
-    fn hold_or_resume(&mut self, stopped: Stopped) {
-        let clean = match stopped.reason {
-            StopReason::Syscall => stopped.leaves_call(),
-            StopReason::Interrupt => leave_kernel(&stopped),
-            _ => false,
-        };
-        if clean {
-            self.held.push_back(stopped);
-            return;
-        }
-        let (how, signal) = match stopped.reason {
-            StopReason::Signal(signal) => (Resume::Syscall, signal),
-            StopReason::Group => (Resume::Listen, 0),
-            StopReason::Exiting => (Resume::Continue, 0),
-            _ => (Resume::Syscall, 0),
-        };
-        let _ = stopped.resume(how, signal);
-    }
-
-    /// A process of its own, not the first.
-    fn is_foreign(&self, tid: Pid) -> bool {
-        self.processes.get(&tid.as_raw()).is_some_and(|p| p.id > 0)
-    }
-
-    fn is_stray(&self, stopped: &Stopped) -> bool {
-        let info = stopped.siginfo();
-        self.breakpoint != 0 && info.is_ok_and(|info| is_breakpoint(&info, self.breakpoint))
     }
 }

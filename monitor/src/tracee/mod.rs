@@ -262,6 +262,46 @@ impl Stopped {
         rc > 0 && info[0] as u8 == EXIT && hub::leave_kernel(self)
     }
 
+    /// Whether the thread has its system calls turned into signals (prctl(2),
+    /// `PR_SET_SYSCALL_USER_DISPATCH`); false where the kernel does not tell, before Linux 6.4.
+    fn dispatches_calls(&self) -> bool {
+        const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
+        /// `struct ptrace_sud_config`: mode, selector, offset, length.
+        const BYTES: usize = 32;
+        let mut configuration = [0u64; BYTES / 8];
+        // SAFETY: the kernel writes at most `BYTES` bytes to the array, which is that large.
+        let rc = unsafe {
+            libc::ptrace(
+                PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG,
+                self.tid.as_raw(),
+                BYTES,
+                configuration.as_mut_ptr(),
+            )
+        };
+        rc == 0 && configuration[0] != 0
+    }
+
+    /// Why the thread cannot be in a code cache, if system call `number` with arguments `args` has
+    /// just made it so.
+    pub fn must_leave_after(&self, number: u64, args: &Regs) -> Option<&'static str> {
+        const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+        const ARCH_SHSTK_ENABLE: u64 = 0x5001;
+        let asked = match number as i64 {
+            libc::SYS_prctl => args.rdi == PR_SET_SYSCALL_USER_DISPATCH,
+            libc::SYS_arch_prctl => args.rdi == ARCH_SHSTK_ENABLE,
+            _ => false,
+        };
+        asked.then(|| self.must_be_native())?
+    }
+
+    /// Why the thread cannot be in a code cache, if it cannot.
+    pub fn must_be_native(&self) -> Option<&'static str> {
+        if self.dispatches_calls() {
+            return Some("the program turns its system calls into signals");
+        }
+        procinfo::has_shadow_stack(self.tid).then_some("the program has shadow stacks")
+    }
+
     /// The thread's id.
     pub fn tid(&self) -> Pid {
         self.tid
@@ -325,6 +365,7 @@ impl Stopped {
                 libc::c_long::from(signal),
             )
         };
+        hub::resumed(self.tid);
         os(name, self.tid, nix::errno::Errno::result(rc))?;
         Ok(Running::new(self.tid))
     }
@@ -343,6 +384,7 @@ impl Stopped {
                 libc::c_long::from(signal),
             )
         };
+        hub::resumed(self.tid);
         os("PTRACE_DETACH", self.tid, nix::errno::Errno::result(rc)).map(|_| ())
     }
 

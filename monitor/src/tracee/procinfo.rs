@@ -92,6 +92,19 @@ pub struct Standing {
     pub kernel_thread: bool,
 }
 
+/// Whether the thread has its return addresses kept on a shadow stack as well (linux
+/// Documentation/arch/x86/shstk.rst): code elsewhere than its own would not return.
+pub fn has_shadow_stack(tid: Pid) -> bool {
+    std::fs::read_to_string(format!("/proc/{tid}/status")).is_ok_and(|s| names_shadow_stack(&s))
+}
+
+fn names_shadow_stack(status: &str) -> bool {
+    let features = status
+        .lines()
+        .find_map(|line| line.strip_prefix("x86_Thread_features:"));
+    features.is_some_and(|f| f.split_whitespace().any(|word| word == "shstk"))
+}
+
 /// How a process stands; `None` when there is none.
 pub fn standing(pid: Pid) -> Option<Standing> {
     /// `PF_KTHREAD` (linux/sched.h), a bit of the flags in proc(5), field 9 of `stat`.
@@ -230,4 +243,20 @@ fn clock_ticks() -> f64 {
         .ok()
         .flatten()
         .unwrap_or(100) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shadow_stacks_are_told_from_their_lock() {
+        let status = |features: &str| {
+            format!(
+                "Name:\tx\nx86_Thread_features:\t{features}\nx86_Thread_features_locked:\tshstk\n"
+            )
+        };
+        assert!(names_shadow_stack(&status("shstk wrss ")));
+        assert!(!names_shadow_stack(&status("")) && !names_shadow_stack("Name:\tshstk\n"));
+    }
 }

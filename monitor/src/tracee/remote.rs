@@ -141,6 +141,7 @@ impl CallSite {
     pub fn caller(&self, stopped: Stopped) -> Caller<'_> {
         Caller {
             site: self,
+            tid: stopped.tid(),
             stopped: Some(stopped),
         }
     }
@@ -161,20 +162,19 @@ impl CallSite {
 #[derive(Debug)]
 pub struct Caller<'a> {
     site: &'a CallSite,
-    /// Always there between calls.
+    tid: nix::unistd::Pid,
+    /// `None` once it has died.
     stopped: Option<Stopped>,
 }
 
 impl Caller<'_> {
-    fn stopped(&self) -> &Stopped {
-        self.stopped
-            .as_ref()
-            .expect("a caller holds its thread between calls")
+    fn stopped(&self) -> Result<&Stopped> {
+        self.stopped.as_ref().ok_or(TraceError::Gone(self.tid))
     }
 
     /// The thread.
     pub fn tid(&self) -> nix::unistd::Pid {
-        self.stopped().tid()
+        self.tid
     }
 
     /// Gives the thread back; `None` when it died meanwhile. When its stop is for a signal, that
@@ -186,7 +186,8 @@ impl Caller<'_> {
     /// Makes system call `number` in the tracee and returns its result.
     ///
     /// # Errors
-    /// [`TraceError::Remote`] when the call failed. [`TraceError::Unsuitable`] when a signal came
+    /// [`TraceError::Gone`] when the thread has died, now or before. [`TraceError::Remote`] when the call
+    /// failed. [`TraceError::Unsuitable`] when a signal came
     /// first: the thread is back at its own registers and the call has not been made.
     pub fn call(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64> {
         let tid = self.tid();
@@ -195,14 +196,11 @@ impl Caller<'_> {
         regs.rax = number as u64;
         regs.orig_rax = u64::MAX;
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
-        self.stopped().set_regs(&regs)?;
+        self.stopped()?.set_regs(&regs)?;
         let mut syscall_stops = 0;
         let mut how = Resume::Syscall;
         while syscall_stops < 2 {
-            let stopped = self
-                .stopped
-                .take()
-                .expect("a caller holds its thread between calls");
+            let stopped = self.stopped.take().ok_or(TraceError::Gone(tid))?;
             match stopped.resume(how, 0)?.wait()? {
                 Event::Stopped(stopped) => {
                     how = match stopped.reason {
@@ -225,7 +223,7 @@ impl Caller<'_> {
                 Event::Exited(_) | Event::Killed(_) => return Err(TraceError::Gone(tid)),
             }
         }
-        let result = self.stopped().regs()?.rax;
+        let result = self.stopped()?.regs()?.rax;
         let error = -(result as i64);
         if (1..4096).contains(&error) {
             let source = std::io::Error::from_raw_os_error(error as i32);

@@ -826,6 +826,10 @@ impl Translate {
                     None => self.syscall_entry(stopped, regs, observer),
                     Some((number, args)) => {
                         self.after_syscall(number, &args);
+                        if let Some(reason) = stopped.must_leave_after(number, &args) {
+                            self.drain(self.log_pointer(), None, observer);
+                            return Ok(Next::End(WindowEnd::Declined(stopped, reason)));
+                        }
                         if will_restart(&regs) {
                             return go(stopped.resume(Resume::Syscall, 0)?, None);
                         }

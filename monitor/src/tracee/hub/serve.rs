@@ -1,0 +1,304 @@
+//! Waiting for all threads at once, and letting those go on that nobody waits for.
+
+use super::super::procinfo;
+use super::super::stops::is_breakpoint;
+use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
+use super::{Follow, Hub, Pending, leave_kernel, mend};
+use nix::unistd::Pid;
+use rustc_hash::FxHashSet;
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+/// Longest time for which the events of others wait while one thread stops again and again.
+const LOOK_AROUND: Duration = Duration::from_micros(500);
+
+/// Stops after which we look where the thread runs, if they come more often than this.
+const LOOK_EVERY: u32 = 24;
+const OFTEN: Duration = Duration::from_micros(500);
+
+thread_local! {
+    /// Threads that are about to get a signal, which have been looked at only, and not been resumed.
+    static PEEKED: RefCell<FxHashSet<i32>> = RefCell::default();
+}
+
+/// Nothing has been looked at yet.
+pub(super) fn begin() {
+    PEEKED.with_borrow_mut(FxHashSet::clear);
+}
+
+/// A thread goes on, or has something else to tell.
+pub(super) fn resumed(tid: Pid) {
+    PEEKED.with_borrow_mut(|peeked| peeked.remove(&tid.as_raw()));
+}
+
+/// What came of looking for an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fetched {
+    /// There is none, or nobody is left.
+    Nothing,
+    /// It has been queued or dealt with.
+    Some,
+    /// It has been queued for whoever waits, and must not be looked past.
+    Awaited,
+}
+
+/// Looks at one event and leaves it where it is: the thread, and the signal if one other than
+/// SIGTRAP is about to be delivered to it. No thread: the wait was interrupted.
+fn peek(block: bool) -> Result<Option<(Option<Pid>, Option<i32>)>> {
+    let flags = libc::__WALL
+        | libc::__WNOTHREAD
+        | libc::WEXITED
+        | libc::WSTOPPED
+        | libc::WNOWAIT
+        | if block { 0 } else { libc::WNOHANG };
+    // SAFETY: plain integers and pointers; all zero is valid, and what waitid leaves when there is nothing.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is a live siginfo_t; waitid(2) writes nothing else.
+    let rc = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+    if rc != 0 {
+        return match nix::Error::last() {
+            nix::Error::EINTR => Ok(Some((None, None))),
+            nix::Error::ECHILD => Ok(None),
+            errno => Err(failed("waitid", Pid::from_raw(-1), errno)),
+        };
+    }
+    // SAFETY: waitid fills the child member (waitid(2)).
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    let signal = status & 0x7f;
+    // What lies above is the event, or the mark of a system call stop (ptrace(2), PTRACE_O_TRACESYSGOOD).
+    let plain = info.si_code == libc::CLD_TRAPPED && status == signal && signal != libc::SIGTRAP;
+    Ok(Some((Some(Pid::from_raw(pid)), plain.then_some(signal))))
+}
+
+/// Takes the event of a thread that [`peek`] has seen. `None` when it is gone: a kill may come between.
+fn take(tid: Pid) -> Result<Option<i32>> {
+    let mut status = 0;
+    let flags = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
+    // SAFETY: `status` is a live i32; waitpid(2) writes nothing else.
+    match unsafe { libc::waitpid(tid.as_raw(), &raw mut status, flags) } {
+        0 => Ok(None),
+        -1 => match nix::Error::last() {
+            nix::Error::EINTR | nix::Error::ECHILD => Ok(None),
+            errno => Err(failed("waitpid", tid, errno)),
+        },
+        _ => Ok(Some(status)),
+    }
+}
+
+fn failed(operation: &'static str, tid: Pid, errno: nix::Error) -> TraceError {
+    TraceError::Os {
+        operation,
+        tid,
+        source: errno.into(),
+    }
+}
+
+impl Hub {
+    pub(super) fn wait(&mut self, tid: Pid, block: bool) -> Result<Option<Event>> {
+        self.awaited = Some(tid);
+        let event = self.await_event(tid, block);
+        self.awaited = None;
+        event
+    }
+
+    fn await_event(&mut self, tid: Pid, block: bool) -> Result<Option<Event>> {
+        if !block || self.looked_around.elapsed() > LOOK_AROUND {
+            self.fetch_all()?;
+        }
+        loop {
+            let mine = self
+                .queue
+                .iter()
+                .position(|p| p.tid == tid || p.former == tid);
+            let mine = mine.and_then(|at| self.queue.remove(at));
+            self.act_on_queue();
+            if let Some(mine) = mine {
+                return Ok(Some(mine.event));
+            }
+            if !self.threads.contains_key(&tid.as_raw()) {
+                return Err(TraceError::Gone(tid));
+            }
+            if !block {
+                return Ok(None);
+            }
+            if self.fetch(true)? == Fetched::Nothing {
+                return Err(TraceError::Gone(tid));
+            }
+        }
+    }
+
+    pub(super) fn serve_all(&mut self) -> Result<()> {
+        self.fetch_all()?;
+        self.act_on_queue();
+        Ok(())
+    }
+
+    /// Takes every event there is before any thread is resumed: so that none that stops often can
+    /// keep the others waiting.
+    fn fetch_all(&mut self) -> Result<()> {
+        self.looked_around = Instant::now();
+        while self.fetch(false)? == Fetched::Some {}
+        Ok(())
+    }
+
+    /// Takes one event.
+    ///
+    /// A signal that is about to be delivered is looked at without being taken: were we killed
+    /// between the wait and the resume, the kernel would forget a signal that has been waited for, but
+    /// delivers one that has not. So such a thread goes on at once, or whoever waits for it has it
+    /// now. (Of `SIGTRAP` nothing of the kind is wanted: it may be our own doing, and would kill.)
+    fn fetch(&mut self, block: bool) -> Result<Fetched> {
+        let Some((tid, signal)) = peek(block)? else {
+            return Ok(Fetched::Nothing);
+        };
+        // Interrupted: somebody may want something else of us, but there may be more.
+        let Some(tid) = tid else {
+            return Ok(Fetched::Some);
+        };
+        let known = PEEKED.with_borrow(|peeked| peeked.contains(&tid.as_raw()));
+        if let (Some(signal), false) = (signal, known) {
+            PEEKED.with_borrow_mut(|peeked| peeked.insert(tid.as_raw()));
+            let event = Event::Stopped(Stopped::of(tid, StopReason::Signal(signal)));
+            let former = self.note(tid, &event);
+            let awaited = self.awaited == Some(tid);
+            match event {
+                Event::Stopped(stopped) if !awaited => self.act(stopped),
+                event => self.queue.push_back(Pending { event, tid, former }),
+            }
+            return Ok(if awaited {
+                Fetched::Awaited
+            } else {
+                Fetched::Some
+            });
+        }
+        let Some(status) = take(tid)? else {
+            return Ok(Fetched::Some);
+        };
+        let event = decode_status(tid, status);
+        // Whoever holds this stop has let others go first.
+        let again =
+            matches!(&event, Event::Stopped(s) if matches!(s.reason, StopReason::Signal(_)));
+        if known && again {
+            return Ok(Fetched::Some);
+        }
+        resumed(tid);
+        let former = self.note(tid, &event);
+        self.queue.push_back(Pending { event, tid, former });
+        Ok(Fetched::Some)
+    }
+
+    pub(super) fn act_on_queue(&mut self) {
+        while let Some(pending) = self.queue.pop_front() {
+            if let Event::Stopped(stopped) = pending.event {
+                self.act(stopped);
+            }
+        }
+    }
+
+    /// A stop costs microseconds on the processor where the thread runs, and tens of them from another:
+    /// where stops come thick, we go there.
+    fn draw_near(&mut self, tid: Pid) {
+        let (stops, since) = &mut self.stops;
+        *stops += 1;
+        if *stops < LOOK_EVERY {
+            return;
+        }
+        let often = since.elapsed() < LOOK_EVERY * OFTEN;
+        self.stops = (0, Instant::now());
+        if often && let Some(cpu) = procinfo::processor(tid, tid) {
+            procinfo::move_self_to(cpu);
+        }
+    }
+
+    /// Lets a thread go on that nobody waits for. That it was killed meanwhile is no error.
+    pub(super) fn act(&mut self, stopped: Stopped) {
+        let tid = stopped.tid();
+        self.draw_near(tid);
+        if let Some(thread) = self.threads.get_mut(&tid.as_raw())
+            && stopped.reason == StopReason::Interrupt
+            && std::mem::take(&mut thread.interrupted)
+        {
+            let _ = mend(&stopped);
+        }
+        if self.follow == Follow::Threads && self.is_foreign(tid) {
+            let signal = match stopped.reason {
+                StopReason::Signal(signal) => signal,
+                _ => 0,
+            };
+            let _ = stopped.detach(signal);
+            self.gone(tid, 0);
+            self.ended.retain(|p| p.pid != tid);
+            return;
+        }
+        if self.hold && self.may_hold(tid) {
+            self.hold_or_resume(stopped);
+            return;
+        }
+        let (how, signal) = match stopped.reason {
+            StopReason::Signal(libc::SIGTRAP) if self.is_stray(&stopped) => (Resume::Continue, 0),
+            StopReason::Signal(signal) => (Resume::Continue, signal),
+            StopReason::Group => (Resume::Listen, 0),
+            _ => (Resume::Continue, 0),
+        };
+        let _ = stopped.resume(how, signal);
+    }
+
+    /// Lets the held threads of some processes go on natively.
+    pub(super) fn let_go(&mut self, whose: impl Fn(Pid) -> bool) {
+        for stopped in std::mem::take(&mut self.held) {
+            let pid = self
+                .threads
+                .get(&stopped.tid().as_raw())
+                .map(|thread| thread.pid);
+            if self.hold && !pid.is_some_and(&whose) {
+                self.held.push_back(stopped);
+            } else {
+                let how = if self.hold {
+                    Resume::Syscall
+                } else {
+                    Resume::Continue
+                };
+                let _ = stopped.resume(how, 0);
+            }
+        }
+    }
+
+    /// A thread in borrowed memory goes on until it executes a program: its parent waits for that.
+    fn may_hold(&self, tid: Pid) -> bool {
+        let thread = self.threads.get(&tid.as_raw());
+        let process = thread.and_then(|thread| self.processes.get(&thread.pid.as_raw()));
+        process.is_some_and(|process| !process.borrows_memory)
+    }
+
+    fn hold_or_resume(&mut self, stopped: Stopped) {
+        let clean = match stopped.reason {
+            StopReason::Syscall => stopped.leaves_call(),
+            StopReason::Interrupt => leave_kernel(&stopped),
+            _ => false,
+        };
+        if clean {
+            self.held.push_back(stopped);
+            return;
+        }
+        let (how, signal) = match stopped.reason {
+            StopReason::Signal(signal) => (Resume::Syscall, signal),
+            StopReason::Group => (Resume::Listen, 0),
+            StopReason::Exiting => (Resume::Continue, 0),
+            _ => (Resume::Syscall, 0),
+        };
+        let _ = stopped.resume(how, signal);
+    }
+
+    /// A process of its own, not the first.
+    fn is_foreign(&self, tid: Pid) -> bool {
+        self.processes.get(&tid.as_raw()).is_some_and(|p| p.id > 0)
+    }
+
+    fn is_stray(&self, stopped: &Stopped) -> bool {
+        let info = stopped.siginfo();
+        self.breakpoint != 0 && info.is_ok_and(|info| is_breakpoint(&info, self.breakpoint))
+    }
+}

@@ -1,0 +1,366 @@
+//! `--background`, `ps`, `report PID`, `stop PID`: a profile is taken while nobody watches.
+
+#[path = "support/c.rs"]
+mod c;
+#[path = "support/cli.rs"]
+mod cli;
+
+use c::build;
+use cli::{lossy, readable};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A runtime directory of its own for each test, and the profile in it.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        Place(place)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+        command
+            .args(words)
+            .env("XDG_RUNTIME_DIR", self.0.path())
+            .current_dir(self.0.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn statcache(&self, words: &[&str]) -> Output {
+        self.command(words).output().expect("run")
+    }
+
+    fn profile(&self) -> std::path::PathBuf {
+        self.0.path().join("statcache.prof")
+    }
+
+    fn live(&self) -> String {
+        lossy(&self.statcache(&["ps"]).stdout)
+    }
+
+    /// Waits until the monitor of `pid` has this many windows.
+    fn await_windows(&self, pid: &str, wanted: u64) {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(20) {
+            let live = self.live();
+            let line = live.lines().find(|l| l.trim_start().starts_with(pid));
+            let windows = line.and_then(|l| l.split_whitespace().nth(2)?.parse::<u64>().ok());
+            if windows.is_some_and(|windows| windows >= wanted) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{wanted} windows of {pid} in 20 s: {}", self.live());
+    }
+}
+
+fn spinning() -> Option<(tempfile::TempDir, Child)> {
+    let (place, program) = build("threads")?;
+    let mut command = Command::new(program);
+    // A minute of work for two threads, should nobody end it.
+    let child = command.args(["2", "10", "20000"]).stdout(Stdio::piped());
+    Some((place, child.spawn().expect("started")))
+}
+
+fn is_traced(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("alive");
+    !status.contains("TracerPid:\t0\n")
+}
+
+#[test]
+fn attached_in_the_background_and_stopped() {
+    let Some((_built, mut child)) = spinning() else {
+        return;
+    };
+    let (place, pid) = (Place::new(), child.id().to_string());
+    // That the output can be read to its end shows that nobody in the background holds it.
+    let begun = Instant::now();
+    let started = place.statcache(&["attach", "--background", &pid]);
+    assert!(started.status.success(), "{started:?}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(
+        lossy(&started.stderr).contains("in the background"),
+        "{started:?}"
+    );
+    assert!(is_traced(child.id()));
+
+    let directory = place.0.path().join("statcache");
+    let mode = |path: &Path| {
+        std::fs::symlink_metadata(path)
+            .expect("there")
+            .permissions()
+            .mode()
+    };
+    assert_eq!(mode(&directory) & 0o777, 0o700);
+    assert_eq!(mode(&directory.join(format!("{pid}.sock"))) & 0o777, 0o600);
+
+    place.await_windows(&pid, 3);
+    let again = place.statcache(&["attach", "--background", &pid, "-o", "other"]);
+    assert_eq!(again.status.code(), Some(126), "{again:?}");
+    assert!(lossy(&again.stderr).contains("already traced"), "{again:?}");
+    let report = place.statcache(&["report", &pid]);
+    let whole = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(report.status.success(), "{report:?}");
+    assert!(
+        whole.contains("threads.c"),
+        "names are found while it is live: {whole}"
+    );
+    let export = place.statcache(&["export", "--format", "json", &pid]);
+    let json: serde_json::Value = serde_json::from_slice(&export.stdout).expect("JSON");
+    assert!(json["totals"]["windows"].as_u64() >= Some(3));
+    assert!(
+        json["warnings"].to_string().contains("is live"),
+        "{}",
+        json["warnings"]
+    );
+
+    let stopped = place.statcache(&["stop", &pid]);
+    assert!(stopped.status.success(), "{stopped:?}");
+    // Complete at once, and nothing stays behind.
+    let profile = readable(&place.profile());
+    assert_eq!(profile.footer.as_ref().and_then(|f| f.exit_status), None);
+    assert!(profile.windows.len() >= 3);
+    assert!(!is_traced(child.id()));
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("alive");
+    assert!(!maps.contains("statcache"), "{maps}");
+    assert!(!place.live().contains(&pid));
+    let stopped = place.statcache(&["stop", &pid]);
+    assert_eq!(stopped.status.code(), Some(127), "{stopped:?}");
+    assert_eq!(lossy(&stopped.stderr).lines().count(), 1, "{stopped:?}");
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+}
+
+#[test]
+fn run_in_the_background_to_its_end() {
+    let Some((_built, program)) = build("threads") else {
+        return;
+    };
+    let place = Place::new();
+    let words = ["2", "10", "400"];
+    let expected = Command::new(&program).args(words).output().expect("run");
+    let mut command = place.command(&["run", "--background", "-q", "--"]);
+    let mut started = command
+        .arg(&program)
+        .args(words)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    // The program's output is its own; the end of it comes with the program's.
+    let mut printed = Vec::new();
+    assert!(started.wait().expect("waited").success());
+    let mut output = started.stdout.take().expect("piped");
+    output.read_to_end(&mut printed).expect("read");
+    assert_eq!(lossy(&printed), lossy(&expected.stdout));
+    let begun = Instant::now();
+    while !place.live().is_empty() && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let profile = readable(&place.profile());
+    assert_eq!(profile.footer.as_ref().and_then(|f| f.exit_status), Some(7));
+    assert!(!profile.windows.is_empty());
+}
+
+/// A profile in the foreground can be ended from elsewhere too; the program goes on to its end, with its
+/// own output and status.
+#[test]
+fn run_in_the_foreground_stopped_from_elsewhere() {
+    let Some((_built, program)) = build("threads") else {
+        return;
+    };
+    let place = Place::new();
+    let words = ["2", "10", "1500"];
+    let expected = Command::new(&program).args(words).output().expect("run");
+    let mut command = place.command(&["run", "-q", "--"]);
+    command.arg(&program).args(words).stdout(Stdio::piped());
+    let started = command.spawn().expect("started");
+    let begun = Instant::now();
+    let pid = loop {
+        let live = place.live();
+        let line = live.lines().nth(1).map(str::to_owned);
+        if let Some(pid) = line.and_then(|l| l.split_whitespace().next().map(str::to_owned)) {
+            break pid;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "it is not listed"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    place.await_windows(&pid, 1);
+    let stopped = place.statcache(&["stop", &pid]);
+    assert!(stopped.status.success(), "{stopped:?}");
+    assert!(!is_traced(pid.parse().expect("a number")));
+    assert!(!readable(&place.profile()).windows.is_empty());
+    let found = started.wait_with_output().expect("waited");
+    assert_eq!(found.status.code(), Some(7));
+    assert_eq!(found.stdout, expected.stdout);
+}
+
+#[test]
+fn refusals_come_before_the_background() {
+    let place = Place::new();
+    for (words, code, why) in [
+        (
+            &["run", "--background", "./no-such-program"][..],
+            127,
+            "No such file",
+        ),
+        (
+            &["attach", "--background", "4194303"],
+            127,
+            "no such process",
+        ),
+        (
+            &["run", "--background", "-o", "/no/such/dir/p", "true"],
+            125,
+            "choose another place",
+        ),
+        (&["stop", "4194303"], 127, "no live profile"),
+        (&["report", "4194303"], 125, "no live profile"),
+        (&["run", "--max-size", "1K", "true"], 2, "256K or more"),
+    ] {
+        let found = place.statcache(words);
+        let said = lossy(&found.stderr);
+        assert_eq!(found.status.code(), Some(code), "{words:?}: {said}");
+        assert!(said.contains(why), "{words:?}: {said}");
+        assert!(code == 2 || said.lines().count() == 1, "{words:?}: {said}");
+        assert!(!place.profile().exists(), "{words:?}");
+    }
+}
+
+/// A directory that others can write to is not used: they could put a socket of theirs there.
+#[test]
+fn an_unsafe_runtime_directory_is_not_used() {
+    let place = Place::new();
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::create_dir(place.0.path().join("statcache")).expect("made");
+    std::fs::set_permissions(place.0.path().join("statcache"), open).expect("set");
+    let found = place.statcache(&["run", "--background", "sleep", "1"]);
+    assert_eq!(found.status.code(), Some(125), "{found:?}");
+    assert!(
+        lossy(&found.stderr).contains("others can write"),
+        "{found:?}"
+    );
+    // In the foreground it is no matter.
+    let found = place.statcache(&["run", "-q", "true"]);
+    assert!(
+        found.status.success() && found.stderr.is_empty(),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn what_a_killed_monitor_left_is_no_live_profile() {
+    let Some((_built, mut child)) = spinning() else {
+        return;
+    };
+    let (place, pid) = (Place::new(), child.id().to_string());
+    let mut command = place.command(&["attach", "-q", &pid]);
+    let mut monitor = command.spawn().expect("started");
+    place.await_windows(&pid, 1);
+    monitor.kill().expect("killed");
+    monitor.wait().expect("waited");
+    assert_eq!(place.live(), "");
+    let socket = place.0.path().join("statcache").join(format!("{pid}.sock"));
+    assert!(socket.exists(), "left behind");
+    assert_eq!(place.statcache(&["stop", &pid]).status.code(), Some(127));
+    // The next one takes its place.
+    let started = place.statcache(&["attach", "--background", "-q", &pid]);
+    assert!(started.status.success(), "{started:?}");
+    assert!(place.live().contains(&pid));
+    assert!(place.statcache(&["stop", &pid]).status.success());
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+}
+
+/// Whoever asks nonsense, or nothing, keeps nobody from being answered.
+#[test]
+fn silent_and_talkative_clients() {
+    let Some((_built, mut child)) = spinning() else {
+        return;
+    };
+    let (place, pid) = (Place::new(), child.id().to_string());
+    assert!(
+        place
+            .statcache(&["attach", "--background", "-q", &pid])
+            .status
+            .success()
+    );
+    let socket = place.0.path().join("statcache").join(format!("{pid}.sock"));
+    let silent: Vec<UnixStream> = (0..8)
+        .map(|_| UnixStream::connect(&socket).expect("connected"))
+        .collect();
+    let mut talker = UnixStream::connect(&socket).expect("connected");
+    // The other end may hang up in the middle of it.
+    let _ = std::io::Write::write_all(&mut talker, &[b'x'; 1 << 16]);
+    assert!(place.live().contains(&pid));
+    assert!(place.statcache(&["stop", &pid]).status.success());
+    drop(silent);
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+}
+
+/// A profile stays under its limit, and what is left stands for all.
+#[test]
+fn a_profile_is_thinned_while_it_grows() {
+    let Some((_built, mut child)) = spinning() else {
+        return;
+    };
+    let (place, pid) = (Place::new(), child.id().to_string());
+    let words = [
+        "attach",
+        "--background",
+        "-q",
+        "--overhead",
+        "1000",
+        "--max-size",
+        "256K",
+        &pid,
+    ];
+    assert!(place.statcache(&words).status.success());
+    let (mut size, mut largest, mut shrunk) = (0, 0, 0);
+    let begun = Instant::now();
+    while shrunk < 1 && begun.elapsed() < Duration::from_secs(40) {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = std::fs::metadata(place.profile()).expect("there").len();
+        shrunk += u32::from(now < size);
+        (size, largest) = (now, largest.max(now));
+        // Whole at any moment.
+        let profile = statcache::profile::Profile::read(&place.profile()).expect("readable");
+        assert!(
+            profile
+                .read_warnings
+                .iter()
+                .all(|w| !w.what.contains("damaged"))
+        );
+    }
+    assert!(place.statcache(&["stop", &pid]).status.success());
+    let profile = readable(&place.profile());
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+    assert_eq!(shrunk, 1, "in {:?}, at {size} bytes", begun.elapsed());
+    // Some windows may come while it is being thinned.
+    assert!(largest < (256 << 10) * 3 / 2, "{largest}");
+    let footer = profile.footer.as_ref().expect("readable");
+    let stood_for: f64 = profile.windows.iter().map(|w| w.stands_for.value).sum();
+    let ratio = stood_for / footer.accesses_estimated.value;
+    assert!((ratio - 1.0).abs() < 1e-6, "{ratio}");
+    assert!(
+        footer.warnings.iter().any(|w| w.what.contains("left out")),
+        "{:?}",
+        footer.warnings
+    );
+    let left: Vec<_> = std::fs::read_dir(place.0.path())
+        .expect("there")
+        .flatten()
+        .collect();
+    assert!(left.len() <= 2, "{left:?}");
+}

@@ -1,0 +1,135 @@
+//! A monitor that is killed at its n-th ptrace call, for one n after the other: through a launch, windows,
+//! an attach and a leaving, the program ends as it would alone.
+
+#[path = "support/c.rs"]
+mod c;
+#[path = "support/cli.rs"]
+mod cli;
+
+use cli::{lossy, run};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Every n up to the first of these, then every so many; all of them with `STATCACHE_DOOMS`.
+const ALL_BELOW: usize = 24;
+const THEN_EVERY: usize = 23;
+
+/// The library that does it. `None`, after saying so, where it cannot be built.
+fn doom() -> Option<(tempfile::TempDir, PathBuf)> {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tracees/doom.c");
+    let library = place.path().join("doom.so");
+    let mut command = Command::new("cc");
+    command
+        .args(["-O1", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(source)
+        .arg("-ldl");
+    if !command.output().is_ok_and(|o| o.status.success()) {
+        println!("SKIP doom: cannot be built here");
+        return None;
+    }
+    Some((place, library))
+}
+
+fn condemn(command: &mut Command, library: &Path, at: usize, file: &Path) {
+    command
+        .env("LD_PRELOAD", library)
+        .env("DOOM_AT", at.to_string())
+        .env("DOOM_FILE", file);
+}
+
+fn moments(last: usize) -> impl Iterator<Item = usize> {
+    let all = std::env::var_os("STATCACHE_DOOMS").is_some();
+    (1..=last).filter(move |n| all || *n <= ALL_BELOW || n % THEN_EVERY == 0)
+}
+
+#[test]
+fn at_every_call_of_a_run() {
+    let (Some((_doom, library)), Some((_place, program))) = (doom(), c::build("threads")) else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let words = ["2", "6", "40"];
+    let expected = Command::new(&program).args(words).output().expect("run");
+    let file = place.path().join("doomed");
+    let mut deaths = 0;
+    for way in [&["-q", "--overhead", "400"][..], &["-q", "--full"]] {
+        for n in moments(400) {
+            let mut command = run(&place.path().join("p"), way);
+            command.arg(&program).args(words).stdout(Stdio::piped());
+            condemn(&mut command, &library, n, &file);
+            let mut monitor = command.spawn().expect("started");
+            // To the end of file, which comes when the orphan is gone too.
+            let mut printed = Vec::new();
+            let mut output = monitor.stdout.take().expect("piped");
+            output.read_to_end(&mut printed).expect("read");
+            let status = monitor.wait().expect("waited");
+            let doomed = std::fs::remove_file(&file).is_ok();
+            deaths += u32::from(doomed);
+            assert_eq!(doomed, status.code().is_none(), "{way:?} {n}: {status}");
+            // The first call is the one that seizes: before it there is no program.
+            if n > 1 || !doomed {
+                assert_eq!(lossy(&printed), lossy(&expected.stdout), "{way:?} {n}");
+            }
+        }
+    }
+    assert!(deaths > 50, "{deaths}");
+}
+
+#[test]
+fn at_every_call_of_an_attach() {
+    let (Some((_doom, library)), Some((_place, program))) = (doom(), c::build("server")) else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let file = place.path().join("doomed");
+    let start = || -> (Child, BufReader<std::process::ChildStdout>) {
+        let mut child = Command::new(&program);
+        let mut child = child
+            .arg("8")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("read");
+        (child, output)
+    };
+    let (mut deaths, mut server) = (0, start());
+    let end = |server: &mut (Child, BufReader<std::process::ChildStdout>), what: &str| {
+        let mut rest = String::new();
+        server.1.read_to_string(&mut rest).expect("read");
+        // A wait for events (2) may fail once with EINTR where the monitor dies while it has the thread
+        // stopped there: the kernel makes it so (signal(7)), and nobody is left to mend it.
+        assert!(
+            ["bad 0, timer ran\n", "bad 2, timer ran\n"].contains(&rest.as_str()),
+            "{what}: {rest}"
+        );
+        server.0.wait().expect("waited");
+    };
+    let mut since = std::time::Instant::now();
+    for way in [&["--for", "0.1"][..], &["--full", "--for", "0.1"]] {
+        for n in moments(300) {
+            if since.elapsed().as_secs() >= 6 {
+                end(&mut server, &format!("{way:?}, up to {n}"));
+                server = start();
+                since = std::time::Instant::now();
+            }
+            let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+            command.args(["attach", "-q", "--overhead", "400", "-o"]);
+            command
+                .arg(place.path().join("p"))
+                .args(way)
+                .arg(server.0.id().to_string());
+            condemn(&mut command, &library, n, &file);
+            let status = command.stderr(Stdio::piped()).status().expect("run");
+            let doomed = std::fs::remove_file(&file).is_ok();
+            deaths += u32::from(doomed);
+            assert_eq!(doomed, status.code().is_none(), "{way:?} {n}: {status}");
+        }
+    }
+    end(&mut server, "at last");
+    assert!(deaths > 40, "{deaths}");
+}
