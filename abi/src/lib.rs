@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// First word of a block that belongs to this project.
 pub const MAGIC: u64 = 0x5741_5443_4845_5301;
 /// Changes with any change of layout or meaning.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Environment variable with the number of the block's descriptor.
 pub const ENV_FD: &str = "STATCACHE_SHIM_FD";
 /// Events that the ring holds.
@@ -103,6 +103,7 @@ impl Event {
         rip: 0,
         rflags: 0,
         fs: 0,
+        blind: 0,
         code: [0; 16],
     };
 }
@@ -115,6 +116,11 @@ pub mod ended {
     pub const DISARMED: u32 = 2;
     /// The stack of a new thread begins on that page.
     pub const STACK: u32 = 3;
+    /// The page was open to other threads for so long that they may have touched the line unseen. [`super::Event::tsc`]
+    /// is when that began: until then nobody had.
+    pub const UNSEEN: u32 = 4;
+    /// There was no room to take a new thread under the shim.
+    pub const THREADS: u32 = 5;
 }
 
 /// Bits of [`Event::detail`] of a [`kind::HIT`] or [`kind::MAYBE`].
@@ -149,6 +155,8 @@ pub struct Event {
     pub rflags: u64,
     /// Base of the fs segment.
     pub fs: u64,
+    /// Time stamp ticks since the watch was armed during which the page was open to other threads.
+    pub blind: u64,
     /// The instruction, as far as its bytes could be read, then zeroes.
     pub code: [u8; 16],
 }
@@ -175,6 +183,8 @@ pub struct Counts {
     /// Time stamp ticks during which a watched page was open while the process had other threads: what these did
     /// on the page then went unseen.
     pub blind_ticks: AtomicU64,
+    /// Watches ended as [`ended::UNSEEN`].
+    pub unseen: AtomicU64,
     /// Forks, which leave the child without watches.
     pub forks: AtomicU64,
     /// Times a thread was put under Syscall User Dispatch.

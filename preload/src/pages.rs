@@ -1,13 +1,17 @@
 //! Watches and the protection of their pages: arming, opening and closing, letting go.
 
-use statcache_abi::{Event, PAGE_BYTES, flag, kind, result};
+use statcache_abi::{Event, PAGE_BYTES, ended, flag, kind, result};
 
-use crate::state::{Held, State, count, publish};
+use crate::state::{Held, State, Watch, count, publish};
 use crate::sys;
 use crate::threads::{self, Current};
 use core::sync::atomic::Ordering;
 
 const READABLE: u32 = 1;
+/// Ticks that a page may be open to other threads at a time before its watches end. A step takes some 50,000 at
+/// most; one whose thread loses the processor on the way takes up to a hundred million, and what other threads touch then goes
+/// unseen. (Chosen: ten steps.)
+const LONG_SPELL: u64 = 1 << 19;
 
 /// Every place in `set`.
 fn places(set: u64) -> impl Iterator<Item = usize> {
@@ -64,10 +68,15 @@ pub fn close(held: &mut Held, set: u64) {
             continue;
         }
         if others {
-            count(
-                |counts| &counts.blind_ticks,
-                sys::tsc().saturating_sub(page.opened),
-            );
+            let spell = sys::tsc().saturating_sub(page.opened);
+            page.blind = page.blind.saturating_add(spell);
+            count(|counts| &counts.blind_ticks, spell);
+            if spell > LONG_SPELL && page.watches > 0 {
+                // The page is let go with the last of them.
+                let ended = disarm(held, ended::UNSEEN, |watch| watch.page == place);
+                count(|counts| &counts.unseen, u64::from(ended));
+                continue;
+            }
         }
         if page.watches > 0 {
             // SAFETY: whoever touches the page meets the handler, or the dispatcher at a system call.
@@ -105,15 +114,19 @@ pub fn arm(held: &mut Held, line: u64, bytes: u32, id: u32, flags: u32, protecti
         entry.address = page;
         entry.openers = 0;
         entry.watches = 0;
+        entry.blind = 0;
     }
     entry.protection = protection;
     entry.watches += 1;
+    let blind = entry.blind;
     if let Some(watch) = held.watches.get_mut(free) {
         watch.line = line;
         watch.bytes = bytes;
         watch.id = id;
         watch.flags = flags;
         watch.page = place;
+        watch.armed = sys::tsc();
+        watch.blind = blind;
     }
     held.armed += 1;
     result::OK
@@ -140,7 +153,7 @@ fn drop_watch(held: &mut Held, at: usize) {
 }
 
 /// Drops the watches that `wanted` holds for, reporting each as ended by `why`.
-pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&crate::state::Watch) -> bool) -> u32 {
+pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&Watch) -> bool) -> u32 {
     let mut dropped = 0;
     for at in 0..held.watches.len() {
         let Some(watch) = held.watches.get(at).copied() else {
@@ -149,6 +162,17 @@ pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&crate::state::Watch) -
         if watch.bytes == 0 || !wanted(&watch) {
             continue;
         }
+        let now = sys::tsc();
+        let (blind, since) = blind(held, &watch, now);
+        // Open at this very moment, and for long: what has been touched is not known any more.
+        let why = match since {
+            Some(since) if why == ended::DISARMED && now.saturating_sub(since) > LONG_SPELL => {
+                count(|counts| &counts.unseen, 1);
+                ended::UNSEEN
+            }
+            _ => why,
+        };
+        let opened = held.pages.get(watch.page).map_or(now, |page| page.opened);
         drop_watch(held, at);
         dropped += 1;
         publish(
@@ -160,7 +184,11 @@ pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&crate::state::Watch) -
                 detail: why,
                 address: watch.line,
                 line: watch.line,
-                tsc: sys::tsc(),
+                tsc: match why {
+                    ended::UNSEEN => opened.max(watch.armed),
+                    _ => now,
+                },
+                blind,
                 ..Event::NONE
             },
         );
@@ -175,6 +203,19 @@ pub fn release(held: &mut Held, begin: u64, bytes: u64, why: u32) {
         let page = watch.line & !(PAGE_BYTES - 1);
         page < end && begin < page + PAGE_BYTES
     });
+}
+
+/// For how many ticks of a watch's life its page has been open to other threads, and since when it is now, if it is.
+pub fn blind(held: &Held, watch: &Watch, now: u64) -> (u64, Option<u64>) {
+    let Some(page) = held.pages.get(watch.page) else {
+        return (0, None);
+    };
+    let before = page.blind.saturating_sub(watch.blind);
+    if page.openers == 0 || threads::all().nth(1).is_none() {
+        return (before, None);
+    }
+    let since = page.opened.max(watch.armed);
+    (before + now.saturating_sub(since), Some(since))
 }
 
 /// Reports what the instruction just let through has touched. A watch that another thread's hit ended meanwhile reports

@@ -22,6 +22,7 @@ pub unsafe extern "C" fn statcache_shim_call(request: *mut Request) -> i32 {
 /// `environment` must be a list of strings as `execve` passes it.
 pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
     process::note_pid();
+    process::mark();
     // SAFETY: the caller's contract.
     let Some(fd) = (unsafe { descriptor(environment) }) else {
         return;

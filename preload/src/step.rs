@@ -32,7 +32,7 @@ pub fn fault(current: &mut Option<Current>, info: &SignalInfo, context: &mut Con
     }
     let mut held = lock();
     if current.is_none() {
-        *current = threads::claim();
+        *current = threads::claim(&mut held);
     }
     let Some(thread) = current.as_mut() else {
         drop(held);
@@ -140,6 +140,7 @@ fn note(
             rip: context.regs[reg::RIP],
             rflags: context.regs[reg::FLAGS] & !TF,
             fs: thread.shared.fs.load(core::sync::atomic::Ordering::Relaxed),
+            blind: pages::blind(held, watch, sys::tsc()).0,
             code: thread.step.code,
         };
         if let Some(place) = thread.step.events.get_mut(at) {

@@ -179,7 +179,11 @@ pub fn go_on(
         count(|counts| &counts.syscalls_opened, 1);
         pages::open(held, concerned);
     }
-    let Some(site) = held.site(context.regs[reg::RIP]) else {
+    let makes = matches!(
+        number,
+        nr::CLONE | nr::CLONE3 | nr::VFORK | nr::EXECVE | nr::EXECVEAT
+    );
+    let Some(site) = held.site(context.regs[reg::RIP], makes) else {
         // More places than stubs: made from here. A signal then finds the thread in the shim.
         let value = raw(number, a);
         pages::close(held, concerned);
@@ -216,6 +220,9 @@ pub fn settle(held: &mut Held, current: Option<&mut Current>, context: &mut Cont
     let Some(thread) = current else { return };
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
     let opened = core::mem::take(&mut thread.opened);
+    if core::mem::take(&mut thread.births) && (unmade || (context.regs[reg::RAX] as i64) < 0) {
+        held.births = held.births.saturating_sub(1);
+    }
     pages::close(held, opened);
     if core::mem::take(&mut thread.exec) {
         signals::after_exec(held);

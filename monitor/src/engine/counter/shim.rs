@@ -34,6 +34,7 @@ pub struct Counted {
     pub syscalls_opened: u64,
     pub lost: u64,
     pub blind_ticks: u64,
+    pub unseen: u64,
     pub forks: u64,
     pub entered: u64,
 }
@@ -148,6 +149,7 @@ impl Shim {
             syscalls_opened: of(&counts.syscalls_opened),
             lost: of(&counts.lost),
             blind_ticks: of(&counts.blind_ticks),
+            unseen: of(&counts.unseen),
             forks: of(&counts.forks),
             entered: of(&counts.entered),
         }
