@@ -33,6 +33,10 @@ pub mod op {
     pub const DISARM: u32 = 2;
     /// Drop all watches.
     pub const DISARM_ALL: u32 = 3;
+    /// Take every thread under the shim and keep it there, so that watches come and go at once.
+    pub const BEGIN: u32 = 4;
+    /// Drop all watches and undo [`BEGIN`].
+    pub const END: u32 = 5;
 }
 
 /// Bits of [`Request::flags`].
@@ -210,6 +214,18 @@ pub struct Block {
     pub handler: AtomicU64,
     /// Address of the shim's signal restorer in the target.
     pub restorer: AtomicU64,
+    /// Address of this block in the target.
+    pub base: AtomicU64,
+    /// Not 0 while the other side may be single-stepping threads of the target: a trap that nobody in the target expects is
+    /// the last it asked for, and goes no further, should it be gone by then.
+    pub stepping: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
+    /// What `rt_sigaction` is to be given for SIGURG, so that the first doorbell is answered: in place of what the program has, which
+    /// goes to `before`. From the first request on it is the shim's affair to put that back.
+    pub knock: [AtomicU64; 4],
+    /// See `knock`.
+    pub before: [AtomicU64; 4],
     /// The request that a doorbell announces.
     pub request: Request,
     /// Counts.

@@ -74,6 +74,7 @@ fn begin_child(held: &mut Held, on: Option<&threads::Thread>) {
     pages::forget_all(held);
     held.callers = 0;
     held.arming = 0;
+    held.begun = 0;
     held.births = 0;
     signals::uninstall(held);
     threads::forget_all(on);

@@ -116,7 +116,7 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         0 => None,
         at => user::read::<Request>(&mut held, at).filter(|r| r.result == result::PENDING),
     };
-    let arms = request.is_some_and(|request| request.op == op::ARM);
+    let arms = request.is_some_and(|request| matches!(request.op, op::ARM | op::BEGIN));
     if arms && !held.installed {
         signals::install(&mut held);
     }
@@ -157,6 +157,8 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         op::ARM => arm(&request),
         op::DISARM => disarm(Some(request.id)),
         op::DISARM_ALL => disarm(None),
+        op::BEGIN => begin(),
+        op::END => end(),
         _ => result::INVALID,
     };
     finish(at, answer);
@@ -517,6 +519,29 @@ fn arm(request: &Request) -> i32 {
     };
     lock().arming -= 1;
     answer
+}
+
+fn begin() -> i32 {
+    lock().arming += 1;
+    let all = everyone_inside(READY);
+    let mut held = lock();
+    if all {
+        held.begun += 1;
+        return result::OK;
+    }
+    held.arming -= 1;
+    result::BUSY
+}
+
+fn end() -> i32 {
+    {
+        let mut held = lock();
+        if held.begun > 0 {
+            held.begun -= 1;
+            held.arming = held.arming.saturating_sub(1);
+        }
+    }
+    disarm(None)
 }
 
 fn arm_here(request: &Request) -> i32 {

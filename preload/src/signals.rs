@@ -15,7 +15,7 @@ use crate::frame::{
     Context, DEFAULT, DF_RF, Frame, IGNORE, KernelAction, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK,
     SignalInfo, StackSetting, TF, fp_bytes, fp_initial, reg, sa, sig,
 };
-use crate::state::{Held, count, lock};
+use crate::state::{Held, block, count, lock};
 use crate::threads::{Current, Own, READY, TAKEN_IN};
 use crate::user::EFAULT;
 use crate::{process, requests, step, sys, syscalls, text, threads, user};
@@ -79,6 +79,26 @@ fn ours(signal: i32, theirs: &KernelAction, settled: bool) -> KernelAction {
     }
 }
 
+/// What answers the first doorbell; see `Block::knock`.
+pub fn knock() -> [u64; 4] {
+    let action = ours(sig::DOORBELL, &KernelAction::default(), false);
+    [action.handler, action.flags, action.restorer, action.mask]
+}
+
+/// The program's disposition of the doorbell's signal, where [`knock`] has taken its place.
+fn knocked() -> KernelAction {
+    let Some(block) = block() else {
+        return KernelAction::default();
+    };
+    let [handler, flags, restorer, mask] = &block.before;
+    KernelAction {
+        handler: handler.load(Ordering::Relaxed),
+        flags: flags.load(Ordering::Relaxed),
+        restorer: restorer.load(Ordering::Relaxed),
+        mask: mask.load(Ordering::Relaxed),
+    }
+}
+
 /// Whether the shim stands in for a signal with this disposition.
 fn stands_in(signal: i32, action: &KernelAction) -> bool {
     sig::HELD & sig::bit(signal) != 0 || (action.handler != DEFAULT && action.handler != IGNORE)
@@ -133,6 +153,10 @@ pub fn install(held: &mut Held) {
         let action = match (signal, held.trap_before) {
             (sig::TRAP, Some(before)) => before,
             _ => sys::sigaction(signal, None).unwrap_or_default(),
+        };
+        let action = match signal == sig::DOORBELL && is_ours(&action) {
+            true => knocked(),
+            false => action,
         };
         if let Some(entry) = held.actions.get_mut(signal as usize) {
             *entry = action;

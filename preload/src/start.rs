@@ -60,6 +60,10 @@ pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const 
     let handler = signals::handler as *const () as u64;
     shared.handler.store(handler, Ordering::Relaxed);
     shared.restorer.store(text::restorer(), Ordering::Relaxed);
+    shared.base.store(at as u64, Ordering::Relaxed);
+    for (word, value) in shared.knock.iter().zip(signals::knock()) {
+        word.store(value, Ordering::Relaxed);
+    }
     shared.images.fetch_add(1, Ordering::Release);
     connect(block);
 }

@@ -88,8 +88,10 @@ pub struct State {
     pub trap_before: Option<KernelAction>,
     /// Threads between `signals::answer_doorbells` and the answer: SIGTRAP stays the shim's for them.
     pub callers: u32,
-    /// Threads arming a watch: others are to come under the shim though nothing is armed yet.
+    /// Threads arming a watch, and users who have begun: others are to come under the shim though nothing is armed yet.
     pub arming: u32,
+    /// Of these, the users who have begun.
+    pub begun: u32,
     /// Threads that their parents have asked for and that have not had their first stop: SIGTRAP stays the shim's for them.
     pub births: u32,
     /// Threads in system calls that a doorbell is about to cut short.
@@ -142,6 +144,7 @@ static STATE: Guarded = Guarded {
         trap_before: None,
         callers: 0,
         arming: 0,
+        begun: 0,
         births: 0,
         waiting: [Waiting {
             tid: 0,

@@ -12,7 +12,7 @@ use statcache_abi::{Event, PAGE_BYTES, access, kind};
 
 use crate::frame::{Context, SignalInfo, TF, code, reg, sig};
 use crate::insn::{LONGEST, shape};
-use crate::state::{Held, count, lock};
+use crate::state::{Held, block, count, lock};
 use crate::threads::{Current, STEP_EVENTS};
 use crate::{pages, process, requests, signals, sys, text, threads, user};
 
@@ -215,5 +215,14 @@ pub fn trap(current: &mut Option<Current>, info: &SignalInfo, context: &mut Cont
     if info.code > 0 && text::asked(context.regs[reg::RIP]) {
         return requests::asked(current, context);
     }
+    if matches!(info.code, code::TRAP_TRACE | code::TRAP_BRKPT) && monitor_steps() {
+        context.regs[reg::FLAGS] &= !TF;
+        return;
+    }
     signals::chain(current, sig::TRAP, info, context);
+}
+
+/// See `Block::stepping`.
+fn monitor_steps() -> bool {
+    block().is_some_and(|block| block.stepping.load(core::sync::atomic::Ordering::Relaxed) != 0)
 }

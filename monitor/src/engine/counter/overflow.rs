@@ -133,6 +133,19 @@ impl Overflow {
         self.counter.read()
     }
 
+    /// Stops counting for a while, or goes on. The thread is stopped.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn pause(&mut self, pause: bool) -> std::io::Result<()> {
+        let request = if pause { IOC_DISABLE } else { IOC_ENABLE };
+        // SAFETY: no memory is involved.
+        match unsafe { libc::ioctl(self.counter.as_raw_fd(), request, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
     /// Whether a signal with this description is this counter's overflow, and not the program's own.
     pub fn caused(&self, info: &libc::siginfo_t) -> bool {
         // `_sigpoll`: a long of events, then the descriptor.
