@@ -14,6 +14,7 @@ pub mod weights;
 
 mod choose;
 mod cost;
+mod counter;
 mod engine;
 mod finish;
 mod follow;

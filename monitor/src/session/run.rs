@@ -1,6 +1,7 @@
 //! `statcache run` and `statcache attach`: how a session begins, and what comes of it.
 
 use super::attach::{self, NotAttached};
+use super::counter::{self, NoCounter};
 use super::finish::Ended;
 use super::follow::{self, Session};
 use super::output::Output;
@@ -9,6 +10,7 @@ use super::signals::{self, Signals};
 use super::{ProfileConfig, host};
 use crate::cli::attach::AttachConfig;
 use crate::cli::run::{EngineChoice, RunConfig};
+use crate::engine::counter::shim::Shim;
 use crate::profile::types::{Header, Record, SCHEMA_VERSION, Warning};
 use crate::profile::{ProfileError, Writer};
 use crate::tracee::hub::{self, Follow};
@@ -16,6 +18,7 @@ use crate::tracee::launch::{self, LaunchError};
 use crate::tracee::{self, Event, Resume, StopReason, TraceError, procinfo};
 use nix::unistd::Pid;
 use std::ffi::CString;
+use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Why there is no profile, or not all of it.
@@ -30,6 +33,9 @@ pub enum RunError {
     /// The profile cannot be written.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// The `counter` engine cannot be used here.
+    #[error(transparent)]
+    NoCounter(#[from] NoCounter),
     /// The program could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -77,16 +83,28 @@ pub fn run(config: &RunConfig) -> Result<Outcome> {
     let command = words.map(|w| w.to_string_lossy().into_owned()).collect();
     let cwd = std::env::current_dir();
     let cwd = cwd.map(|d| d.display().to_string()).unwrap_or_default();
+    let source = match config.profile.engine {
+        EngineChoice::Counter => Some(counter::source(&config.profile)?),
+        _ => None,
+    };
     let mut writer = Writer::create(&config.profile.output)?;
     let mut signals = Signals::block();
     let ended = on_own_thread(|| {
         let following = config.profile.follow();
         let _hub = hub::open(following);
         let start = Instant::now();
+        let shim = source.map(|source| Ok((Rc::new(Shim::create()?), source)));
+        let shim = shim.transpose().map_err(NoCounter::Shim)?;
+        let environment = shim.as_ref().map(|(shim, _)| counter::environment(shim));
         let probe = follow::probe(&config.profile);
         let options = launch::options(following);
-        let (pid, running, exec_result) =
-            launch::launch_with(&c_path, &argv, options, Some(signals.before()))?;
+        let (pid, running, exec_result) = launch::launch_with(
+            &c_path,
+            &argv,
+            environment.as_deref(),
+            options,
+            Some(signals.before()),
+        )?;
         hub::add(pid);
         signals::ignore_size_limit();
         let stopped = match running.wait()? {
@@ -107,6 +125,9 @@ pub fn run(config: &RunConfig) -> Result<Outcome> {
         let output = Output::new(writer);
         let mut session = Session::new(&config.profile, &mut signals, output, pid, start, probe);
         session.failed(header_written.err());
+        if let Some((shim, source)) = shim {
+            session.count_with(shim, source);
+        }
         hub::set_hold(config.profile.full);
         hub::release(Event::Stopped(stopped));
         session.follow();
@@ -122,6 +143,9 @@ pub fn run(config: &RunConfig) -> Result<Outcome> {
 pub fn attach(config: &AttachConfig) -> Result<Outcome> {
     let pid = Pid::from_raw(config.pid);
     attach::check(pid)?;
+    if config.profile.engine == EngineChoice::Counter {
+        return Err(NoCounter::Attach.into());
+    }
     let mut writer = Writer::create(&config.profile.output)?;
     let mut signals = Signals::block();
     let ended = on_own_thread(|| {
@@ -173,6 +197,7 @@ fn header(
         ppid: ppid.as_raw(),
         engine: match config.engine {
             EngineChoice::Step => "step".to_owned(),
+            EngineChoice::Counter => "counter".to_owned(),
             EngineChoice::Auto | EngineChoice::Translate => "translate".to_owned(),
         },
         seed: config.seed,

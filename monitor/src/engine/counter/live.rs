@@ -14,7 +14,6 @@ use super::shim::Shim;
 use crate::arch::{Kind, Shape, evaluate};
 use crate::engine::step::decode::Decoder;
 use crate::engine::step::registers::View;
-use crate::engine::step::signals::is_step;
 use crate::engine::translate::window::{Control, Waited, WindowEnd};
 use crate::observe::{Access, LINE_SHIFTS};
 use crate::tracee::remote::{self, CallSite, restarted};
@@ -24,7 +23,7 @@ use crate::tracee::{
 use nix::unistd::Pid;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use statcache_abi::{Block, DOORBELL, Event as Touched, Request, result};
+use statcache_abi::{Block, DOORBELL, Event as Touched, Request};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -103,6 +102,16 @@ pub struct Live<'a, C> {
     pub stops: u64,
 }
 
+/// Why a window is closed though nothing is wrong: somebody wants it, the thread sleeps, or it makes a call before which a
+/// window ends.
+pub const USER: &str = "the user";
+/// See [`USER`].
+pub const WAITS: &str = "a call that waits";
+/// See [`USER`].
+pub const BIRTH_OR_END: &str = "a call that makes or ends a thread";
+/// See [`USER`].
+pub const END_OF_PROCESS: &str = "the end of the process";
+
 /// System calls before which a window ends: they make or end threads and processes.
 const ENDING: [i64; 8] = [
     libc::SYS_clone,
@@ -161,6 +170,11 @@ impl<'a, C: Control> Live<'a, C> {
             Some(stopped) => Ok(stopped.regs()?),
             None => Err(Stop::Trace(TraceError::Gone(self.tid))),
         }
+    }
+
+    /// The thread's id.
+    pub fn tid(&self) -> Pid {
+        self.tid
     }
 
     /// The thread, when all is done.
@@ -242,9 +256,11 @@ impl<'a, C: Control> Live<'a, C> {
             self.thread = Some(stopped);
             return Err(Stop::Close("a stopping signal"));
         }
-        if signal == libc::SIGSYS && self.ends_here(&stopped)? {
+        if signal == libc::SIGSYS
+            && let Some(reason) = self.ends_here(&stopped)?
+        {
             self.thread = Some(stopped);
-            return Err(Stop::Close("a system call that makes or ends a thread"));
+            return Err(Stop::Close(reason));
         }
         let before = match signal {
             libc::SIGSEGV => self.note_fault(&stopped)?,
@@ -268,21 +284,27 @@ impl<'a, C: Control> Live<'a, C> {
                 self.add(access);
             }
         }
-        match signal {
-            libc::SIGSYS => self.leave_stub()?,
-            _ => {}
+        if signal == libc::SIGSYS {
+            self.leave_stub()?;
         }
         Ok(ran)
     }
 
     /// Before a dispatched call of [`ENDING`]: puts the thread back before it, with nothing delivered.
-    fn ends_here(&self, stopped: &Stopped) -> Result<bool> {
+    fn ends_here(&self, stopped: &Stopped) -> Result<Option<&'static str>> {
         /// Offset of `si_syscall` in `siginfo_t`.
         const NUMBER: usize = 24;
         let info = stopped.siginfo()?;
         // SAFETY: a siginfo_t has 128 bytes, all of which are initialised by the kernel.
-        let number = unsafe { (&raw const info).cast::<u8>().add(NUMBER).cast::<i32>().read() };
-        let ends = info.si_code == SYS_USER_DISPATCH && ENDING.contains(&i64::from(number));
+        let number = unsafe {
+            (&raw const info)
+                .cast::<u8>()
+                .add(NUMBER)
+                .cast::<i32>()
+                .read()
+        };
+        let number = i64::from(number);
+        let ends = info.si_code == SYS_USER_DISPATCH && ENDING.contains(&number);
         if ends {
             let mut regs = stopped.regs()?;
             regs.rip -= SYSCALL_CODE.len() as u64;
@@ -290,7 +312,8 @@ impl<'a, C: Control> Live<'a, C> {
             regs.orig_rax = u64::MAX;
             stopped.set_regs(&regs)?;
         }
-        Ok(ends)
+        let over = number == libc::SYS_exit_group;
+        Ok(ends.then_some(if over { END_OF_PROCESS } else { BIRTH_OR_END }))
     }
 
     /// What the faulting instruction is about to do, if its page may be watched.
@@ -390,8 +413,8 @@ impl<'a, C: Control> Live<'a, C> {
                 _ => return self.signalled(stopped),
             },
             Waited::Event(event) => return Err(Stop::End(WindowEnd::Gone(event))),
-            Waited::User(running) => (running, "the user"),
-            Waited::Leave(running) => (running, "a call that waits"),
+            Waited::User(running) => (running, USER),
+            Waited::Leave(running) => (running, WAITS),
         };
         running.interrupt()?;
         match running.wait()? {
@@ -623,31 +646,114 @@ impl<'a, C: Control> Live<'a, C> {
         stopped.read(area + 8, &mut word).is_ok() && word != [0; 8]
     }
 
-    /// Lets it run on hardware.
+    fn counter(&mut self) -> Option<&mut Overflow> {
+        match &mut *self.counting {
+            Counting::Hardware(counter) => Some(counter),
+            Counting::Simulated { .. } => None,
+        }
+    }
+
+    /// Lets it run until the counter stops it; handlers of the shim are not counted, what they let through is.
     fn run_hardware(&mut self, instructions: u64) -> Result<Ran> {
-        let os = |tid, source| {
+        let tid = self.tid;
+        let os = |source| {
             Stop::Trace(TraceError::Os {
                 operation: "performance counter",
                 tid,
                 source,
             })
         };
-        let tid = self.tid;
-        let Counting::Hardware(counter) = &mut *self.counting else {
-            return Ok(Ran::Ended);
-        };
-        counter.arm(instructions).map_err(|e| os(tid, e))?;
+        let none = || Stop::Close("no counter");
         let mut beside = 0;
+        self.counter()
+            .ok_or_else(none)?
+            .arm(instructions)
+            .map_err(os)?;
         loop {
             let stopped = self.take();
-            let running = stopped.resume(Resume::Continue, 0)?;
-            self.sleep(running)?;
-            let stopped = self.take();
-            // `sleep` has seen to all other signals, the shim's among them.
-            let _ = &mut beside;
-            self.thread = Some(stopped);
+            let stopped = self.go(stopped, Resume::Continue, 0)?;
+            let StopReason::Signal(signal) = stopped.reason else {
+                self.thread = Some(stopped);
+                continue;
+            };
+            let info = stopped.siginfo()?;
+            let counter = self.counter().ok_or_else(none)?;
+            let so_far = counter.count().map_err(os)?;
+            let due = counter.caused(&info);
+            if due {
+                self.thread = Some(stopped);
+                self.mark.native += so_far;
+                return Ok(Ran::Stopped(so_far + beside));
+            }
+            // Watches met on the way are told where the thread is now.
+            self.mark.native += so_far;
+            let delivered = self.deliver(stopped, signal);
+            if let Ok(true) = delivered {
+                beside += 1;
+            }
+            delivered?;
+            self.mark.native -= so_far;
+            self.counter().ok_or_else(none)?.pause(false).map_err(os)?;
         }
     }
+
+    /// Executes one instruction without looking at what it accesses.
+    fn pass(&mut self) -> Result<()> {
+        if !self.execute()? {
+            self.mark.native += 1;
+        }
+        Ok(())
+    }
+}
+
+impl<C: Control> Machine for Live<'_, C> {
+    type Error = Stop;
+
+    fn run(&mut self, instructions: u64) -> Result<Ran> {
+        let skid = match &mut *self.counting {
+            Counting::Hardware(_) => return self.run_hardware(instructions),
+            Counting::Simulated { random, skid } => random.random_range(0..=*skid),
+        };
+        for _ in 0..instructions + skid {
+            self.pass()?;
+        }
+        Ok(Ran::Stopped(instructions + skid))
+    }
+
+    fn step(&mut self) -> Result<bool> {
+        let Some(accesses) = self.upcoming()? else {
+            self.pass()?;
+            return Ok(true);
+        };
+        if !self.execute()? {
+            for access in &accesses {
+                self.add(access);
+            }
+        }
+        Ok(true)
+    }
+
+    fn upcoming(&mut self) -> Result<Option<Vec<Access>>> {
+        self.leave_stub()?;
+        let stopped = self.take();
+        let accesses = self.accesses_of(&stopped);
+        self.thread = Some(stopped);
+        accesses
+    }
+
+    fn references(&self) -> u64 {
+        self.mark.refs[crate::observe::DEFAULT_LINE]
+    }
+}
+
+/// Whether a SIGTRAP stop is the end of a single step. Some virtual machines lose the reason, see `step::signals`.
+fn is_step(stopped: &Stopped) -> Result<bool> {
+    const TRAP_BRKPT: i32 = 1;
+    const TRAP_TRACE: i32 = 2;
+    Ok(matches!(
+        stopped.siginfo()?.si_code,
+        TRAP_TRACE | TRAP_BRKPT
+    ))
 }
 
 fn add(refs: &mut [u64; 5], access: &Access) {

@@ -10,9 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use nix::unistd::Pid;
-use statcache_abi::{
-    BLOCK_BYTES, Block, ENV_FD, EVENTS, Event, MAGIC, Request, VERSION, result,
-};
+use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, EVENTS, Event, MAGIC, Request, VERSION, result};
 
 /// The shim, an ELF shared object.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstatcache_shim.so"));

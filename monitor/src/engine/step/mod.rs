@@ -21,7 +21,7 @@ pub(crate) mod decode;
 mod flags;
 mod guard;
 pub(crate) mod registers;
-pub(crate) mod signals;
+mod signals;
 mod syscalls;
 
 use crate::arch::{Flow, Kind, evaluate};
