@@ -1,9 +1,10 @@
 //! `--engine counter`: whether this host can, and the shim in the program's environment.
 
-use crate::engine::counter::overflow::{Overflow, Refused, Unit};
+use crate::engine::counter::overflow::{self, Overflow, Refused, Unit};
 use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::Source;
 use crate::session::ProfileConfig;
+use crate::tracee::{Event, Resume, Running, launch};
 use nix::unistd::Pid;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -46,6 +47,35 @@ pub fn source(config: &ProfileConfig) -> Result<Source, NoCounter> {
     Overflow::open(Pid::from_raw(0), Unit::Instructions)?;
     Ok(Source::Hardware)
 }
+
+/// How late the stops of this host's counter come at most, in instructions, as a child of ours showed; `None` where it could not
+/// be started.
+///
+/// # Errors
+/// Why there is no counter.
+pub fn largest_skid() -> Result<Option<u64>, Refused> {
+    Overflow::open(Pid::from_raw(0), Unit::Instructions)?;
+    let words = [c"statcache", c"check", c"--be-observed"].map(CString::from);
+    let Ok((pid, running, _)) = launch::launch(&c"/proc/self/exe".into(), &words) else {
+        return Ok(None);
+    };
+    let skid = match running.wait() {
+        Ok(Event::Stopped(stopped)) => {
+            overflow::largest_skid(stopped, Unit::Instructions, SKID_PERIOD, SKID_TRIALS)
+        }
+        _ => return Ok(None),
+    };
+    // SAFETY: a child of ours that has not been waited for.
+    unsafe { libc::kill(pid.as_raw(), libc::SIGKILL) };
+    while let Ok(Event::Stopped(stopped)) = Running::new(pid).wait() {
+        let _ = stopped.resume(Resume::Continue, 0);
+    }
+    skid
+}
+
+/// Overflows that show the skid, and instructions before each: the child makes some more than all of them.
+const SKID_TRIALS: u32 = 100;
+const SKID_PERIOD: u64 = 4_000;
 
 /// The monitor's environment with the shim in it.
 pub fn environment(shim: &Shim) -> Vec<CString> {

@@ -4,6 +4,7 @@
 //! traced but without stops; whatever fails here, the program goes on.
 
 pub mod attach;
+pub mod counter;
 pub mod host;
 pub mod program;
 pub mod rate;
@@ -14,7 +15,6 @@ pub mod weights;
 
 mod choose;
 mod cost;
-mod counter;
 mod engine;
 mod finish;
 mod follow;

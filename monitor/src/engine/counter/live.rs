@@ -9,7 +9,7 @@
 //! Source: ptrace(2); `preload/src/lib.rs`.
 
 use super::overflow::Overflow;
-use super::sampler::{Machine, Ran};
+use super::sampler::{Machine, Ran, SKID_MARGIN};
 use super::shim::Shim;
 use crate::arch::{Kind, Shape, evaluate};
 use crate::engine::step::decode::Decoder;
@@ -24,6 +24,7 @@ use nix::unistd::Pid;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use statcache_abi::{Block, DOORBELL, Event as Touched, Request};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -62,9 +63,10 @@ pub enum Counting {
 /// How far a thread has come in its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Instructions executed whose accesses nobody looked at.
+    /// Instructions executed on the way to a draw. That the shim has stepped some of them makes no difference: those are the ones with
+    /// accesses, and what is left without them would have another ratio.
     pub native: u64,
-    /// References of all others, at each line size.
+    /// References of all others, which the monitor has stepped, at each line size.
     pub refs: [u64; 5],
 }
 
@@ -98,6 +100,8 @@ pub struct Live<'a, C> {
     pub met: Vec<Met>,
     /// Faults on watched pages, by page.
     pub faults: Vec<u64>,
+    /// Accesses and references of the last instructions stepped, up to the next to run.
+    pub recent: VecDeque<(u64, [u64; 5])>,
     /// Stops.
     pub stops: u64,
 }
@@ -155,6 +159,7 @@ impl<'a, C: Control> Live<'a, C> {
             accesses: 0,
             met: Vec::new(),
             faults: Vec::new(),
+            recent: VecDeque::new(),
             stops: 0,
         }
     }
@@ -279,11 +284,6 @@ impl<'a, C: Control> Live<'a, C> {
         }
         self.thread = Some(stopped);
         self.collect(before.as_deref());
-        if ran {
-            for access in before.iter().flatten() {
-                self.add(access);
-            }
-        }
         if signal == libc::SIGSYS {
             self.leave_stub()?;
         }
@@ -489,11 +489,10 @@ impl<'a, C: Control> Live<'a, C> {
         Ok(Some(list))
     }
 
-    /// Executes one instruction of the program. True where its accesses have been counted already.
-    fn execute(&mut self) -> Result<bool> {
+    /// Executes one instruction of the program.
+    fn execute(&mut self) -> Result<()> {
         self.leave_stub()?;
         let regs = self.regs()?;
-        let mut counted = false;
         loop {
             let stopped = self.take();
             let decoded = match self.decoder.at(&stopped, regs.rip) {
@@ -507,7 +506,7 @@ impl<'a, C: Control> Live<'a, C> {
                 let done = word.carry_out(&stopped, &regs, decoded.len)?;
                 self.thread = Some(stopped);
                 return match done {
-                    true => Ok(counted),
+                    true => Ok(()),
                     false => Err(Stop::Close("flags word out of reach")),
                 };
             }
@@ -523,9 +522,7 @@ impl<'a, C: Control> Live<'a, C> {
                 }
                 StopReason::Signal(signal) => {
                     let dispatched = signal == libc::SIGSYS;
-                    let ran = self.deliver(stopped, signal)?;
-                    counted |= ran;
-                    ran || dispatched
+                    self.deliver(stopped, signal)? || dispatched
                 }
                 _ => {
                     self.thread = Some(stopped);
@@ -534,7 +531,7 @@ impl<'a, C: Control> Live<'a, C> {
             };
             let now = self.regs()?.rip;
             if now != regs.rip || (ran && !repeats) {
-                return Ok(counted);
+                return Ok(());
             }
         }
     }
@@ -682,26 +679,26 @@ impl<'a, C: Control> Live<'a, C> {
             let due = counter.caused(&info);
             if due {
                 self.thread = Some(stopped);
-                self.mark.native += so_far;
+                self.mark.native += so_far + beside;
                 return Ok(Ran::Stopped(so_far + beside));
             }
             // Watches met on the way are told where the thread is now.
-            self.mark.native += so_far;
+            let now = so_far + beside;
+            self.mark.native += now;
             let delivered = self.deliver(stopped, signal);
             if let Ok(true) = delivered {
                 beside += 1;
             }
             delivered?;
-            self.mark.native -= so_far;
+            self.mark.native -= now;
             self.counter().ok_or_else(none)?.pause(false).map_err(os)?;
         }
     }
 
     /// Executes one instruction without looking at what it accesses.
     fn pass(&mut self) -> Result<()> {
-        if !self.execute()? {
-            self.mark.native += 1;
-        }
+        self.execute()?;
+        self.mark.native += 1;
         Ok(())
     }
 }
@@ -710,6 +707,7 @@ impl<C: Control> Machine for Live<'_, C> {
     type Error = Stop;
 
     fn run(&mut self, instructions: u64) -> Result<Ran> {
+        self.recent.clear();
         let skid = match &mut *self.counting {
             Counting::Hardware(_) => return self.run_hardware(instructions),
             Counting::Simulated { random, skid } => random.random_range(0..=*skid),
@@ -725,10 +723,15 @@ impl<C: Control> Machine for Live<'_, C> {
             self.pass()?;
             return Ok(true);
         };
-        if !self.execute()? {
-            for access in &accesses {
-                self.add(access);
-            }
+        self.execute()?;
+        let mut refs = [0; 5];
+        for access in &accesses {
+            add(&mut refs, access);
+            self.add(access);
+        }
+        self.recent.push_back((accesses.len() as u64, refs));
+        if self.recent.len() as u64 > SKID_MARGIN {
+            self.recent.pop_front();
         }
         Ok(true)
     }

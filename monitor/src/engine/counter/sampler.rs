@@ -79,7 +79,7 @@ pub struct SkidComp(pub u64);
 
 /// Instructions added to twice the largest skid that calibration saw. (Guessed: a stop beyond it is declined, so it
 /// costs samples and no accuracy to be too small, steps to be too large.)
-const SKID_MARGIN: u64 = 8;
+pub const SKID_MARGIN: u64 = 8;
 
 /// Finds a [`SkidComp`] by `trials` overflows, each after `instructions`. `None` where the program ended first.
 ///

@@ -2,7 +2,7 @@
 //!
 //! What a window counts are instructions; references are instructions times references per instruction, where nobody
 //! looked at them. That ratio comes from the instructions drawn, each as likely as any other of the window (the paper's
-//! section 3.7, for any processor); stepped stretches are counted exactly. What a draw is, and why it is unbiased, is
+//! section 3.7, for any processor) and the few before each; stepped stretches are counted exactly. What a draw is, and why it is unbiased, is
 //! `sampler`'s; how a thread is run and stopped is `live`'s.
 //!
 //! A watch that ends for any other reason than the window's end is censored, and where that reason has to do with the
@@ -49,8 +49,8 @@ const LEAST_MEAN: u64 = 8;
 const MOST_WATCHED: usize = 24;
 /// One sample in this many is followed at all line sizes, the others at 64 bytes. (Guessed.)
 const ALL_SIZES_ONE_IN: u32 = 4;
-/// Faults on a page without a hit after which its watches are given up. (A false hit costs some 20 us: 4 ms.)
-const MOST_FALSE_HITS: u32 = 200;
+/// Faults on its page after which a watch is given up. (Guessed: a false hit costs some 20 us untraced, so 5 ms.)
+const MOST_FALSE_HITS: u32 = 256;
 /// References per instruction before any is known.
 const GUESSED_RATIO: f64 = 0.4;
 /// Weight that an instruction drawn in an earlier window keeps.
@@ -95,8 +95,6 @@ struct Seen {
     following: Vec<Following>,
     /// Watches to be dropped.
     stale: Vec<u32>,
-    /// Faults by page.
-    heat: FxHashMap<u64, u32>,
     /// Accesses and references that the observer knows of.
     told: (u64, [u64; 5]),
     /// 64-byte references before the window.
@@ -116,6 +114,10 @@ struct Following {
     open: u8,
     /// Bit k: followed at line size k.
     followed: u8,
+    /// Faults on its page.
+    faults: u32,
+    /// Too many.
+    given_up: bool,
 }
 
 impl Counter {
@@ -315,6 +317,9 @@ impl Counter {
             let mean = mean.max(skid.0 + 1 + LEAST_MEAN);
             let random = SmallRng::seed_from_u64(self.random.random());
             let draw = Sampler::new(skid, mean, random).draw(live)?;
+            if draw != Draw::SkidBeyond {
+                self.learn(std::mem::take(&mut live.recent));
+            }
             match draw {
                 Draw::Samples(samples) => self.take(live, observer.window(), &samples, seen)?,
                 Draw::NoAccess => self.drawn.0 += 1.0,
@@ -324,16 +329,25 @@ impl Counter {
             }
             let met = std::mem::take(&mut live.met);
             self.settle(seen, met, tid);
-            for page in std::mem::take(&mut live.faults) {
-                *seen.heat.entry(page).or_default() += 1;
-            }
-            self.cool(seen);
+            self.cool(seen, std::mem::take(&mut live.faults));
             for id in std::mem::take(&mut seen.stale) {
                 live.call(Request {
                     op: op::DISARM,
                     id,
                     ..Request::default()
                 })?;
+            }
+        }
+    }
+
+    /// The instructions right before the one drawn are as likely as that is: the ratio is learnt from them too. No more than are always
+    /// stepped, or it would depend on where stops come.
+    fn learn(&mut self, stepped: impl IntoIterator<Item = (u64, [u64; 5])>) {
+        for (accesses, refs) in stepped {
+            self.drawn.0 += 1.0;
+            self.drawn.1 += accesses as f64;
+            for (all, refs) in self.drawn.2.iter_mut().zip(refs) {
+                *all += refs as f64;
             }
         }
     }
@@ -376,11 +390,7 @@ impl Counter {
                 references[k] += (last >> shift) - (access.address >> shift) + 1;
             }
         }
-        self.drawn.0 += 1.0;
-        self.drawn.1 += accesses.len() as f64;
-        for (all, refs) in self.drawn.2.iter_mut().zip(references) {
-            *all += refs as f64;
-        }
+        self.learn([(accesses.len() as u64, references)]);
         if seen.watched() + taken.len() > MOST_WATCHED {
             return Ok(());
         }
@@ -401,6 +411,8 @@ impl Counter {
                 until,
                 open: 0,
                 followed,
+                faults: 0,
+                given_up: false,
             };
             self.losses.samples += 1;
             let mut refused = false;
@@ -469,18 +481,23 @@ impl Counter {
         }
     }
 
-    /// Gives the watches of hot pages up.
-    fn cool(&mut self, seen: &mut Seen) {
+    /// Gives watches up whose pages, by these new `faults`, are too hot.
+    fn cool(&mut self, seen: &mut Seen, faults: Vec<u64>) {
         const PAGE: u64 = 4096;
-        let hot = seen.heat.extract_if(|_, faults| *faults > MOST_FALSE_HITS);
-        let hot: Vec<u64> = hot.map(|(page, _)| page).collect();
-        if hot.is_empty() {
-            return;
+        let mut by_page: FxHashMap<u64, u32> = FxHashMap::default();
+        for page in faults {
+            *by_page.entry(page).or_default() += 1;
         }
         for (index, following) in seen.following.iter_mut().enumerate() {
-            if following.open == 0 || !hot.contains(&(following.byte / PAGE * PAGE)) {
+            if following.open == 0 {
                 continue;
             }
+            let page = following.byte / PAGE * PAGE;
+            following.faults += by_page.get(&page).copied().unwrap_or(0);
+            if following.faults <= MOST_FALSE_HITS || following.given_up {
+                continue;
+            }
+            following.given_up = true;
             self.losses.hot += 1;
             let open = (0..LINE_SIZES.len()).filter(|k| following.open >> k & 1 == 1);
             seen.stale.extend(open.map(|k| (index * 8 + k) as u32));
@@ -537,7 +554,6 @@ impl Seen {
         Seen {
             following: Vec::new(),
             stale: Vec::new(),
-            heat: FxHashMap::default(),
             told: (0, [0; 5]),
             first_ref: observer.refs()[DEFAULT_LINE],
         }
