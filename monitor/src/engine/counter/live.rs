@@ -326,7 +326,7 @@ impl<'a, C: Control> Live<'a, C> {
         // SAFETY: SIGSEGV fills the fault member (sigaction(2), "si_addr").
         let address = unsafe { info.si_addr() } as u64;
         self.faults.push(address & !0xfff);
-        Ok(self.accesses_of(stopped)?)
+        self.accesses_of(stopped)
     }
 
     /// What the shim has reported, with the place of the reference that did it.

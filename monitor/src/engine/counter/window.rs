@@ -90,6 +90,9 @@ pub struct Counter {
     pub losses: Losses,
 }
 
+/// Where a watch ended, and by which instruction's touch and whether it wrote; without one it was cut off.
+type End = (Mark, Option<(u64, bool)>);
+
 /// What a window has seen so far.
 struct Seen {
     following: Vec<Following>,
@@ -109,7 +112,7 @@ struct Following {
     /// Behind the sampled reference.
     from: Mark,
     /// Its end at each line size.
-    until: [Option<(Mark, Option<(u64, bool)>)>; 5],
+    until: [Option<End>; 5],
     /// Bit k: watched at line size k.
     open: u8,
     /// Bit k: followed at line size k.
@@ -454,7 +457,7 @@ impl Counter {
                 continue;
             }
             let own = event.tid == tid.as_raw();
-            let end = match (event.kind, touched(&event, LINE_SIZES[k] as u32)) {
+            let end = match (event.kind, touched(&event, LINE_SIZES[k])) {
                 (kind::ENDED, _) => {
                     self.losses.foreign += u64::from(event.detail == ended::UNSEEN);
                     Some(None)
