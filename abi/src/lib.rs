@@ -120,11 +120,8 @@ pub mod ended {
     pub const DISARMED: u32 = 2;
     /// The stack of a new thread begins on that page.
     pub const STACK: u32 = 3;
-    /// The page was open to other threads for so long that they may have touched the line unseen. [`super::Event::tsc`]
-    /// is when that began: until then nobody had.
-    pub const UNSEEN: u32 = 4;
     /// There was no room to take a new thread under the shim.
-    pub const THREADS: u32 = 5;
+    pub const THREADS: u32 = 4;
 }
 
 /// Bits of [`Event::detail`] of a [`kind::HIT`] or [`kind::MAYBE`].
@@ -159,7 +156,9 @@ pub struct Event {
     pub rflags: u64,
     /// Base of the fs segment.
     pub fs: u64,
-    /// Time stamp ticks since the watch was armed during which the page was open to other threads.
+    /// Time stamp ticks since the watch was armed during which the page was open to other threads than the one it was opened for: what
+    /// these did to the line meanwhile was not seen. Some ten thousand for each false hit; up to a hundred million where
+    /// the one it was opened for lost the processor.
     pub blind: u64,
     /// The instruction, as far as its bytes could be read, then zeroes.
     pub code: [u8; 16],
@@ -187,8 +186,6 @@ pub struct Counts {
     /// Time stamp ticks during which a watched page was open while the process had other threads: what these did
     /// on the page then went unseen.
     pub blind_ticks: AtomicU64,
-    /// Watches ended as [`ended::UNSEEN`].
-    pub unseen: AtomicU64,
     /// Forks, which leave the child without watches.
     pub forks: AtomicU64,
     /// Times a thread was put under Syscall User Dispatch.

@@ -11,7 +11,7 @@ use statcache::profile::types::Outcome;
 use statcache::session::counter::SIMULATE;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const BUSY: [&str; 4] = ["--engine", "counter", "--overhead", "2000"];
 
@@ -164,6 +164,22 @@ fn programs_do_not_notice() {
     }
 }
 
+/// Whether a process has a child that executes `name`.
+fn has_child(pid: u32, name: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let children = tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let comm = |child: &str| std::fs::read_to_string(format!("/proc/{child}/comm"));
+    children
+        .collect::<Vec<_>>()
+        .iter()
+        .flat_map(|list| list.split_whitespace())
+        .any(|child| comm(child).is_ok_and(|comm| comm.trim() == name))
+}
+
 /// Killed at any moment of a window, even while it single-steps, the monitor leaves a program that finishes.
 #[test]
 fn a_killed_monitor_leaves_the_program_alone() {
@@ -182,7 +198,11 @@ fn a_killed_monitor_leaves_the_program_alone() {
             .stderr(Stdio::null())
             .spawn()
             .expect("started");
-        std::thread::sleep(Duration::from_millis(60 + 23 * turn));
+        let begun = Instant::now();
+        while !has_child(monitor.id(), "ring") && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(19 * turn));
         monitor.kill().expect("killed");
         // The program holds the other end until it has finished.
         let output = monitor.wait_with_output().expect("waited");

@@ -161,16 +161,12 @@ fn two_threads_on_one_page() {
     };
     let (hits, said) = (hits(&seen, |_| 64), said(&seen.printed));
     // No watch reports twice, and none what was not done. One may report nothing: where the neighbour loses the processor
-    // while it steps, the page is open to all threads for tens of milliseconds. Such a watch says so.
+    // while it steps, the page is open to all threads for tens of milliseconds, and a round takes one. The watch says so.
     assert!(hits.iter().all(|(id, n)| *n == 1 && said[id] == 1));
     for id in said.keys().filter(|id| !hits.contains_key(id)) {
         let of = |event: &&Event| event.kind == kind::ENDED && event.id == *id;
         let ending = seen.events.iter().find(of).expect("an end");
-        assert!(ending.blind > 0, "{ending:?}");
-        assert!(
-            ending.detail == statcache_abi::ended::UNSEEN || ending.blind > 1 << 18,
-            "{ending:?}"
-        );
+        assert!(ending.blind > 1 << 18, "{ending:?}");
     }
 }
 

@@ -26,6 +26,9 @@ fn run(directory: &Path, name: &str, wrapper: &[&str]) -> Result<(String, String
         .ok_or_else(|| format!("{text}{}", String::from_utf8_lossy(&out.stderr)))
 }
 
+/// Programs whose output says how long they took.
+const SAY_THEIR_TIME: [&str; 1] = ["glpsol"];
+
 #[test]
 fn public_programs_do_not_notice() {
     const NAME: &str = "public_programs_do_not_notice";
@@ -52,6 +55,7 @@ fn public_programs_do_not_notice() {
         "--",
     ];
     let (mut ran, mut windows) = (0, 0);
+    let mut differing = Vec::new();
     for line in table.lines().filter(|line| !line.starts_with('#')) {
         let mut fields = line.split('\t');
         let (Some(name), Some("public")) = (fields.next(), fields.next()) else {
@@ -65,7 +69,13 @@ fn public_programs_do_not_notice() {
             }
         };
         let watched = run(&directory, name, &wrapper);
-        assert_eq!(watched.as_ref(), Ok(&native), "{name}");
+        if watched.as_ref() != Ok(&native) {
+            if SAY_THEIR_TIME.contains(&name) && watched.is_ok_and(|w| w.0 == native.0) {
+                println!("SKIP {NAME} {name}: it prints how long it took");
+            } else {
+                differing.push(name);
+            }
+        }
         ran += 1;
         let read = statcache::profile::Profile::read(scratch.path().join("p").as_path());
         let read = read.expect("a profile");

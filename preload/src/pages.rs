@@ -1,6 +1,6 @@
 //! Watches and the protection of their pages: arming, opening and closing, letting go.
 
-use statcache_abi::{Event, PAGE_BYTES, ended, flag, kind, result};
+use statcache_abi::{Event, PAGE_BYTES, flag, kind, result};
 
 use crate::state::{Held, State, Watch, count, publish};
 use crate::sys;
@@ -8,10 +8,6 @@ use crate::threads::{self, Current};
 use core::sync::atomic::Ordering;
 
 const READABLE: u32 = 1;
-/// Ticks that a page may be open to other threads at a time before its watches end. A step takes some 50,000 at
-/// most; one whose thread loses the processor on the way takes up to a hundred million, and what other threads touch then goes
-/// unseen. (Chosen: ten steps.)
-const LONG_SPELL: u64 = 1 << 19;
 
 /// Every place in `set`.
 fn places(set: u64) -> impl Iterator<Item = usize> {
@@ -41,7 +37,7 @@ pub fn overlapping(state: &State, begin: u64, bytes: u64) -> u64 {
 
 /// Lifts the protection of pages for this thread, until [`close`].
 pub fn open(held: &mut Held, set: u64) {
-    let now = sys::tsc();
+    let (now, others) = (sys::tsc(), threads::all().nth(1).is_some());
     for place in places(set) {
         let Some(page) = held.pages.get_mut(place) else {
             continue;
@@ -49,9 +45,17 @@ pub fn open(held: &mut Held, set: u64) {
         page.openers += 1;
         if page.openers == 1 {
             page.opened = now;
+            page.shared = others;
             // SAFETY: the program's own protection.
             unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
         }
+    }
+}
+
+/// There is another thread from now on: what is open is open to it too.
+pub fn share(held: &mut Held) {
+    for page in held.pages.iter_mut().filter(|page| page.openers > 0) {
+        page.shared = true;
     }
 }
 
@@ -67,16 +71,10 @@ pub fn close(held: &mut Held, set: u64) {
         if page.openers > 0 {
             continue;
         }
-        if others {
+        if others || page.shared {
             let spell = sys::tsc().saturating_sub(page.opened);
             page.blind = page.blind.saturating_add(spell);
             count(|counts| &counts.blind_ticks, spell);
-            if spell > LONG_SPELL && page.watches > 0 {
-                // The page is let go with the last of them.
-                let ended = disarm(held, ended::UNSEEN, |watch| watch.page == place);
-                count(|counts| &counts.unseen, u64::from(ended));
-                continue;
-            }
         }
         if page.watches > 0 {
             // SAFETY: whoever touches the page meets the handler, or the dispatcher at a system call.
@@ -163,16 +161,7 @@ pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&Watch) -> bool) -> u32
             continue;
         }
         let now = sys::tsc();
-        let (blind, since) = blind(held, &watch, now);
-        // Open at this very moment, and for long: what has been touched is not known any more.
-        let why = match since {
-            Some(since) if why == ended::DISARMED && now.saturating_sub(since) > LONG_SPELL => {
-                count(|counts| &counts.unseen, 1);
-                ended::UNSEEN
-            }
-            _ => why,
-        };
-        let opened = held.pages.get(watch.page).map_or(now, |page| page.opened);
+        let blind = blind(held, &watch, now);
         drop_watch(held, at);
         dropped += 1;
         publish(
@@ -184,10 +173,7 @@ pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&Watch) -> bool) -> u32
                 detail: why,
                 address: watch.line,
                 line: watch.line,
-                tsc: match why {
-                    ended::UNSEEN => opened.max(watch.armed),
-                    _ => now,
-                },
+                tsc: now,
                 blind,
                 ..Event::NONE
             },
@@ -205,17 +191,16 @@ pub fn release(held: &mut Held, begin: u64, bytes: u64, why: u32) {
     });
 }
 
-/// For how many ticks of a watch's life its page has been open to other threads, and since when it is now, if it is.
-pub fn blind(held: &Held, watch: &Watch, now: u64) -> (u64, Option<u64>) {
+/// For how many ticks of a watch's life its page has been open to other threads.
+pub fn blind(held: &Held, watch: &Watch, now: u64) -> u64 {
     let Some(page) = held.pages.get(watch.page) else {
-        return (0, None);
+        return 0;
     };
     let before = page.blind.saturating_sub(watch.blind);
-    if page.openers == 0 || threads::all().nth(1).is_none() {
-        return (before, None);
+    if page.openers == 0 || !(page.shared || threads::all().nth(1).is_some()) {
+        return before;
     }
-    let since = page.opened.max(watch.armed);
-    (before + now.saturating_sub(since), Some(since))
+    before + now.saturating_sub(page.opened.max(watch.armed))
 }
 
 /// Reports what the instruction just let through has touched. A watch that another thread's hit ended meanwhile reports

@@ -120,8 +120,19 @@ pub fn clone(mut held: Held, thread: &mut Current, number: u64, context: &mut Co
             let low = top.saturating_sub(FIRST_STACK);
             pages::release(&mut held, low, FIRST_STACK, ended::STACK);
         }
-        let everything = pages::all(&held);
-        syscalls::go_on(&mut held, thread, number, everything, true, context);
+        // Of a thread only what the kernel writes for it: all pages open would be open to it too, until its parent has the processor
+        // again.
+        let [_, pidfd, child, parent, _, _, _, _, sets_tid, ..] = words;
+        let concerned = match number {
+            nr::CLONE if flags & CLONE_THREAD != 0 => {
+                touched(&held, [(a[2], 4), (a[3], 4), (0, 0), (0, 0)])
+            }
+            nr::CLONE3 if flags & CLONE_THREAD != 0 && sets_tid == 0 => {
+                touched(&held, [(a[0], bytes), (pidfd, 4), (child, 4), (parent, 4)])
+            }
+            _ => pages::all(&held),
+        };
+        syscalls::go_on(&mut held, thread, number, concerned, true, context);
         if flags & CLONE_THREAD != 0 && text::inside(context.regs[reg::RIP]).is_some() {
             thread.births = true;
             held.births += 1;
@@ -163,6 +174,16 @@ pub fn clone(mut held: Held, thread: &mut Current, number: u64, context: &mut Co
         context.regs[reg::RSP] = top;
     }
     begin_child(&mut held, Some(thread.shared));
+}
+
+/// The pages that these stretches of memory lie on.
+fn touched(held: &Held, stretches: [(u64, u64); 4]) -> u64 {
+    let used = stretches
+        .iter()
+        .filter(|(at, bytes)| *at != 0 && *bytes > 0);
+    used.fold(0, |set, (at, bytes)| {
+        set | pages::overlapping(held, *at, *bytes)
+    })
 }
 
 /// `execve`, `execveat`. The new image inherits the signal mask and what is ignored, so both are the program's own

@@ -248,6 +248,7 @@ pub fn enter(held: &mut Held, context: &mut Context) -> bool {
     thread.shared.fs.store(sys::fs_base(), Ordering::Relaxed);
     thread.shared.selector.store(1, Ordering::Relaxed);
     thread.shared.inside.store(TAKEN_IN, Ordering::Release);
+    pages::share(held);
     true
 }
 

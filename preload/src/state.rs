@@ -29,6 +29,8 @@ pub struct Page {
     pub protection: u32,
     /// Time stamp when `openers` left 0.
     pub opened: u64,
+    /// There were other threads at some time since.
+    pub shared: bool,
     /// Ticks that it has been open to other threads, since its first watch.
     pub blind: u64,
 }
@@ -121,6 +123,7 @@ static STATE: Guarded = Guarded {
             openers: 0,
             protection: 0,
             opened: 0,
+            shared: false,
             blind: 0,
         }; MAX_PAGES],
         watches: [Watch {

@@ -140,7 +140,7 @@ fn note(
             rip: context.regs[reg::RIP],
             rflags: context.regs[reg::FLAGS] & !TF,
             fs: thread.shared.fs.load(core::sync::atomic::Ordering::Relaxed),
-            blind: pages::blind(held, watch, sys::tsc()).0,
+            blind: pages::blind(held, watch, sys::tsc()),
             code: thread.step.code,
         };
         if let Some(place) = thread.step.events.get_mut(at) {

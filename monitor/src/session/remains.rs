@@ -70,18 +70,17 @@ const NOTABLE_PERCENT: f64 = 1.0;
 /// distance, and the interval does not know.
 pub fn losses(losses: &Losses) -> Option<Warning> {
     let percent = |n: u64| 100.0 * n as f64 / losses.samples.max(1) as f64;
-    let lost = losses.hot + losses.unwatchable + losses.foreign;
+    let lost = losses.hot + losses.unwatchable;
     if percent(lost) < NOTABLE_PERCENT {
         return None;
     }
     Some(Warning {
         what: format!(
-            "{:.1} % of {} watches ended for reasons of their line (page too hot {:.1} %, memory that cannot be watched {:.1} %, perhaps touched unseen {:.1} %): curves may be off by as much",
+            "{:.1} % of {} watches ended for reasons of their line (page too hot {:.1} %, memory that cannot be watched {:.1} %): curves may be off by as much",
             percent(lost),
             losses.samples,
             percent(losses.hot),
             percent(losses.unwatchable),
-            percent(losses.foreign),
         ),
         remedy: "profile with --engine translate, which loses none".into(),
     })

@@ -35,7 +35,6 @@ pub struct Counted {
     pub syscalls_opened: u64,
     pub lost: u64,
     pub blind_ticks: u64,
-    pub unseen: u64,
     pub forks: u64,
     pub entered: u64,
 }
@@ -190,7 +189,6 @@ impl Shim {
             syscalls_opened: of(&counts.syscalls_opened),
             lost: of(&counts.lost),
             blind_ticks: of(&counts.blind_ticks),
-            unseen: of(&counts.unseen),
             forks: of(&counts.forks),
             entered: of(&counts.entered),
         }

@@ -6,7 +6,7 @@
 //! `sampler`'s; how a thread is run and stopped is `live`'s.
 //!
 //! A watch that ends for any other reason than the window's end is censored, and where that reason has to do with the
-//! line (a page with too many false hits, memory that cannot be watched, another thread's touch) it is counted
+//! line (a page with too many false hits, memory that cannot be watched) it is counted
 //! ([`Losses`]): that censoring is not independent of the distance.
 //!
 //! Source: StatCache (Berg & Hagersten 2005) sections 3.4 to 3.7; DESIGN 5.2.
@@ -26,7 +26,7 @@ use nix::unistd::Pid;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
-use statcache_abi::{Request, ended, flag, kind, op, result};
+use statcache_abi::{Request, flag, kind, op, result};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -65,8 +65,6 @@ pub struct Losses {
     pub hot: u64,
     /// With memory that cannot be watched, or not now.
     pub unwatchable: u64,
-    /// Ended by another thread's touch, or while another thread may have touched the line unseen.
-    pub foreign: u64,
     /// Draws whose stop came beyond the skid compensation.
     pub beyond: u64,
     /// Draws whose accesses could not be told.
@@ -458,10 +456,7 @@ impl Counter {
             }
             let own = event.tid == tid.as_raw();
             let end = match (event.kind, touched(&event, LINE_SIZES[k])) {
-                (kind::ENDED, _) => {
-                    self.losses.foreign += u64::from(event.detail == ended::UNSEEN);
-                    Some(None)
-                }
+                (kind::ENDED, _) => Some(None),
                 (_, Touched::No) => None,
                 (_, Touched::Yes) if own => {
                     let store = event.detail & statcache_abi::access::WRITE != 0;
