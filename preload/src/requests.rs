@@ -117,6 +117,7 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         at => user::read::<Request>(&mut held, at).filter(|r| r.result == result::PENDING),
     };
     let arms = request.is_some_and(|request| matches!(request.op, op::ARM | op::BEGIN));
+    held.leaving &= !arms;
     if arms && !held.installed {
         signals::install(&mut held);
     }
@@ -284,16 +285,36 @@ pub fn leave_place(thread: &mut Current) {
     thread.shared.tid.store(0, Ordering::Release);
 }
 
+/// A thread that slept when all others left makes its first system call since: it leaves as well, and makes that by itself.
+pub fn leave_last(current: &mut Option<Current>, number: u64, context: &mut Context) {
+    leave(current, context);
+    context.regs[reg::RIP] -= 2;
+    context.regs[reg::RAX] = number;
+    settle_down();
+}
+
 /// Nothing is armed: every thread leaves, and the dispositions are the program's again, once no doorbell is left on its way to
-/// meet them.
+/// meet them. Who sleeps in a system call is let sleep, as a sleep that is cut begins again, and leaves with its next call.
 fn settle_down() {
     let inside = |thread: &&Thread| thread.inside.load(Ordering::Acquire) != 0;
+    {
+        let mut held = lock();
+        held.leaving = held.armed == 0 && held.arming == 0;
+    }
     let gone = wait_for(|asks| {
+        if !lock().leaving {
+            // Somebody arms again, and waits for this thread.
+            return true;
+        }
         let mut left = false;
         for thread in threads::all().filter(inside) {
+            let tid = thread.tid.load(Ordering::Acquire);
+            if matches!(in_call(tid), InCall::Waiting(_)) {
+                continue;
+            }
             left = true;
             if asks {
-                ask(thread.tid.load(Ordering::Acquire));
+                ask(tid);
             }
         }
         !left && lock().births == 0 && (!asks || !doorbells_pending())

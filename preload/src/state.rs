@@ -94,6 +94,8 @@ pub struct State {
     pub arming: u32,
     /// Of these, the users who have begun.
     pub begun: u32,
+    /// Nothing is armed, nor will be soon: who makes a system call leaves.
+    pub leaving: bool,
     /// Threads that their parents have asked for and that have not had their first stop: SIGTRAP stays the shim's for them.
     pub births: u32,
     /// Threads in system calls that a doorbell is about to cut short.
@@ -148,6 +150,7 @@ static STATE: Guarded = Guarded {
         callers: 0,
         arming: 0,
         begun: 0,
+        leaving: false,
         births: 0,
         waiting: [Waiting {
             tid: 0,

@@ -18,7 +18,7 @@ use crate::state::{Held, count, lock};
 use crate::sys::nr;
 use crate::threads::{Current, NO_CALL};
 use crate::touch::{Touch, touch};
-use crate::{pages, process, signals, sys, text};
+use crate::{pages, process, requests, signals, sys, text};
 use core::sync::atomic::Ordering;
 
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
@@ -59,6 +59,11 @@ pub fn dispatched(current: &mut Option<Current>, info: &SignalInfo, context: &mu
     let a = arguments(context);
     let mut held = lock();
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
+    let over = held.leaving && held.armed == 0 && held.arming == 0;
+    if over && thread.blocked == 0 && number != nr::RT_SIGRETURN {
+        drop(held);
+        return requests::leave_last(current, number, context);
+    }
     let value = match number {
         nr::RT_SIGRETURN => {
             if !signals::sigreturn(&mut held, thread, context) {
