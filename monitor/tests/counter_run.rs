@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const BUSY: [&str; 4] = ["--engine", "counter", "--overhead", "2000"];
+const BUSY: [&str; 4] = ["--engine", "counter", "--overhead", "600"];
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
