@@ -2,7 +2,8 @@
 //!
 //! For each public program of one thread of the harness in `STATCACHE_TRUTH`: its trace input under
 //! `--full`, and its long input at default settings where the harness has an exact result for it
-//! (`--trace` or `--long` asks for one of the two, `--repeat=N` for N runs each). Every size of every
+//! (`--trace` or `--long` asks for one of the two, `--repeat=N` for N runs each; `--counter` for the long inputs by
+//! `--engine counter`, where the host has a counter). Every size of every
 //! curve goes to `benches/runs`.
 
 mod common;
@@ -12,16 +13,20 @@ use common::{Arguments, Result, Truth, keep};
 
 fn main() -> Result<()> {
     common::measure_if_asked();
-    let arguments = Arguments::parse(&["--trace", "--long", "--repeat"])?;
+    let arguments = Arguments::parse(&["--trace", "--long", "--repeat", "--counter"])?;
+    let counter = arguments.has("--counter");
+    if counter && !common::may_count("accuracy") {
+        return Ok(());
+    }
     let Some(truth) = Truth::find("accuracy")? else {
         return Ok(());
     };
     let repeat = arguments.number("--repeat", 1)?;
-    let both = arguments.has("--trace") == arguments.has("--long");
+    let both = !counter && arguments.has("--trace") == arguments.has("--long");
     let mut rows = Vec::new();
     let mut all = Vec::new();
     for long in [false, true] {
-        if !both && arguments.has("--long") != long {
+        if !both && (counter || arguments.has("--long")) != long {
             continue;
         }
         println!(
@@ -52,7 +57,7 @@ fn main() -> Result<()> {
             };
             for round in 0..repeat {
                 // One failure must not cost the results of an hour.
-                match one(&truth, name, long, &exact) {
+                match one(&truth, name, long, counter, &exact) {
                     Ok(score) => {
                         print(name, &score, truth.model_floor(name, long));
                         rows.extend(raw(name, long, round, &score));
@@ -70,9 +75,17 @@ fn main() -> Result<()> {
     keep("accuracy", header, &rows)
 }
 
-fn one(truth: &Truth, name: &str, long: bool, exact: &serde_json::Value) -> Result<Score> {
+fn one(
+    truth: &Truth,
+    name: &str,
+    long: bool,
+    counter: bool,
+    exact: &serde_json::Value,
+) -> Result<Score> {
     let profile = truth.scratch("profile");
-    let options: &[&str] = if long {
+    let options: &[&str] = if counter {
+        &["--quiet", "--engine", "counter"]
+    } else if long {
         &["--quiet"]
     } else {
         &["--quiet", "--full"]

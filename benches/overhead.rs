@@ -3,8 +3,9 @@
 //! Native and profiled runs of the long inputs of the harness in `STATCACHE_TRUTH`, taking turns; wall
 //! and CPU time as ratios to the native run of the same turn, with the accuracy of the same runs
 //! beside them where the harness has an exact result. `--runs=N` turns (5), `--full` observes whole
-//! runs, `--trace` takes the trace inputs and, where it is installed, cachegrind with them. CPU time is
-//! that of program and profiler together. Raw figures go to `benches/runs`.
+//! runs, `--counter` takes `--engine counter` where the host has a counter, `--trace` takes the trace
+//! inputs and, where it is installed, cachegrind with them. CPU time is that of program and profiler
+//! together. Raw figures go to `benches/runs`.
 
 mod common;
 
@@ -16,7 +17,11 @@ use common::{Arguments, Ran, Result, Truth, keep};
 
 fn main() -> Result<()> {
     common::measure_if_asked();
-    let arguments = Arguments::parse(&["--trace", "--full", "--runs"])?;
+    let arguments = Arguments::parse(&["--trace", "--full", "--runs", "--counter"])?;
+    let counter = arguments.has("--counter");
+    if counter && !common::may_count("overhead") {
+        return Ok(());
+    }
     let Some(truth) = Truth::find("overhead")? else {
         return Ok(());
     };
@@ -33,7 +38,12 @@ fn main() -> Result<()> {
     let mut rows = Vec::new();
     for workload in truth.workloads(&arguments.names)? {
         let name = &workload.name;
-        let result = turns(&truth, name, long, full, valgrind, runs, &mut rows);
+        let options: &[&str] = match (counter, full) {
+            (true, _) => &["--quiet", "--engine", "counter"],
+            (false, true) => &["--quiet", "--full"],
+            (false, false) => &["--quiet"],
+        };
+        let result = turns(&truth, name, long, options, valgrind, runs, &mut rows);
         // One failure must not cost the results of an hour.
         if let Err(error) = result {
             println!("{name:12} FAILED: {error}");
@@ -51,17 +61,12 @@ fn turns(
     truth: &Truth,
     name: &str,
     long: bool,
-    full: bool,
+    options: &[&str],
     valgrind: bool,
     runs: usize,
     rows: &mut Vec<String>,
 ) -> Result<()> {
     let profile = truth.scratch("profile");
-    let options: &[&str] = if full {
-        &["--quiet", "--full"]
-    } else {
-        &["--quiet"]
-    };
     let profiler = truth.profiler(&profile, options)?;
     let cachegrind: Vec<String> = [
         "valgrind",
@@ -87,7 +92,10 @@ fn turns(
         native.push(ran);
         let ran = truth.run(name, long, &profiler)?;
         let bytes = fs::metadata(&profile)?.len();
-        note(if full { "full" } else { "default" }, &ran, bytes);
+        let how = options
+            .last()
+            .map_or("default", |last| last.trim_start_matches('-'));
+        note(if how == "quiet" { "default" } else { how }, &ran, bytes);
         file_bytes = bytes.max(file_bytes);
         profiled.push(ran);
         if let Some(exact) = &exact {

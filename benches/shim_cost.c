@@ -56,6 +56,43 @@ static void traced_call(int other) {
     printf("call_stopped_at_by_ptrace_%s_cpu %.0f\n", other ? "other" : "same", each);
 }
 
+/* What each false hit costs a child that is traced and whose signals are passed on, as a profiler that keeps it does. */
+static void traced_false_hits(int other) {
+    int fds[2], status;
+    must(pipe(fds) == 0, "pipe");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        uint8_t *p = fresh(4096);
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        raise(SIGSTOP);
+        arm(p + 64, 64, 1, KEEP);
+        load(p + 1024);
+        double begin = now();
+        for (int i = 0; i < 1000; i++) load(p + 1024);
+        double each = (now() - begin) / 1000;
+        disarm();
+        must(write(fds[1], &each, sizeof each) == sizeof each, "write");
+        _exit(0);
+    }
+    if (other && sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(1, &set);
+        sched_setaffinity(child, sizeof set, &set);
+    }
+    waitpid(child, &status, 0);
+    int signal = 0;
+    while (!WIFEXITED(status)) {
+        ptrace(PTRACE_CONT, child, 0, signal);
+        waitpid(child, &status, 0);
+        signal = WIFSTOPPED(status) && WSTOPSIG(status) != SIGSTOP ? WSTOPSIG(status) : 0;
+    }
+    double each;
+    must(read(fds[0], &each, sizeof each) == sizeof each, "read");
+    printf("false_hit_traced_from_%s_cpu %.0f\n", other ? "other" : "same", each);
+}
+
 int main(void) {
     setvbuf(stdout, 0, _IOLBF, 0);
     cpu_set_t set;
@@ -82,6 +119,8 @@ int main(void) {
     MEDIAN("false_hit", 2000, load(p + 1024));
     MEDIAN("hit", 50, load(p + 64));
     disarm();
+    traced_false_hits(0);
+    traced_false_hits(1);
     MEDIAN("call_after", 20000, syscall(SYS_getppid));
     return 0;
 }

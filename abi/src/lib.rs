@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// First word of a block that belongs to this project.
 pub const MAGIC: u64 = 0x5741_5443_4845_5301;
 /// Changes with any change of layout or meaning.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Environment variable with the number of the block's descriptor.
 pub const ENV_FD: &str = "STATCACHE_SHIM_FD";
 /// Events that the ring holds.
@@ -33,6 +33,10 @@ pub mod op {
     pub const DISARM: u32 = 2;
     /// Drop all watches.
     pub const DISARM_ALL: u32 = 3;
+    /// Take every thread under the shim and keep it there, so that watches come and go at once.
+    pub const BEGIN: u32 = 4;
+    /// Drop all watches and undo [`BEGIN`].
+    pub const END: u32 = 5;
 }
 
 /// Bits of [`Request::flags`].
@@ -103,6 +107,7 @@ impl Event {
         rip: 0,
         rflags: 0,
         fs: 0,
+        blind: 0,
         code: [0; 16],
     };
 }
@@ -115,6 +120,8 @@ pub mod ended {
     pub const DISARMED: u32 = 2;
     /// The stack of a new thread begins on that page.
     pub const STACK: u32 = 3;
+    /// There was no room to take a new thread under the shim.
+    pub const THREADS: u32 = 4;
 }
 
 /// Bits of [`Event::detail`] of a [`kind::HIT`] or [`kind::MAYBE`].
@@ -149,6 +156,10 @@ pub struct Event {
     pub rflags: u64,
     /// Base of the fs segment.
     pub fs: u64,
+    /// Time stamp ticks since the watch was armed during which the page was open to other threads than the one it was opened for: what
+    /// these did to the line meanwhile was not seen. Some ten thousand for each false hit; up to a hundred million where
+    /// the one it was opened for lost the processor.
+    pub blind: u64,
     /// The instruction, as far as its bytes could be read, then zeroes.
     pub code: [u8; 16],
 }
@@ -200,6 +211,18 @@ pub struct Block {
     pub handler: AtomicU64,
     /// Address of the shim's signal restorer in the target.
     pub restorer: AtomicU64,
+    /// Address of this block in the target.
+    pub base: AtomicU64,
+    /// Not 0 while the other side may be single-stepping threads of the target: a trap that nobody in the target expects is
+    /// the last it asked for, and goes no further, should it be gone by then.
+    pub stepping: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
+    /// What `rt_sigaction` is to be given for SIGURG, so that the first doorbell is answered: in place of what the program has, which
+    /// goes to `before`. From the first request on it is the shim's affair to put that back.
+    pub knock: [AtomicU64; 4],
+    /// See `knock`.
+    pub before: [AtomicU64; 4],
     /// The request that a doorbell announces.
     pub request: Request,
     /// Counts.

@@ -9,6 +9,8 @@
 
 pub mod score;
 
+use nix::unistd::Pid;
+use statcache::engine::counter::overflow::{Overflow, Unit};
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -241,6 +243,17 @@ fn peak_kib(pid: u32) -> u64 {
 pub struct Arguments {
     pub names: Vec<String>,
     flags: Vec<String>,
+}
+
+/// Whether this host has the counter that `--engine counter` needs; a line that says why `bench` is skipped where not.
+pub fn may_count(bench: &str) -> bool {
+    match Overflow::open(Pid::from_raw(0), Unit::Instructions) {
+        Ok(_) => true,
+        Err(refused) => {
+            println!("SKIP {bench} of --engine counter: {refused}");
+            false
+        }
+    }
 }
 
 impl Arguments {

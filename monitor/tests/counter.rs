@@ -6,7 +6,7 @@ mod support;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use statcache::engine::counter::sampler::{
-    Draw, Machine, REFERENCE_SHIFT, Ran, Sampler, SkidComp, calibrate,
+    Draw, Machine, REFERENCE_SHIFT, Ran, Sampler, SkidComp, Watching, calibrate,
 };
 use statcache::engine::counter::simulated::{Recording, Simulated, Skid, record};
 use statcache::engine::step::{Limits, Stepper};

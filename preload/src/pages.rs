@@ -2,7 +2,7 @@
 
 use statcache_abi::{Event, PAGE_BYTES, flag, kind, result};
 
-use crate::state::{Held, State, count, publish};
+use crate::state::{Held, State, Watch, count, publish};
 use crate::sys;
 use crate::threads::{self, Current};
 use core::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ pub fn overlapping(state: &State, begin: u64, bytes: u64) -> u64 {
 
 /// Lifts the protection of pages for this thread, until [`close`].
 pub fn open(held: &mut Held, set: u64) {
-    let now = sys::tsc();
+    let (now, others) = (sys::tsc(), threads::all().nth(1).is_some());
     for place in places(set) {
         let Some(page) = held.pages.get_mut(place) else {
             continue;
@@ -45,9 +45,17 @@ pub fn open(held: &mut Held, set: u64) {
         page.openers += 1;
         if page.openers == 1 {
             page.opened = now;
+            page.shared = others;
             // SAFETY: the program's own protection.
             unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
         }
+    }
+}
+
+/// There is another thread from now on: what is open is open to it too.
+pub fn share(held: &mut Held) {
+    for page in held.pages.iter_mut().filter(|page| page.openers > 0) {
+        page.shared = true;
     }
 }
 
@@ -63,11 +71,10 @@ pub fn close(held: &mut Held, set: u64) {
         if page.openers > 0 {
             continue;
         }
-        if others {
-            count(
-                |counts| &counts.blind_ticks,
-                sys::tsc().saturating_sub(page.opened),
-            );
+        if others || page.shared {
+            let spell = sys::tsc().saturating_sub(page.opened);
+            page.blind = page.blind.saturating_add(spell);
+            count(|counts| &counts.blind_ticks, spell);
         }
         if page.watches > 0 {
             // SAFETY: whoever touches the page meets the handler, or the dispatcher at a system call.
@@ -105,15 +112,19 @@ pub fn arm(held: &mut Held, line: u64, bytes: u32, id: u32, flags: u32, protecti
         entry.address = page;
         entry.openers = 0;
         entry.watches = 0;
+        entry.blind = 0;
     }
     entry.protection = protection;
     entry.watches += 1;
+    let blind = entry.blind;
     if let Some(watch) = held.watches.get_mut(free) {
         watch.line = line;
         watch.bytes = bytes;
         watch.id = id;
         watch.flags = flags;
         watch.page = place;
+        watch.armed = sys::tsc();
+        watch.blind = blind;
     }
     held.armed += 1;
     result::OK
@@ -140,7 +151,7 @@ fn drop_watch(held: &mut Held, at: usize) {
 }
 
 /// Drops the watches that `wanted` holds for, reporting each as ended by `why`.
-pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&crate::state::Watch) -> bool) -> u32 {
+pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&Watch) -> bool) -> u32 {
     let mut dropped = 0;
     for at in 0..held.watches.len() {
         let Some(watch) = held.watches.get(at).copied() else {
@@ -149,6 +160,8 @@ pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&crate::state::Watch) -
         if watch.bytes == 0 || !wanted(&watch) {
             continue;
         }
+        let now = sys::tsc();
+        let blind = blind(held, &watch, now);
         drop_watch(held, at);
         dropped += 1;
         publish(
@@ -160,7 +173,8 @@ pub fn disarm(held: &mut Held, why: u32, wanted: impl Fn(&crate::state::Watch) -
                 detail: why,
                 address: watch.line,
                 line: watch.line,
-                tsc: sys::tsc(),
+                tsc: now,
+                blind,
                 ..Event::NONE
             },
         );
@@ -175,6 +189,18 @@ pub fn release(held: &mut Held, begin: u64, bytes: u64, why: u32) {
         let page = watch.line & !(PAGE_BYTES - 1);
         page < end && begin < page + PAGE_BYTES
     });
+}
+
+/// For how many ticks of a watch's life its page has been open to other threads.
+pub fn blind(held: &Held, watch: &Watch, now: u64) -> u64 {
+    let Some(page) = held.pages.get(watch.page) else {
+        return 0;
+    };
+    let before = page.blind.saturating_sub(watch.blind);
+    if page.openers == 0 || !(page.shared || threads::all().nth(1).is_some()) {
+        return before;
+    }
+    before + now.saturating_sub(page.opened.max(watch.armed))
 }
 
 /// Reports what the instruction just let through has touched. A watch that another thread's hit ended meanwhile reports

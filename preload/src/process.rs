@@ -5,17 +5,18 @@
 //! opened, and it is left alone from then on. A child that borrows the memory (`vfork`, `posix_spawn`) runs while its parent
 //! waits in the call, with all pages open. `execve` starts afresh: the shim in the new image connects again.
 
-use statcache_abi::ended;
+use statcache_abi::{PAGE_BYTES, ended};
 
 use crate::frame::{Context, StackSetting, reg, sig};
-use crate::state::{Held, connect, count, lock};
+use crate::state::{Held, connect, count, lock, lock_in_child};
 use crate::sys::nr;
 use crate::threads::Current;
 use crate::{pages, requests, signals, sys, syscalls, text, threads, user};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
+const CLONE_THREAD: u64 = 0x1_0000;
 const GET_ROBUST_LIST: u64 = 274;
 /// Stack of a new thread on which the kernel may have to write before the thread has a handler stack.
 const FIRST_STACK: u64 = 32 << 10;
@@ -29,14 +30,68 @@ pub fn note_pid() {
     PID.store(sys::getpid(), Ordering::Relaxed);
 }
 
+/// A page whose first word is 1 in the process the shim has started in, and 0 in the children of its forks: the kernel
+/// sees to that. It is part of the shim's image, so nobody watches it.
+#[repr(C, align(4096))]
+struct Here {
+    word: AtomicU32,
+    rest: [u8; PAGE_BYTES as usize - 4],
+}
+
+static HERE: Here = Here {
+    word: AtomicU32::new(0),
+    rest: [0; PAGE_BYTES as usize - 4],
+};
+/// The kernel knows of it.
+static WIPES: AtomicBool = AtomicBool::new(false);
+
+/// Prepares [`notice_fork`].
+pub fn mark() {
+    const WIPE_ON_FORK: u64 = 18;
+    let page = &raw const HERE as u64;
+    // SAFETY: advice on a page of ours that holds nothing else.
+    let wipes =
+        unsafe { text::syscall(nr::MADVISE, [page, PAGE_BYTES, WIPE_ON_FORK, 0, 0, 0]) } == 0;
+    HERE.word.store(1, Ordering::Relaxed);
+    WIPES.store(wipes, Ordering::Relaxed);
+}
+
+/// Tidies up in the child of a fork by a thread that was not under the shim, while another thread may have been at anything here: the
+/// spin word may be taken for ever, and the shim's handlers be in place. Only with all signals blocked.
+pub fn notice_fork() {
+    if !WIPES.load(Ordering::Relaxed) || HERE.word.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let mut held = lock_in_child();
+    signals::uninstall_in_child(&mut held);
+    begin_child(&mut held, None);
+}
+
+/// What the child of a fork starts with.
+fn begin_child(held: &mut Held, on: Option<&threads::Thread>) {
+    connect(core::ptr::null_mut());
+    note_pid();
+    pages::forget_all(held);
+    held.callers = 0;
+    held.arming = 0;
+    held.begun = 0;
+    held.births = 0;
+    signals::uninstall(held);
+    threads::forget_all(on);
+    mark();
+}
+
 /// Behind a call made through a stub: the parent's and any child's first stop.
 pub fn after_call(current: &mut Option<Current>, context: &mut Context) {
     let mut held = lock();
     syscalls::settle(&mut held, current.as_mut(), context);
     let borrowed = sys::getpid() != PID.load(Ordering::Relaxed);
-    if current.is_none() && held.installed && !borrowed {
-        drop(held);
-        requests::enter(context);
+    if current.is_some() || borrowed {
+        return;
+    }
+    held.births = held.births.saturating_sub(1);
+    if held.installed && !requests::enter(&mut held, context) {
+        pages::disarm(&mut held, ended::THREADS, |_| true);
     }
 }
 
@@ -65,8 +120,24 @@ pub fn clone(mut held: Held, thread: &mut Current, number: u64, context: &mut Co
             let low = top.saturating_sub(FIRST_STACK);
             pages::release(&mut held, low, FIRST_STACK, ended::STACK);
         }
-        let everything = pages::all(&held);
-        return syscalls::go_on(&mut held, thread, number, everything, true, context);
+        // Of a thread only what the kernel writes for it: all pages open would be open to it too, until its parent has the processor
+        // again.
+        let [_, pidfd, child, parent, _, _, _, _, sets_tid, ..] = words;
+        let concerned = match number {
+            nr::CLONE if flags & CLONE_THREAD != 0 => {
+                touched(&held, [(a[2], 4), (a[3], 4), (0, 0), (0, 0)])
+            }
+            nr::CLONE3 if flags & CLONE_THREAD != 0 && sets_tid == 0 => {
+                touched(&held, [(a[0], bytes), (pidfd, 4), (child, 4), (parent, 4)])
+            }
+            _ => pages::all(&held),
+        };
+        syscalls::go_on(&mut held, thread, number, concerned, true, context);
+        if flags & CLONE_THREAD != 0 && text::inside(context.regs[reg::RIP]).is_some() {
+            thread.births = true;
+            held.births += 1;
+        }
+        return;
     }
     count(|counts| &counts.forks, 1);
     pages::open(&mut held, everything);
@@ -102,13 +173,17 @@ pub fn clone(mut held: Held, thread: &mut Current, number: u64, context: &mut Co
     if top != 0 {
         context.regs[reg::RSP] = top;
     }
-    connect(core::ptr::null_mut());
-    note_pid();
-    pages::forget_all(&mut held);
-    held.callers = 0;
-    held.arming = 0;
-    signals::uninstall(&mut held);
-    threads::forget_all();
+    begin_child(&mut held, Some(thread.shared));
+}
+
+/// The pages that these stretches of memory lie on.
+fn touched(held: &Held, stretches: [(u64, u64); 4]) -> u64 {
+    let used = stretches
+        .iter()
+        .filter(|(at, bytes)| *at != 0 && *bytes > 0);
+    used.fold(0, |set, (at, bytes)| {
+        set | pages::overlapping(held, *at, *bytes)
+    })
 }
 
 /// `execve`, `execveat`. The new image inherits the signal mask and what is ignored, so both are the program's own

@@ -9,11 +9,11 @@
 use statcache_abi::{Block, DOORBELL, PAGE_BYTES, Request, ended, op, result};
 
 use crate::frame::{Context, SS_AUTODISARM, SS_DISABLE, SignalInfo, code, reg, sig};
-use crate::state::{Held, block, block_raw, lock};
+use crate::state::{Held, Waiting, block, block_raw, lock};
 use crate::sys::{self, File, nr};
 use crate::threads::{self, Current, NO_CALL, READY, TAKEN_IN, Thread};
 use crate::touch::uses;
-use crate::{pages, signals, syscalls, text, user};
+use crate::{pages, process, signals, syscalls, text, user};
 use core::sync::atomic::Ordering;
 
 /// `si_errno` of a doorbell, by which it is told from the program's own signal.
@@ -47,6 +47,7 @@ pub extern "C" fn call(request: *mut Request) -> i32 {
     let mut blocked = 0;
     if !under_shim(&threads::current()) {
         let before = sys::set_mask(!0);
+        process::notice_fork();
         signals::answer_doorbells(&mut lock());
         blocked = before & sig::HELD | ASKED;
         sys::set_mask(before & !sig::HELD);
@@ -91,8 +92,13 @@ pub fn asked(current: &mut Option<Current>, context: &mut Context) {
 
 /// A signal with a doorbell's mark.
 pub fn doorbell(current: &mut Option<Current>, info: &SignalInfo, context: &mut Context) {
-    syscalls::settle(&mut lock(), current.as_mut(), context);
-    restart(current, context);
+    let mut held = lock();
+    let cut = cut_short(&mut held, current, context);
+    syscalls::settle(&mut held, current.as_mut(), context);
+    if let Some(number) = cut {
+        make_again(&mut held, number, context);
+    }
+    drop(held);
     let at = match info.value() {
         DOORBELL => block_raw() as u64 + core::mem::offset_of!(Block, request) as u64,
         at => at,
@@ -110,20 +116,23 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         0 => None,
         at => user::read::<Request>(&mut held, at).filter(|r| r.result == result::PENDING),
     };
-    let arms = request.is_some_and(|request| request.op == op::ARM);
+    let arms = request.is_some_and(|request| matches!(request.op, op::ARM | op::BEGIN));
+    held.leaving &= !arms;
     if arms && !held.installed {
         signals::install(&mut held);
     }
     let wanted = held.installed && (arms || held.armed > 0 || held.arming > 0);
-    drop(held);
     if wanted && !under_shim(current) {
-        if enter(context) {
+        // Still holding the state: else another thread could give the handlers back in between.
+        if enter(&mut held, context) {
             return request.is_some();
         }
+        drop(held);
         finish(at, result::UNSUPPORTED);
         settle_down();
         return false;
     }
+    drop(held);
     if arms && !lock().settled {
         lock().arming += 1;
         let all = everyone_inside(TAKEN_IN);
@@ -149,6 +158,8 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         op::ARM => arm(&request),
         op::DISARM => disarm(Some(request.id)),
         op::DISARM_ALL => disarm(None),
+        op::BEGIN => begin(),
+        op::END => end(),
         _ => result::INVALID,
     };
     finish(at, answer);
@@ -175,39 +186,46 @@ fn finish(at: u64, answer: i32) {
     }
 }
 
-/// Makes a system call again that the doorbell cut short.
-fn restart(current: &Option<Current>, context: &mut Context) {
-    let again = match current {
-        Some(current) => current.shared.again.swap(NO_CALL, Ordering::AcqRel),
-        None => match threads::find(-sys::gettid()) {
-            // Noted under the negative id by `ask`, as the thread has no place yet.
-            Some(noted) => {
-                let again = noted.again.swap(NO_CALL, Ordering::AcqRel);
-                noted.tid.store(0, Ordering::Release);
-                again
-            }
-            None => NO_CALL,
-        },
-    };
-    if again == NO_CALL || context.regs[reg::RAX] != EINTR {
-        return;
+/// The number of the system call that this doorbell cut short, and that is to be made again; before [`syscalls::settle`].
+///
+/// Of a thread under the shim it is the one it went on to make. Of another only the kernel knows, and told whoever rang; what
+/// it said must be what is found here, or the thread has been in another call since.
+fn cut_short(held: &mut Held, current: &Option<Current>, context: &Context) -> Option<u64> {
+    let noted = held.take_waiting(sys::gettid());
+    if context.regs[reg::RAX] != EINTR {
+        return None;
     }
+    if let Some(thread) = current {
+        let number = thread.shared.call.load(Ordering::Relaxed);
+        let cut = matches!(text::inside(context.regs[reg::RIP]), Some((_, false)));
+        return (cut && number != NO_CALL).then_some((number - 1) as u64);
+    }
+    let same = |noted: &Waiting| {
+        noted.ip == context.regs[reg::RIP]
+            && noted.sp == context.regs[reg::RSP]
+            && noted.arguments == syscalls::arguments(context)
+    };
+    noted.filter(same).map(|noted| noted.number)
+}
+
+/// Makes the `syscall` before the instruction pointer again.
+fn make_again(held: &mut Held, number: u64, context: &mut Context) {
     let at = context.regs[reg::RIP] - 2;
-    if user::read::<[u8; 2]>(&mut lock(), at) == Some([0x0f, 0x05]) {
+    if user::read::<[u8; 2]>(held, at) == Some([0x0f, 0x05]) {
         context.regs[reg::RIP] = at;
-        context.regs[reg::RAX] = (again - 1) as u64;
+        context.regs[reg::RAX] = number;
     }
 }
 
 /// Puts this thread under the shim, from the return of the handler on.
-pub fn enter(context: &mut Context) -> bool {
+pub fn enter(held: &mut Held, context: &mut Context) -> bool {
     let mut alternate = context.stack;
     alternate.flags &= SS_AUTODISARM | SS_DISABLE;
     if alternate.holds(context.regs[reg::RSP]) && alternate.flags & SS_AUTODISARM == 0 {
         // The kernel does not change an alternate stack in use. It will be left soon.
         return false;
     }
-    let Some(mut thread) = threads::claim() else {
+    let Some(mut thread) = threads::claim(held) else {
         return false;
     };
     // SAFETY: the place is static.
@@ -219,6 +237,7 @@ pub fn enter(context: &mut Context) -> bool {
     thread.step.pages = 0;
     thread.opened = 0;
     thread.exec = false;
+    thread.births = false;
     thread.pending = 0;
     thread.blocked = 0;
     thread.releases = 0;
@@ -230,6 +249,7 @@ pub fn enter(context: &mut Context) -> bool {
     thread.shared.fs.store(sys::fs_base(), Ordering::Relaxed);
     thread.shared.selector.store(1, Ordering::Relaxed);
     thread.shared.inside.store(TAKEN_IN, Ordering::Release);
+    pages::share(held);
     true
 }
 
@@ -265,23 +285,49 @@ pub fn leave_place(thread: &mut Current) {
     thread.shared.tid.store(0, Ordering::Release);
 }
 
+/// A thread that slept when all others left makes its first system call since: it leaves as well, and makes that by itself.
+pub fn leave_last(current: &mut Option<Current>, number: u64, context: &mut Context) {
+    leave(current, context);
+    context.regs[reg::RIP] -= 2;
+    context.regs[reg::RAX] = number;
+    settle_down();
+}
+
 /// Nothing is armed: every thread leaves, and the dispositions are the program's again, once no doorbell is left on its way to
-/// meet them.
+/// meet them. Who sleeps in a system call is let sleep, as a sleep that is cut begins again, and leaves with its next call.
 fn settle_down() {
     let inside = |thread: &&Thread| thread.inside.load(Ordering::Acquire) != 0;
+    {
+        let mut held = lock();
+        held.leaving = held.armed == 0 && held.arming == 0;
+    }
     let gone = wait_for(|asks| {
+        if !lock().leaving {
+            // Somebody arms again, and waits for this thread.
+            return true;
+        }
         let mut left = false;
         for thread in threads::all().filter(inside) {
+            let tid = thread.tid.load(Ordering::Acquire);
+            if matches!(in_call(tid), InCall::Waiting(_)) {
+                continue;
+            }
             left = true;
             if asks {
-                ask(thread.tid.load(Ordering::Acquire));
+                ask(tid);
             }
         }
-        !left && (!asks || !doorbells_pending())
+        !left && lock().births == 0 && (!asks || !doorbells_pending())
     });
     let mut held = lock();
-    if gone && held.armed == 0 && held.arming == 0 && !doorbells_pending() {
+    if held.armed > 0 || held.arming > 0 {
+        return;
+    }
+    // Looked at again while holding the state, without which nobody is taken in.
+    if gone && held.births == 0 && !threads::any_inside() && !doorbells_pending() {
         signals::uninstall(&mut held);
+    } else {
+        signals::unsettled(&mut held);
     }
 }
 
@@ -330,19 +376,17 @@ fn wait_for(mut done: impl FnMut(bool) -> bool) -> bool {
 
 /// Rings at another thread, which does what the state of the shim asks of it.
 fn ask(tid: i32) {
-    let call = in_call(tid);
-    if let InCall::Waiting(number, _) = call {
-        let place = threads::find(tid).or_else(|| threads::note(-tid));
-        if let Some(place) = place {
-            place.again.store(number as i64 + 1, Ordering::Release);
-        }
+    if threads::find(tid).is_none()
+        && let InCall::Waiting(waiting) = in_call(tid)
+    {
+        lock().note_waiting(waiting);
     }
     ring(tid, 0);
 }
 
 enum InCall {
     Running,
-    Waiting(u64, [u64; 6]),
+    Waiting(Waiting),
     Gone,
 }
 
@@ -358,11 +402,14 @@ fn in_call(tid: i32) -> InCall {
     let Some(number) = words.next().and_then(parse_decimal) else {
         return InCall::Running;
     };
-    let mut a = [0u64; 6];
-    for (place, word) in a.iter_mut().zip(words) {
-        *place = parse_hex(word);
-    }
-    InCall::Waiting(number, a)
+    let mut next = || words.next().map_or(0, parse_hex);
+    InCall::Waiting(Waiting {
+        tid,
+        number,
+        arguments: core::array::from_fn(|_| next()),
+        sp: next(),
+        ip: next(),
+    })
 }
 
 /// `/proc/self/task/TID` and `name`.
@@ -441,7 +488,7 @@ fn each_thread(mut each: impl FnMut(i32)) -> Option<()> {
 
 /// Waits until every thread is under the shim, as far as `level` says.
 fn everyone_inside(level: u32) -> bool {
-    wait_for(|asks| {
+    let listed = |asks: bool| {
         let mut all = true;
         let listed = each_thread(|tid| {
             let there = threads::find(tid)
@@ -454,7 +501,10 @@ fn everyone_inside(level: u32) -> bool {
             }
         });
         all && listed.is_some()
-    })
+    };
+    // Twice: a thread found inside may have made another after the list was drawn up and before it came inside. From
+    // there on it is counted.
+    wait_for(|asks| listed(asks) && listed(false) && lock().births == 0)
 }
 
 /// Whether another thread is, or may be, in a system call that uses the page.
@@ -469,7 +519,7 @@ fn in_use(page: u64) -> bool {
         let end = page + PAGE_BYTES;
         match in_call(tid) {
             InCall::Gone => false,
-            InCall::Waiting(number, a) => uses(number, a, page, end),
+            InCall::Waiting(call) => uses(call.number, call.arguments, page, end),
             // Between the dispatcher and the kernel, or long done: both look alike.
             InCall::Running => {
                 noted != NO_CALL && uses((noted - 1) as u64, thread.arguments(), page, end)
@@ -491,6 +541,29 @@ fn arm(request: &Request) -> i32 {
     };
     lock().arming -= 1;
     answer
+}
+
+fn begin() -> i32 {
+    lock().arming += 1;
+    let all = everyone_inside(READY);
+    let mut held = lock();
+    if all {
+        held.begun += 1;
+        return result::OK;
+    }
+    held.arming -= 1;
+    result::BUSY
+}
+
+fn end() -> i32 {
+    {
+        let mut held = lock();
+        if held.begun > 0 {
+            held.begun -= 1;
+            held.arming = held.arming.saturating_sub(1);
+        }
+    }
+    disarm(None)
 }
 
 fn arm_here(request: &Request) -> i32 {

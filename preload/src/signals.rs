@@ -15,10 +15,10 @@ use crate::frame::{
     Context, DEFAULT, DF_RF, Frame, IGNORE, KernelAction, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK,
     SignalInfo, StackSetting, TF, fp_bytes, fp_initial, reg, sa, sig,
 };
-use crate::state::{Held, count, lock};
+use crate::state::{Held, block, count, lock};
 use crate::threads::{Current, Own, READY, TAKEN_IN};
 use crate::user::EFAULT;
-use crate::{requests, step, sys, syscalls, text, threads, user};
+use crate::{process, requests, step, sys, syscalls, text, threads, user};
 use core::sync::atomic::Ordering;
 
 const EINVAL: i64 = -22;
@@ -36,6 +36,7 @@ const OWN_FRAMES: u64 = 4096;
 pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Context) {
     // SAFETY: the kernel's arguments to a handler with SA_SIGINFO, alive and unshared until it returns.
     let (info, context) = unsafe { (&*info, &mut *context) };
+    process::notice_fork();
     let mut current = threads::current();
     if let Some(thread) = &current
         && thread.shared.inside.load(Ordering::Relaxed) == TAKEN_IN
@@ -78,6 +79,26 @@ fn ours(signal: i32, theirs: &KernelAction, settled: bool) -> KernelAction {
     }
 }
 
+/// What answers the first doorbell; see `Block::knock`.
+pub fn knock() -> [u64; 4] {
+    let action = ours(sig::DOORBELL, &KernelAction::default(), false);
+    [action.handler, action.flags, action.restorer, action.mask]
+}
+
+/// The program's disposition of the doorbell's signal, where [`knock`] has taken its place.
+fn knocked() -> KernelAction {
+    let Some(block) = block() else {
+        return KernelAction::default();
+    };
+    let [handler, flags, restorer, mask] = &block.before;
+    KernelAction {
+        handler: handler.load(Ordering::Relaxed),
+        flags: flags.load(Ordering::Relaxed),
+        restorer: restorer.load(Ordering::Relaxed),
+        mask: mask.load(Ordering::Relaxed),
+    }
+}
+
 /// Whether the shim stands in for a signal with this disposition.
 fn stands_in(signal: i32, action: &KernelAction) -> bool {
     sig::HELD & sig::bit(signal) != 0 || (action.handler != DEFAULT && action.handler != IGNORE)
@@ -115,13 +136,16 @@ pub fn answered(held: &mut Held) {
         && !held.installed
         && let Some(before) = held.trap_before.take()
     {
-        sys::sigaction(sig::TRAP, Some(&before));
+        give_back(sig::TRAP, &before);
     }
 }
 
 /// Takes charge of the program's dispositions.
 pub fn install(held: &mut Held) {
     if held.installed {
+        if held.armed == 0 {
+            adopt(held);
+        }
         return;
     }
     take_trap(held);
@@ -129,6 +153,10 @@ pub fn install(held: &mut Held) {
         let action = match (signal, held.trap_before) {
             (sig::TRAP, Some(before)) => before,
             _ => sys::sigaction(signal, None).unwrap_or_default(),
+        };
+        let action = match signal == sig::DOORBELL && is_ours(&action) {
+            true => knocked(),
+            false => action,
         };
         if let Some(entry) = held.actions.get_mut(signal as usize) {
             *entry = action;
@@ -142,12 +170,70 @@ pub fn install(held: &mut Held) {
 
 /// Every thread has its handler stack: the signals that take threads in use it too from now on, as the steps over watched stacks need.
 pub fn settled(held: &mut Held) {
+    adopt(held);
     held.settled = true;
     for signal in [sig::TRAP, sig::DOORBELL] {
         if let Some(action) = held.actions.get(signal as usize) {
             sys::sigaction(signal, Some(&ours(signal, action, true)));
         }
     }
+}
+
+/// Nobody is under the shim any more, but its handlers cannot go yet: as before [`settled`].
+pub fn unsettled(held: &mut Held) {
+    if !held.installed || !held.settled {
+        return;
+    }
+    held.settled = false;
+    for signal in [sig::TRAP, sig::DOORBELL] {
+        let action = held.actions.get(signal as usize).copied();
+        let ours = ours(signal, &action.unwrap_or_default(), false);
+        if sys::sigaction(signal, None).is_some_and(|action| is_ours(&action)) {
+            sys::sigaction(signal, Some(&ours));
+        }
+    }
+}
+
+/// Takes over what the program has set by itself while some of its threads were not yet, or not any more, under the shim.
+fn adopt(held: &mut Held) {
+    for signal in changeable() {
+        let action = sys::sigaction(signal, None).unwrap_or_default();
+        if is_ours(&action) {
+            continue;
+        }
+        if let Some(entry) = held.actions.get_mut(signal as usize) {
+            *entry = action;
+        }
+        if stands_in(signal, &action) {
+            sys::sigaction(signal, Some(&ours(signal, &action, false)));
+        }
+    }
+}
+
+/// Gives the program its disposition of a signal back, unless it has set one by itself meanwhile.
+fn give_back(signal: i32, action: &KernelAction) {
+    if let Some(found) = sys::sigaction(signal, Some(action))
+        && !is_ours(&found)
+    {
+        sys::sigaction(signal, Some(&found));
+    }
+}
+
+/// In the child of a fork that the shim had no part in, at any point of what another thread was doing here.
+pub fn uninstall_in_child(held: &mut Held) {
+    for signal in changeable() {
+        let ours = sys::sigaction(signal, None).is_some_and(|action| is_ours(&action));
+        let action = match (signal, held.trap_before) {
+            (sig::TRAP, Some(before)) => Some(before),
+            _ => held.actions.get(signal as usize).copied(),
+        };
+        if let (true, Some(action)) = (ours, action) {
+            sys::sigaction(signal, Some(&action));
+        }
+    }
+    held.settled = false;
+    held.installed = false;
+    held.trap_before = None;
 }
 
 /// Gives the program its dispositions back.
@@ -165,7 +251,7 @@ pub fn uninstall(held: &mut Held) {
         if signal == sig::TRAP && held.callers > 0 {
             held.trap_before = Some(action);
         } else if stands_in(signal, &action) {
-            sys::sigaction(signal, Some(&action));
+            give_back(signal, &action);
         }
     }
 }
@@ -462,6 +548,10 @@ pub fn sigaction(held: &mut Held, context: &Context) -> i64 {
             return EFAULT;
         };
         action.mask &= !(sig::bit(sig::KILL) | sig::bit(sig::STOP));
+        if is_ours(&action) {
+            // What a thread not under the shim was told, set again by one that is.
+            action = before;
+        }
         let kernel = match stands_in(signal, &action) {
             true => ours(signal, &action, held.settled),
             false => action,

@@ -22,6 +22,7 @@ pub unsafe extern "C" fn statcache_shim_call(request: *mut Request) -> i32 {
 /// `environment` must be a list of strings as `execve` passes it.
 pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
     process::note_pid();
+    process::mark();
     // SAFETY: the caller's contract.
     let Some(fd) = (unsafe { descriptor(environment) }) else {
         return;
@@ -59,6 +60,10 @@ pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const 
     let handler = signals::handler as *const () as u64;
     shared.handler.store(handler, Ordering::Relaxed);
     shared.restorer.store(text::restorer(), Ordering::Relaxed);
+    shared.base.store(at as u64, Ordering::Relaxed);
+    for (word, value) in shared.knock.iter().zip(signals::knock()) {
+        word.store(value, Ordering::Relaxed);
+    }
     shared.images.fetch_add(1, Ordering::Release);
     connect(block);
 }

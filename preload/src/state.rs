@@ -29,6 +29,10 @@ pub struct Page {
     pub protection: u32,
     /// Time stamp when `openers` left 0.
     pub opened: u64,
+    /// There were other threads at some time since.
+    pub shared: bool,
+    /// Ticks that it has been open to other threads, since its first watch.
+    pub blind: u64,
 }
 
 /// A watched line.
@@ -44,7 +48,29 @@ pub struct Watch {
     pub flags: u32,
     /// Place of its page.
     pub page: usize,
+    /// Time stamp when it was armed.
+    pub armed: u64,
+    /// `Page::blind` then.
+    pub blind: u64,
 }
+
+/// A system call in which a thread that is not under the shim was found waiting, as the kernel describes it.
+#[derive(Clone, Copy)]
+pub struct Waiting {
+    /// The thread; 0 where the place is free.
+    pub tid: i32,
+    /// Number of the call.
+    pub number: u64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+    /// Stack pointer.
+    pub sp: u64,
+    /// Address behind the call.
+    pub ip: u64,
+}
+
+/// Threads that can be noted as waiting.
+const NOTES: usize = 64;
 
 /// See the module.
 pub struct State {
@@ -64,10 +90,20 @@ pub struct State {
     pub trap_before: Option<KernelAction>,
     /// Threads between `signals::answer_doorbells` and the answer: SIGTRAP stays the shim's for them.
     pub callers: u32,
-    /// Threads arming a watch: others are to come under the shim though nothing is armed yet.
+    /// Threads arming a watch, and users who have begun: others are to come under the shim though nothing is armed yet.
     pub arming: u32,
+    /// Of these, the users who have begun.
+    pub begun: u32,
+    /// Nothing is armed, nor will be soon: who makes a system call leaves.
+    pub leaving: bool,
+    /// Threads that their parents have asked for and that have not had their first stop: SIGTRAP stays the shim's for them.
+    pub births: u32,
+    /// Threads in system calls that a doorbell is about to cut short.
+    pub waiting: [Waiting; NOTES],
     /// Addresses behind `syscall` instructions of the program; see `text`.
     pub sites: [u64; SITES],
+    /// Of these, those in use.
+    pub sites_used: usize,
     /// Grows when a page loses its protection for good: a fault from before may arrive after.
     pub releases: u32,
 }
@@ -89,6 +125,8 @@ static STATE: Guarded = Guarded {
             openers: 0,
             protection: 0,
             opened: 0,
+            shared: false,
+            blind: 0,
         }; MAX_PAGES],
         watches: [Watch {
             line: 0,
@@ -96,6 +134,8 @@ static STATE: Guarded = Guarded {
             id: 0,
             flags: 0,
             page: 0,
+            armed: 0,
+            blind: 0,
         }; MAX_WATCHES],
         armed: 0,
         actions: [KernelAction {
@@ -109,7 +149,18 @@ static STATE: Guarded = Guarded {
         trap_before: None,
         callers: 0,
         arming: 0,
+        begun: 0,
+        leaving: false,
+        births: 0,
+        waiting: [Waiting {
+            tid: 0,
+            number: 0,
+            arguments: [0; 6],
+            sp: 0,
+            ip: 0,
+        }; NOTES],
         sites: [0; SITES],
+        sites_used: 0,
         releases: 0,
     }),
 };
@@ -131,6 +182,12 @@ pub fn lock() -> Held {
         }
         core::hint::spin_loop();
     }
+    Held(())
+}
+
+/// The state again, in the child of a fork that the shim had no part in: whoever held it then is not in the child.
+pub fn lock_in_child() -> Held {
+    STATE.busy.store(1, Ordering::Release);
     Held(())
 }
 
@@ -164,8 +221,34 @@ impl State {
             .position(|page| page.address == wanted && wanted != 0)
     }
 
-    /// The stub pair for the system call that ends before `rip`; `None` when all are taken.
-    pub fn site(&mut self, rip: u64) -> Option<usize> {
+    /// Notes a thread that is about to be interrupted.
+    pub fn note_waiting(&mut self, waiting: Waiting) {
+        let taken = |place: &&mut Waiting| place.tid == waiting.tid;
+        let place = match self.waiting.iter_mut().find(taken) {
+            Some(place) => Some(place),
+            // Full of threads that were interrupted in something else: the first gives way.
+            None => {
+                let free = self.waiting.iter().position(|place| place.tid == 0);
+                self.waiting.get_mut(free.unwrap_or(0))
+            }
+        };
+        if let Some(place) = place {
+            *place = waiting;
+        }
+    }
+
+    /// What was noted of a thread, once.
+    pub fn take_waiting(&mut self, tid: i32) -> Option<Waiting> {
+        let place = self.waiting.iter_mut().find(|place| place.tid == tid)?;
+        let noted = *place;
+        place.tid = 0;
+        Some(noted)
+    }
+
+    /// The stub pair for the system call that ends before `rip`; `None` when all are taken. Some are kept for calls
+    /// that `cannot_return` to the shim, as a new thread's first one.
+    pub fn site(&mut self, rip: u64, cannot_return: bool) -> Option<usize> {
+        const KEPT: usize = 32;
         let start = (rip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
         for step in 0..SITES {
             let place = (start + step) % SITES;
@@ -174,6 +257,10 @@ impl State {
                 return Some(place);
             }
             if *entry == 0 {
+                if !cannot_return && self.sites_used + KEPT >= SITES {
+                    return None;
+                }
+                self.sites_used += 1;
                 *entry = rip;
                 crate::text::returns(place).store(rip, Ordering::Relaxed);
                 return Some(place);

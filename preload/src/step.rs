@@ -12,7 +12,7 @@ use statcache_abi::{Event, PAGE_BYTES, access, kind};
 
 use crate::frame::{Context, SignalInfo, TF, code, reg, sig};
 use crate::insn::{LONGEST, shape};
-use crate::state::{Held, count, lock};
+use crate::state::{Held, block, count, lock};
 use crate::threads::{Current, STEP_EVENTS};
 use crate::{pages, process, requests, signals, sys, text, threads, user};
 
@@ -32,7 +32,7 @@ pub fn fault(current: &mut Option<Current>, info: &SignalInfo, context: &mut Con
     }
     let mut held = lock();
     if current.is_none() {
-        *current = threads::claim();
+        *current = threads::claim(&mut held);
     }
     let Some(thread) = current.as_mut() else {
         drop(held);
@@ -140,6 +140,7 @@ fn note(
             rip: context.regs[reg::RIP],
             rflags: context.regs[reg::FLAGS] & !TF,
             fs: thread.shared.fs.load(core::sync::atomic::Ordering::Relaxed),
+            blind: pages::blind(held, watch, sys::tsc()),
             code: thread.step.code,
         };
         if let Some(place) = thread.step.events.get_mut(at) {
@@ -214,5 +215,14 @@ pub fn trap(current: &mut Option<Current>, info: &SignalInfo, context: &mut Cont
     if info.code > 0 && text::asked(context.regs[reg::RIP]) {
         return requests::asked(current, context);
     }
+    if matches!(info.code, code::TRAP_TRACE | code::TRAP_BRKPT) && monitor_steps() {
+        context.regs[reg::FLAGS] &= !TF;
+        return;
+    }
     signals::chain(current, sig::TRAP, info, context);
+}
+
+/// See `Block::stepping`.
+fn monitor_steps() -> bool {
+    block().is_some_and(|block| block.stepping.load(core::sync::atomic::Ordering::Relaxed) != 0)
 }

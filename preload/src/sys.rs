@@ -35,6 +35,7 @@ pub mod nr {
     pub const PRCTL: u64 = 157;
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETTID: u64 = 186;
+    pub const TKILL: u64 = 200;
     pub const GETDENTS64: u64 = 217;
     pub const TGKILL: u64 = 234;
     pub const EXIT_GROUP: u64 = 231;
@@ -180,6 +181,13 @@ pub fn raise(signal: i32) {
             [getpid() as u64, gettid() as u64, signal as u64, 0, 0, 0],
         )
     };
+}
+
+/// Whether there is a thread `tid`, of this process or another that shares its memory.
+pub fn alive(tid: i32) -> bool {
+    const ESRCH: i64 = -3;
+    // SAFETY: signal 0 only asks.
+    unsafe { syscall(nr::TKILL, [tid as u64, 0, 0, 0, 0, 0]) != ESRCH }
 }
 
 /// A file open for reading; closed when dropped.

@@ -18,7 +18,7 @@ use crate::state::{Held, count, lock};
 use crate::sys::nr;
 use crate::threads::{Current, NO_CALL};
 use crate::touch::{Touch, touch};
-use crate::{pages, process, signals, sys, text};
+use crate::{pages, process, requests, signals, sys, text};
 use core::sync::atomic::Ordering;
 
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
@@ -59,6 +59,11 @@ pub fn dispatched(current: &mut Option<Current>, info: &SignalInfo, context: &mu
     let a = arguments(context);
     let mut held = lock();
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
+    let over = held.leaving && held.armed == 0 && held.arming == 0;
+    if over && thread.blocked == 0 && number != nr::RT_SIGRETURN {
+        drop(held);
+        return requests::leave_last(current, number, context);
+    }
     let value = match number {
         nr::RT_SIGRETURN => {
             if !signals::sigreturn(&mut held, thread, context) {
@@ -179,7 +184,11 @@ pub fn go_on(
         count(|counts| &counts.syscalls_opened, 1);
         pages::open(held, concerned);
     }
-    let Some(site) = held.site(context.regs[reg::RIP]) else {
+    let makes = matches!(
+        number,
+        nr::CLONE | nr::CLONE3 | nr::VFORK | nr::EXECVE | nr::EXECVEAT
+    );
+    let Some(site) = held.site(context.regs[reg::RIP], makes) else {
         // More places than stubs: made from here. A signal then finds the thread in the shim.
         let value = raw(number, a);
         pages::close(held, concerned);
@@ -216,6 +225,9 @@ pub fn settle(held: &mut Held, current: Option<&mut Current>, context: &mut Cont
     let Some(thread) = current else { return };
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
     let opened = core::mem::take(&mut thread.opened);
+    if core::mem::take(&mut thread.births) && (unmade || (context.regs[reg::RAX] as i64) < 0) {
+        held.births = held.births.saturating_sub(1);
+    }
     pages::close(held, opened);
     if core::mem::take(&mut thread.exec) {
         signals::after_exec(held);

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 use statcache_abi::Event;
 
 use crate::frame::{SS_AUTODISARM, StackSetting};
+use crate::state::Held;
 use crate::sys;
 
 /// Threads that can be under the shim at a time.
@@ -53,6 +54,8 @@ pub struct Own {
     pub opened: u64,
     /// That call is an `execve`.
     pub exec: bool,
+    /// That call makes a thread, which is counted in `State::births`.
+    pub births: bool,
     /// `State::releases` as this thread last saw it.
     pub releases: u32,
 }
@@ -68,8 +71,11 @@ pub const READY: u32 = 2;
 
 /// A thread's place.
 pub struct Thread {
-    /// Thread id; 0 where free.
+    /// Thread id; 0 where nobody is under the shim.
     pub tid: AtomicI32,
+    /// Thread whose handler stack it is; 0 for none. It outlasts `tid`: the handler that takes a thread out still runs there,
+    /// and the kernel takes the frame from there after it.
+    owner: AtomicI32,
     /// 0; [`TAKEN_IN`]; [`READY`].
     pub inside: AtomicU32,
     /// What the kernel reads at each system call: 0 lets it pass, 1 dispatches.
@@ -78,8 +84,6 @@ pub struct Thread {
     pub call: AtomicI64,
     /// See `call`.
     pub arguments: [AtomicU64; 6],
-    /// Number of the system call to make again if a doorbell interrupts it, plus one; [`NO_CALL`] for none.
-    pub again: AtomicI64,
     /// Base of `fs`: the kernel writes to the rseq area near it at any time.
     pub fs: AtomicU64,
     /// Lowest address and size of the program's alternate stack, for others to see.
@@ -94,11 +98,11 @@ impl Thread {
     const fn new() -> Thread {
         Thread {
             tid: AtomicI32::new(0),
+            owner: AtomicI32::new(0),
             inside: AtomicU32::new(0),
             selector: AtomicU8::new(0),
             call: AtomicI64::new(NO_CALL),
             arguments: [const { AtomicU64::new(0) }; 6],
-            again: AtomicI64::new(NO_CALL),
             fs: AtomicU64::new(0),
             alternate: [const { AtomicU64::new(0) }; 2],
             own: UnsafeCell::new(Own {
@@ -122,6 +126,7 @@ impl Thread {
                 },
                 opened: 0,
                 exec: false,
+                births: false,
                 releases: 0,
             }),
         }
@@ -188,54 +193,45 @@ impl Current {
     }
 }
 
-fn search(tid: i32, wanted: i32) -> Option<(usize, &'static Thread)> {
+fn search(tid: i32, wanted: impl Fn(&'static Thread) -> bool) -> Option<(usize, &'static Thread)> {
     let start = tid as usize % THREADS;
     (0..THREADS).find_map(|step| {
         let place = (start + step) % THREADS;
         let thread = THREAD.get(place)?;
-        (thread.tid.load(Ordering::Acquire) == wanted).then_some((place, thread))
+        wanted(thread).then_some((place, thread))
     })
+}
+
+fn used_by(tid: i32) -> Option<(usize, &'static Thread)> {
+    search(tid, |thread| thread.tid.load(Ordering::Acquire) == tid)
 }
 
 /// The place of thread `tid`.
 pub fn find(tid: i32) -> Option<&'static Thread> {
-    search(tid, tid).map(|(_, thread)| thread)
+    used_by(tid).map(|(_, thread)| thread)
 }
 
 /// This thread's place, where it has one. The caller runs with all signals blocked and has no other.
 pub fn current() -> Option<Current> {
-    let tid = sys::gettid();
-    search(tid, tid).map(|(place, shared)| Current { shared, place })
+    let (place, shared) = used_by(sys::gettid())?;
+    Some(Current { shared, place })
 }
 
-/// This thread's place, made where there is none; `None` when all are taken.
-pub fn claim() -> Option<Current> {
+/// This thread's place, made where there is none; `None` when all are taken. The one it had before comes first, then one
+/// that never was another's, then one whose thread is dead.
+pub fn claim(_held: &mut Held) -> Option<Current> {
     if let Some(current) = current() {
         return Some(current);
     }
     let tid = sys::gettid();
-    loop {
-        let (place, shared) = search(tid, 0)?;
-        if shared
-            .tid
-            .compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
-            return Some(Current { shared, place });
-        }
-    }
-}
-
-/// A place to note something about a thread that has none yet, under its id made negative.
-pub fn note(key: i32) -> Option<&'static Thread> {
-    if let Some(noted) = find(key) {
-        return Some(noted);
-    }
-    let (_, shared) = search(key, 0)?;
-    let taken = shared
-        .tid
-        .compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed);
-    taken.is_ok().then_some(shared)
+    let owner = |thread: &Thread| thread.owner.load(Ordering::Relaxed);
+    let (place, shared) = search(tid, |thread| owner(thread) == tid)
+        .or_else(|| search(tid, |thread| owner(thread) == 0))
+        .or_else(|| search(tid, |thread| !sys::alive(owner(thread))))?;
+    shared.owner.store(tid, Ordering::Relaxed);
+    shared.inside.store(0, Ordering::Relaxed);
+    shared.tid.store(tid, Ordering::Release);
+    Some(Current { shared, place })
 }
 
 /// The places of all threads.
@@ -245,9 +241,19 @@ pub fn all() -> impl Iterator<Item = &'static Thread> {
         .filter(|thread| thread.tid.load(Ordering::Acquire) > 0)
 }
 
-/// Forgets all threads: after a fork, in the child.
-pub fn forget_all() {
+/// Whether any thread is under the shim.
+pub fn any_inside() -> bool {
+    all().any(|thread| thread.inside.load(Ordering::Acquire) != 0)
+}
+
+/// Forgets all threads: after a fork, in the child. Its only thread may be running on the stack that its parent's copy was `on`.
+pub fn forget_all(on: Option<&Thread>) {
+    let tid = sys::gettid();
     for thread in &THREAD {
+        let ours = on.is_some_and(|on| core::ptr::eq(on, thread));
+        thread
+            .owner
+            .store(if ours { tid } else { 0 }, Ordering::Relaxed);
         thread.inside.store(0, Ordering::Relaxed);
         thread.selector.store(0, Ordering::Relaxed);
         thread.call.store(NO_CALL, Ordering::Relaxed);

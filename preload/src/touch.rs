@@ -229,6 +229,8 @@ pub fn touch(number: u64, a: [u64; 6]) -> Touch {
         // getrandom, memfd_create
         318 => add(a[0], a[1]),
         319 => add(a[0], 256),
+        // rseq
+        334 => add(a[0], a[1]),
         // statx
         332 => {
             add(a[1], PATH);

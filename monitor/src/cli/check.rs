@@ -79,6 +79,8 @@ struct Facts {
     breakpoints: bool,
     /// Whether the kernel has a driver for the processor's performance counters.
     pmu: bool,
+    /// How late stops of the counter of instructions come at most, where there is one for us; else why not.
+    skid: Option<Result<Option<u64>, String>>,
     /// `kernel.perf_event_paranoid`; `None` without perf events.
     paranoid: Option<i32>,
     /// Mode of the seccomp filter we run under: 0 none, 1 strict, 2 filter.
@@ -120,6 +122,7 @@ impl Facts {
             pmu: ["cpu", "cpu_core"]
                 .iter()
                 .any(|d| Path::new("/sys/bus/event_source/devices").join(d).exists()),
+            skid: Some(session::counter::largest_skid().map_err(|error| error.to_string())),
             paranoid: number("/proc/sys/kernel/perf_event_paranoid"),
             seccomp: seccomp.and_then(|s| s.trim().parse().ok()).unwrap_or(0),
             caches: host::caches(),
@@ -328,10 +331,13 @@ fn counters(facts: &Facts) -> Finding {
         Some(level) => format!("kernel.perf_event_paranoid is {level}"),
         None => "no perf events in this kernel".to_owned(),
     };
-    let says = if facts.pmu {
-        format!("present, not used ({paranoid})")
-    } else {
-        format!("absent, as in most virtual machines; not needed ({paranoid})")
+    let says = match &facts.skid {
+        Some(Ok(Some(skid))) => format!(
+            "present, for --engine counter: stops come up to {skid} instructions late ({paranoid})"
+        ),
+        Some(Ok(None)) => format!("present, not tested ({paranoid})"),
+        _ if facts.pmu => format!("present, not for this user; not needed ({paranoid})"),
+        _ => format!("absent, as in most virtual machines; not needed ({paranoid})"),
     };
     good("hardware counters", says)
 }
@@ -448,6 +454,7 @@ mod tests {
             child: Child::Observed(KNOWN_ACCESSES + 70_000, i32::from(CHILD_STATUS)),
             breakpoints: true,
             pmu: false,
+            skid: None,
             paranoid: Some(2),
             seccomp: 0,
             caches: vec![HostCache {
@@ -564,7 +571,15 @@ mod tests {
                     pmu: true,
                     ..fine()
                 },
-                "present, not used",
+                "present, not for this user",
+            ),
+            (
+                Facts {
+                    pmu: true,
+                    skid: Some(Ok(Some(31))),
+                    ..fine()
+                },
+                "up to 31 instructions late",
             ),
         ] {
             let (text, runs) = answer(&facts);

@@ -28,6 +28,8 @@ pub enum EngineChoice {
     Translate,
     /// Windows of single steps: exact and very slow.
     Step,
+    /// The processor's counter of instructions and page protection; needs hardware counters.
+    Counter,
 }
 
 /// Raw options that `run` and `attach` share.
@@ -136,6 +138,7 @@ pub(super) fn conclude(result: Result<Outcome, RunError>, output: &Path, quiet: 
             eprintln!("statcache: {error}");
             return match error {
                 RunError::Refused(refused) => refused.exit,
+                RunError::NoCounter(_) => Exit::Failure,
                 RunError::NotAttached(refused) => refused.exit,
                 RunError::Launch(LaunchError::Exec { .. }) => Exit::CannotExecute,
                 _ => Exit::Failure,

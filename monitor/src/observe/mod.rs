@@ -161,6 +161,30 @@ impl Observer {
         }
     }
 
+    /// Counts accesses and references that a mechanism with samples of its own has counted.
+    pub fn count(&mut self, accesses: u64, refs: [u64; 5]) {
+        self.accesses += accesses;
+        for (all, refs) in self.refs.iter_mut().zip(refs) {
+            *all += refs;
+        }
+    }
+
+    /// Takes a sample that such a mechanism has followed to its end.
+    pub fn add(&mut self, sample: Sample) {
+        self.watches.finish(sample);
+        self.samples += 1;
+    }
+
+    /// Mean references between two samples.
+    pub fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// The window that samples belong to.
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
     /// Lines that came to be watched (true) or ceased to be since the last call, in order; `None` at
     /// the first call of another `reader` than before, which begins with [`Observer::watched_lines`].
     pub fn take_changes(&mut self, reader: u64) -> Option<Vec<(u64, bool)>> {

@@ -241,6 +241,10 @@ impl WatchTable {
         }
     }
 
+    pub(super) fn finish(&mut self, sample: Sample) {
+        self.finished.push(sample);
+    }
+
     pub(super) fn drain_finished(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.finished)
     }

@@ -1,6 +1,8 @@
 //! The engine of a session: whatever sees the accesses of its windows.
 
 use super::pace::Pace;
+use crate::engine::counter::shim::Shim;
+use crate::engine::counter::window::{Counter, Source};
 use crate::engine::step::{After, End, Limits, Stepper};
 use crate::engine::translate::window::{Control, Stats, Translate, WindowEnd};
 use crate::observe::Observer;
@@ -8,6 +10,7 @@ use crate::tracee::Stopped;
 use crate::tracee::maps::Maps;
 use crate::tracee::{Event, Result};
 use nix::unistd::Pid;
+use std::rc::Rc;
 
 /// Accesses stepped between two looks at how far the window has come.
 const STEP_CHUNK: u64 = 20_000;
@@ -18,6 +21,19 @@ pub enum Engine {
     Translate(Box<Translate>),
     /// Windows of single steps.
     Step(Box<Step>),
+    /// Windows of a counter of instructions.
+    Counter(Box<Counter>),
+}
+
+/// Which engine a session has.
+#[derive(Clone)]
+pub enum Kind {
+    /// [`Engine::Translate`].
+    Translate,
+    /// [`Engine::Step`].
+    Step,
+    /// [`Engine::Counter`], with the shim that the first process loads.
+    Counter(Rc<Shim>, Source),
 }
 
 /// Slowdown of single steps. (Measured: 20 to 60 us a step.)
@@ -48,6 +64,7 @@ impl Engine {
         match self {
             Engine::Translate(engine) => engine.maps(),
             Engine::Step(engine) => &engine.maps,
+            Engine::Counter(engine) => engine.maps(),
         }
     }
 
@@ -56,6 +73,7 @@ impl Engine {
         match self {
             Engine::Translate(engine) => engine.stats,
             Engine::Step(engine) => engine.stats,
+            Engine::Counter(engine) => engine.stats,
         }
     }
 
@@ -64,7 +82,7 @@ impl Engine {
     pub fn executed(&self, range: &std::ops::RangeInclusive<u64>, most: usize) -> Vec<(u64, u64)> {
         match self {
             Engine::Translate(engine) => engine.executed(range, most),
-            Engine::Step(_) => Vec::new(),
+            Engine::Step(_) | Engine::Counter(_) => Vec::new(),
         }
     }
 
@@ -72,7 +90,7 @@ impl Engine {
     pub fn seldom(&self, most: u64, count: usize) -> Vec<u64> {
         match self {
             Engine::Translate(engine) => engine.seldom(most, count),
-            Engine::Step(_) => Vec::new(),
+            Engine::Step(_) | Engine::Counter(_) => Vec::new(),
         }
     }
 
@@ -80,7 +98,7 @@ impl Engine {
     pub fn looked_everywhere(&self) -> bool {
         match self {
             Engine::Translate(engine) => engine.looked_everywhere(),
-            Engine::Step(_) => true,
+            Engine::Step(_) | Engine::Counter(_) => true,
         }
     }
 
@@ -96,6 +114,10 @@ impl Engine {
         match self {
             Engine::Translate(engine) => engine.expansion(),
             Engine::Step(_) => STEP_SLOWDOWN,
+            Engine::Counter(engine) => match engine.source() {
+                Source::Hardware => 1.0,
+                Source::Simulated => STEP_SLOWDOWN,
+            },
         }
     }
 
@@ -112,6 +134,7 @@ impl Engine {
         match self {
             Engine::Translate(engine) => engine.window(stopped, observer, pace),
             Engine::Step(engine) => engine.window(stopped, observer, pace),
+            Engine::Counter(engine) => engine.window(stopped, observer, pace),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::choose::Chooser;
 use super::cost::monitor_cpu_s;
+use super::engine::Kind;
 use super::full::Pauses;
 use super::observed::Observed;
 use super::output::Output;
@@ -11,6 +12,8 @@ use super::schedule::Schedule;
 use super::signals::Signals;
 use super::{ProfileConfig, leave, unit};
 use crate::cli::run::EngineChoice;
+use crate::engine::counter::shim::Shim;
+use crate::engine::counter::window::Source;
 use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
@@ -18,6 +21,7 @@ use crate::profile::types::Warning;
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// What is followed, from the first process's birth or our arrival to its end or our leaving.
@@ -48,6 +52,8 @@ pub struct Session<'a> {
     pub(super) pauses: Pauses,
     pub(super) error: Option<ProfileError>,
     pub(super) warnings: Vec<Warning>,
+    /// What sees the accesses of windows.
+    pub(super) kind: Kind,
 }
 
 impl<'a> Session<'a> {
@@ -82,7 +88,20 @@ impl<'a> Session<'a> {
             pauses: Pauses::default(),
             error: None,
             warnings: Vec::new(),
+            kind: match config.engine {
+                EngineChoice::Step => Kind::Step,
+                _ => Kind::Translate,
+            },
         }
+    }
+
+    /// Counts instructions instead of translating.
+    pub(super) fn count_with(&mut self, shim: Rc<Shim>, source: Source) {
+        if source == Source::Simulated {
+            let overhead = self.config.overhead_percent / 100.0;
+            self.schedule = Schedule::stepping(overhead, self.config.seed);
+        }
+        self.kind = Kind::Counter(shim, source);
     }
 
     /// Follows everything until the first process has ended, or until we are to go.
@@ -236,8 +255,7 @@ impl<'a> Session<'a> {
         let Some(observed) = self.observed.get_mut(&id) else {
             return Ok(());
         };
-        let step = self.config.engine == EngineChoice::Step;
-        let (stopped, error) = observed.prepare(stopped, step)?;
+        let (stopped, error) = observed.prepare(stopped, &self.kind)?;
         // Its preparation may have been cut short by a signal.
         let clean = !matches!(stopped.reason, StopReason::Signal(_));
         if observed.engine.is_none() || !clean || error.is_some() || !observed.is_free(&stopped)? {

@@ -2,7 +2,6 @@
 //! turn, while all others that could run are held.
 
 use super::follow::{Session, resume_after};
-use crate::cli::run::EngineChoice;
 use crate::engine::translate::window::WindowEnd;
 use crate::session::pace::FULL_PERIOD;
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, hub};
@@ -111,8 +110,7 @@ impl Session<'_> {
         let Some(observed) = self.observed.get_mut(&id) else {
             return Ok(());
         };
-        let step = self.config.engine == EngineChoice::Step;
-        let (stopped, error) = observed.prepare(stopped, step)?;
+        let (stopped, error) = observed.prepare(stopped, &self.kind)?;
         if let StopReason::Signal(_) = stopped.reason {
             hub::release(Event::Stopped(stopped));
             self.failed(error);

@@ -4,6 +4,7 @@
 //! traced but without stops; whatever fails here, the program goes on.
 
 pub mod attach;
+pub mod counter;
 pub mod host;
 pub mod program;
 pub mod rate;

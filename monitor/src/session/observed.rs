@@ -1,7 +1,7 @@
 //! One process of the run: its engine, what is seen of its threads, and its part of the profile.
 
 use super::cost::Cost;
-use super::engine::Engine;
+use super::engine::{Engine, Kind};
 use super::leave::{self, Left};
 use super::output::Output;
 use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
@@ -11,6 +11,7 @@ use super::remains::{self, Remains};
 use super::signals::Signals;
 use super::unit::Units;
 use super::weights::{Inside, Weights};
+use crate::engine::counter::window::Counter;
 use crate::engine::translate::window::{Translate, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
@@ -26,6 +27,12 @@ struct Lane {
     observer: Observer,
     windows: Windows,
 }
+
+/// Why a process has no windows of the `counter` engine.
+const NO_SHIM: &str = "it has not loaded the shim (child processes and statically linked programs do not; use --engine translate)";
+
+/// How long a program may take to load the shim.
+const LOADING: Duration = Duration::from_secs(1);
 
 /// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
 const CODE_64: u64 = 0x33;
@@ -123,7 +130,7 @@ impl Observed {
     pub fn prepare(
         &mut self,
         stopped: Stopped,
-        step: bool,
+        kind: &Kind,
     ) -> Result<(Stopped, Option<ProfileError>)> {
         let mut error = None;
         let now = hub::process(self.process.pid).filter(|now| now.id == self.process.id);
@@ -156,9 +163,21 @@ impl Observed {
         if let StopReason::Signal(_) = stopped.reason {
             return Ok((stopped, error));
         }
-        if step {
-            self.engine = Some(Engine::step(pid));
-            return Ok((stopped, error));
+        match kind {
+            Kind::Translate => {}
+            Kind::Step => {
+                self.engine = Some(Engine::step(pid));
+                return Ok((stopped, error));
+            }
+            Kind::Counter(shim, source) => {
+                if shim.is_in(pid) {
+                    let counter = Counter::new(Rc::clone(shim), *source, pid, self.seed);
+                    self.engine = Some(Engine::Counter(Box::new(counter)));
+                } else if self.process.id > 0 || self.process.born.elapsed() > LOADING {
+                    self.refused = Some(NO_SHIM.to_owned());
+                }
+                return Ok((stopped, error));
+            }
         }
         let (stopped, engine) = Translate::new(stopped, pid)?;
         match engine {
@@ -398,16 +417,21 @@ impl Observed {
         } else {
             self.weights.total()
         };
+        let mut warnings = remains::warnings(
+            self.refused.as_deref(),
+            self.numbers.count(),
+            &self.declined,
+        );
+        if let Some(Engine::Counter(counter)) = &self.engine {
+            tracing::debug!(losses = ?counter.losses, "counter");
+            warnings.extend(remains::losses(&counter.losses));
+        }
         let mut remains = Remains {
             estimated,
             counts: (self.numbers.count(), samples, accesses),
             window_wall_s: self.window_wall_s,
             missed: self.missed_s / (self.missed_s + self.native_s).max(1e-9),
-            warnings: remains::warnings(
-                self.refused.as_deref(),
-                self.numbers.count(),
-                &self.declined,
-            ),
+            warnings,
             error: result.err(),
             recorder: self.recorder,
             process: self.process,

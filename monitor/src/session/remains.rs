@@ -1,6 +1,7 @@
 //! What is left of a process for the profile when it ends, or when we go.
 
 use super::recorder::Recorder;
+use crate::engine::counter::window::Losses;
 use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, Warning};
 use crate::tracee::hub;
@@ -95,4 +96,27 @@ pub fn warnings(
         });
     }
     warnings
+}
+
+/// Share of samples, in per cent, whose watches may end early for reasons of their own before it is told.
+const NOTABLE_PERCENT: f64 = 1.0;
+
+/// Watches of the `counter` engine that ended for reasons tied to the line: their censoring is not independent of the
+/// distance, and the interval does not know.
+pub fn losses(losses: &Losses) -> Option<Warning> {
+    let percent = |n: u64| 100.0 * n as f64 / losses.samples.max(1) as f64;
+    let lost = losses.hot + losses.unwatchable;
+    if percent(lost) < NOTABLE_PERCENT {
+        return None;
+    }
+    Some(Warning {
+        what: format!(
+            "{:.1} % of {} watches ended for reasons of their line (page too hot {:.1} %, memory that cannot be watched {:.1} %): curves may be off by as much",
+            percent(lost),
+            losses.samples,
+            percent(losses.hot),
+            percent(losses.unwatchable),
+        ),
+        remedy: "profile with --engine translate, which loses none".into(),
+    })
 }

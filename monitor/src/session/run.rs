@@ -1,6 +1,7 @@
 //! `statcache run` and `statcache attach`: how a session begins, and what comes of it.
 
 use super::attach::{self, NotAttached};
+use super::counter::{self, NoCounter};
 use super::finish::Ended;
 use super::follow::{self, Session};
 use super::output::Output;
@@ -10,6 +11,7 @@ use super::{ProfileConfig, host};
 use crate::cli::attach::AttachConfig;
 use crate::cli::run::{EngineChoice, RunConfig};
 use crate::control::{NoPlace, Server, Status};
+use crate::engine::counter::shim::Shim;
 use crate::profile::types::{Header, Record, SCHEMA_VERSION, Warning};
 use crate::profile::{ProfileError, Writer};
 use crate::tracee::hub::{self, Follow};
@@ -17,6 +19,7 @@ use crate::tracee::launch::{self, LaunchError};
 use crate::tracee::{self, Event, Resume, StopReason, TraceError, procinfo};
 use nix::unistd::Pid;
 use std::ffi::CString;
+use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Why there is no profile, or not all of it.
@@ -31,6 +34,9 @@ pub enum RunError {
     /// The profile cannot be written.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// The `counter` engine cannot be used here.
+    #[error(transparent)]
+    NoCounter(#[from] NoCounter),
     /// The program could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -82,6 +88,10 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
     let command = words.map(|w| w.to_string_lossy().into_owned()).collect();
     let cwd = std::env::current_dir();
     let cwd = cwd.map(|d| d.display().to_string()).unwrap_or_default();
+    let source = match config.profile.engine {
+        EngineChoice::Counter => Some(counter::source(&config.profile)?),
+        _ => None,
+    };
     let mut writer = Writer::create(&config.profile.output)?;
     if config.profile.background {
         crate::control::prepare()?;
@@ -91,10 +101,18 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         let following = config.profile.follow();
         let _hub = hub::open(following);
         let start = Instant::now();
+        let shim = source.map(|source| Ok((Rc::new(Shim::create()?), source)));
+        let shim = shim.transpose().map_err(NoCounter::Shim)?;
+        let environment = shim.as_ref().map(|(shim, _)| counter::environment(shim));
         let probe = follow::probe(&config.profile);
         let options = launch::options(following);
-        let (pid, running, exec_result) =
-            launch::launch_with(&c_path, &argv, options, Some(signals.before()))?;
+        let (pid, running, exec_result) = launch::launch_with(
+            &c_path,
+            &argv,
+            environment.as_deref(),
+            options,
+            Some(signals.before()),
+        )?;
         hub::add(pid);
         signals::ignore_size_limit();
         let stopped = match running.wait()? {
@@ -117,6 +135,9 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         let output = Output::new(writer, &config.profile, signals.control.clone());
         let mut session = Session::new(&config.profile, &mut signals, output, pid, start, probe);
         session.failed(header_written.err());
+        if let Some((shim, source)) = shim {
+            session.count_with(shim, source);
+        }
         hub::set_hold(config.profile.full);
         hub::release(Event::Stopped(stopped));
         started(pid);
@@ -138,6 +159,9 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
 pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     let pid = Pid::from_raw(config.pid);
     attach::check(pid)?;
+    if config.profile.engine == EngineChoice::Counter {
+        return Err(NoCounter::Attach.into());
+    }
     if config.profile.background {
         crate::control::prepare()?;
     }
@@ -222,6 +246,7 @@ fn header(
         ppid: ppid.as_raw(),
         engine: match config.engine {
             EngineChoice::Step => "step".to_owned(),
+            EngineChoice::Counter => "counter".to_owned(),
             EngineChoice::Auto | EngineChoice::Translate => "translate".to_owned(),
         },
         seed: config.seed,

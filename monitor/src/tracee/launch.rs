@@ -40,7 +40,7 @@ pub enum LaunchError {
 /// # Errors
 /// [`LaunchError`]; no child is left behind.
 pub fn launch(path: &CString, args: &[CString]) -> Result<(Pid, Running, ExecResult), LaunchError> {
-    launch_with(path, args, BASE, None)
+    launch_with(path, args, None, BASE, None)
 }
 
 /// Ptrace options of every traced thread.
@@ -59,13 +59,14 @@ pub fn options(follow: Follow) -> Options {
     }
 }
 
-/// [`launch`] with ptrace options and the signal mask the program is to have.
+/// [`launch`] with an environment other than ours, ptrace options and the signal mask the program is to have.
 ///
 /// # Errors
 /// As [`launch`].
 pub fn launch_with(
     path: &CString,
     args: &[CString],
+    environment: Option<&[CString]>,
     options: Options,
     mask: Option<&libc::sigset_t>,
 ) -> Result<(Pid, Running, ExecResult), LaunchError> {
@@ -74,7 +75,11 @@ pub fn launch_with(
     let (status_read, status_write) = pipe2(OFlag::O_CLOEXEC).map_err(io)?;
     let mut argv: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
     argv.push(std::ptr::null());
-    // SAFETY: the child calls only async-signal-safe functions (close, read, pthread_sigmask, execv, write, _exit) on
+    let envp = environment.map(|words| {
+        let words = words.iter().map(|word| word.as_ptr());
+        words.chain([std::ptr::null()]).collect::<Vec<_>>()
+    });
+    // SAFETY: the child calls only async-signal-safe functions (close, read, pthread_sigmask, execve, execv, write, _exit) on
     // memory prepared before the fork.
     match unsafe { fork() }.map_err(io)? {
         ForkResult::Child => {
@@ -89,7 +94,10 @@ pub fn launch_with(
                     if let Some(mask) = mask {
                         libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
                     }
-                    libc::execv(path.as_ptr(), argv.as_ptr());
+                    match &envp {
+                        Some(envp) => libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()),
+                        None => libc::execv(path.as_ptr(), argv.as_ptr()),
+                    };
                 }
                 let errno = *libc::__errno_location();
                 libc::write(status_write.as_raw_fd(), (&raw const errno).cast(), 4);

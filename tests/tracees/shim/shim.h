@@ -72,9 +72,14 @@ static inline void store(volatile void *at, uint8_t value) {
     asm volatile("movb %0, (%1)" : : "q"(value), "r"(at) : "memory");
 }
 
+/* With two pages on either side that are nobody's: next to a thread's control block, where the kernel writes at any time, nothing is
+   watched. */
 static inline uint8_t *fresh(size_t bytes) {
-    uint8_t *at = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t beside = 8192;
+    uint8_t *at = mmap(0, bytes + 2 * beside, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     must(at != MAP_FAILED, "mmap");
+    at += beside;
+    must(mprotect(at, bytes, PROT_READ | PROT_WRITE) == 0, "mprotect");
     memset((void *)at, 0x11, bytes);
     return at;
 }

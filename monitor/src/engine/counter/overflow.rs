@@ -9,6 +9,7 @@
 //!
 //! Source: perf_event_open(2) "Overflow handling", fcntl(2) `F_SETSIG`.
 
+use crate::tracee::{Event, Resume, StopReason, Stopped, TraceError};
 use nix::unistd::Pid;
 use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, Counter};
@@ -133,6 +134,19 @@ impl Overflow {
         self.counter.read()
     }
 
+    /// Stops counting for a while, or goes on. The thread is stopped.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn pause(&mut self, pause: bool) -> std::io::Result<()> {
+        let request = if pause { IOC_DISABLE } else { IOC_ENABLE };
+        // SAFETY: no memory is involved.
+        match unsafe { libc::ioctl(self.counter.as_raw_fd(), request, 0) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+
     /// Whether a signal with this description is this counter's overflow, and not the program's own.
     pub fn caused(&self, info: &libc::siginfo_t) -> bool {
         // `_sigpoll`: a long of events, then the descriptor.
@@ -147,6 +161,45 @@ impl Overflow {
         };
         info.si_signo == SIGNAL && info.si_code == POLL_IN && fd == self.counter.as_raw_fd()
     }
+}
+
+/// How late the stops of a counter come: the largest of `trials`, each after `period` units of a running program's.
+/// `None` where that ended first. The program is killed.
+///
+/// # Errors
+/// Why this host has no such counter.
+pub fn largest_skid(
+    mut stopped: Stopped,
+    unit: Unit,
+    period: u64,
+    trials: u32,
+) -> Result<Option<u64>, Refused> {
+    let tid = stopped.tid();
+    let other = |error: TraceError| Refused::Other(std::io::Error::other(error));
+    let mut largest = 0;
+    let mut counter = Overflow::open(tid, unit)?;
+    for _ in 0..trials {
+        counter.arm(period)?;
+        loop {
+            let running = stopped.resume(Resume::Continue, 0).map_err(other)?;
+            stopped = match running.wait().map_err(other)? {
+                Event::Stopped(stopped) => stopped,
+                _ => return Ok(None),
+            };
+            if stopped.reason == StopReason::Exiting {
+                return Ok(None);
+            }
+            if stopped.reason == StopReason::Signal(SIGNAL)
+                && counter.caused(&stopped.siginfo().map_err(other)?)
+            {
+                break;
+            }
+        }
+        largest = largest.max(counter.count()?.saturating_sub(period));
+    }
+    // SAFETY: a signal to a process that we trace, and that is stopped.
+    unsafe { libc::kill(tid.as_raw(), libc::SIGKILL) };
+    Ok(Some(largest))
 }
 
 const F_SETSIG: i32 = 10;

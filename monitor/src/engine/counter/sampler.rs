@@ -34,8 +34,7 @@ pub struct Hit {
     pub ip: u64,
 }
 
-/// A thread with a counter of retired instructions that can interrupt it, a single step, and watchpoints. A `rep` is one
-/// instruction.
+/// A thread with a counter of retired instructions that can interrupt it, and a single step. A `rep` is one instruction.
 pub trait Machine {
     /// What can go wrong.
     type Error;
@@ -58,9 +57,12 @@ pub trait Machine {
     /// The machine's.
     fn upcoming(&mut self) -> Result<Option<Vec<Access>>, Self::Error>;
 
-    /// Line references so far.
+    /// Line references so far, as well as the machine knows them.
     fn references(&self) -> u64;
+}
 
+/// A machine that watches lines by itself.
+pub trait Watching: Machine {
     /// Watches the line of `1 << shift` bytes that holds `address`, until it is touched.
     ///
     /// # Errors
@@ -77,7 +79,7 @@ pub struct SkidComp(pub u64);
 
 /// Instructions added to twice the largest skid that calibration saw. (Guessed: a stop beyond it is declined, so it
 /// costs samples and no accuracy to be too small, steps to be too large.)
-const SKID_MARGIN: u64 = 8;
+pub const SKID_MARGIN: u64 = 8;
 
 /// Finds a [`SkidComp`] by `trials` overflows, each after `instructions`. `None` where the program ended first.
 ///
@@ -189,7 +191,7 @@ impl Sampler {
     ///
     /// # Errors
     /// The machine's.
-    pub fn follow<M: Machine>(
+    pub fn follow<M: Watching>(
         machine: &mut M,
         samples: &[Drawn],
         first_id: u64,

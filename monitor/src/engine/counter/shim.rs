@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, EVENTS, Event, MAGIC, VERSION};
+use nix::unistd::Pid;
+use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, EVENTS, Event, MAGIC, Request, VERSION, result};
 
 /// The shim, an ELF shared object.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstatcache_shim.so"));
@@ -49,7 +50,7 @@ fn memory_file(name: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
     }
     // SAFETY: a descriptor just made, owned by nobody else.
     let low = unsafe { OwnedFd::from_raw_fd(fd) };
-    // Out of the way: a program finds its own descriptors where it does without us.
+    // The name does not begin as that of the code cache does, which `session::leave` looks for. And out of the way: a program finds its own descriptors where it does without us.
     // SAFETY: no memory is involved.
     let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD, HIGH_FD) };
     if high < 0 {
@@ -65,11 +66,11 @@ impl Shim {
     /// # Errors
     /// The operating system's, for memory or descriptors.
     pub fn create() -> std::io::Result<Shim> {
-        let image = memory_file(c"statcache-shim")?;
+        let image = memory_file(c"shim-of-statcache")?;
         let file = File::from(image);
         file.write_all_at(IMAGE, 0)?;
         let image = OwnedFd::from(file);
-        let memory = memory_file(c"statcache-block")?;
+        let memory = memory_file(c"block-of-statcache")?;
         let file = File::from(memory);
         file.set_len(BLOCK_BYTES as u64)?;
         let memory = OwnedFd::from(file);
@@ -116,6 +117,46 @@ impl Shim {
     pub fn block(&self) -> &Block {
         // SAFETY: the mapping lives as long as `self`; what changes in it are atomics, and `events`, read by `events` alone.
         unsafe { self.block.as_ref() }
+    }
+
+    /// Whether process `pid` has loaded the shim and uses this block.
+    pub fn is_in(&self, pid: Pid) -> bool {
+        let shared = self.block();
+        shared.images.load(Ordering::Acquire) > 0
+            && shared.owner.load(Ordering::Relaxed) == pid.as_raw()
+    }
+
+    /// Leaves a request for who answers the next doorbell.
+    pub fn ask(&self, request: Request) {
+        let shared = self.block();
+        shared.answered.store(0, Ordering::Relaxed);
+        let place = (&raw const shared.request).cast_mut();
+        // SAFETY: inside the mapping; the target does not look at it before a doorbell announces it.
+        unsafe {
+            place.write_volatile(Request {
+                result: result::PENDING,
+                ..request
+            })
+        };
+    }
+
+    /// The answer to the last request, once there is one.
+    pub fn answer(&self) -> Option<i32> {
+        let shared = self.block();
+        if shared.answered.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        // SAFETY: inside the mapping, written before `answered`.
+        let request = unsafe { (&raw const shared.request).read_volatile() };
+        Some(request.result)
+    }
+
+    /// Says whether threads of the target may be single-stepped; see `statcache_abi::Block::stepping`.
+    pub fn set_stepping(&self, stepping: bool) {
+        let shared = self.block();
+        shared
+            .stepping
+            .store(u32::from(stepping), Ordering::Release);
     }
 
     /// The events since the last call, in order.

@@ -6,7 +6,7 @@
 //! wants, which stepping a process (tens of microseconds an instruction) does not. It is for tests: nothing puts a
 //! SIGTRAP handler behind the steps of [`record`], as `step` does.
 
-use super::sampler::{Hit, Machine, REFERENCE_SHIFT, Ran, references};
+use super::sampler::{Hit, Machine, REFERENCE_SHIFT, Ran, Watching, references};
 use crate::arch::{Kind, Shape, accesses, evaluate};
 use crate::engine::step::registers::View;
 use crate::observe::Access;
@@ -243,7 +243,9 @@ impl Machine for Simulated<'_> {
     fn references(&self) -> u64 {
         self.references
     }
+}
 
+impl Watching for Simulated<'_> {
     fn watch(&mut self, id: u64, address: u64, shift: u32) -> Result<(), Infallible> {
         let line = (shift, address >> shift);
         self.watches.entry(line).or_default().push(id);

@@ -17,7 +17,7 @@
 //! Source: ptrace(2); Intel SDM volume 3, 17.3.1.4 (single-step exception).
 
 mod ahead;
-mod decode;
+pub(crate) mod decode;
 mod flags;
 mod guard;
 pub(crate) mod registers;

@@ -1,0 +1,580 @@
+//! A sampling window of the `counter` engine: instructions drawn by a counter, their lines watched by the shim.
+//!
+//! What a window counts are instructions; references are instructions times references per instruction, where nobody
+//! looked at them. That ratio comes from the instructions drawn, each as likely as any other of the window (the paper's
+//! section 3.7, for any processor) and the few before each; stepped stretches are counted exactly. What a draw is, and why it is unbiased, is
+//! `sampler`'s; how a thread is run and stopped is `live`'s.
+//!
+//! A watch that ends for any other reason than the window's end is censored, and where that reason has to do with the
+//! line (a page with too many false hits, memory that cannot be watched) it is counted
+//! ([`Losses`]): that censoring is not independent of the distance.
+//!
+//! Source: StatCache (Berg & Hagersten 2005) sections 3.4 to 3.7; DESIGN 5.2.
+
+use super::hits::{Touched, touched};
+use super::live::{BIRTH_OR_END, Counting, END_OF_PROCESS, Live, Mark, Met, Stop, USER, WAITS};
+use super::overflow::{Overflow, Unit};
+use super::sampler::{Draw, Drawn, Machine, Sampler, SkidComp, calibrate};
+use super::shim::Shim;
+use crate::engine::step::decode::Decoder;
+use crate::engine::translate::window::{Control, Stats, WindowEnd};
+use crate::observe::{Access, DEFAULT_LINE, LINE_SHIFTS, Observer, Outcome, Sample};
+use crate::profile::types::LINE_SIZES;
+use crate::tracee::maps::{Backing, Maps};
+use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
+use nix::unistd::Pid;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rustc_hash::FxHashMap;
+use statcache_abi::{Request, flag, kind, op, result};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// What the engine counts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The host's counter of retired instructions.
+    Hardware,
+    /// Single steps with a random skid: a test aid for hosts without a counter.
+    Simulated,
+}
+
+/// Largest skid of the simulated counter, in instructions.
+const SIMULATED_SKID: u64 = 12;
+/// Overflows from which the skid is known, and instructions before each: on hardware, and simulated.
+const TRIALS: [(u32, u64); 2] = [(200, 5_000), (12, 4)];
+/// Instructions between two draws beyond what skid compensation needs, at the least.
+const LEAST_MEAN: u64 = 8;
+/// Samples followed at a time: the shim has 256 watches on 64 pages. More are not taken, whatever their address.
+const MOST_WATCHED: usize = 24;
+/// One sample in this many is followed at all line sizes, the others at 64 bytes. (Guessed.)
+const ALL_SIZES_ONE_IN: u32 = 4;
+/// Faults on its page after which a watch is given up. (Guessed: a false hit costs some 20 us untraced, so 5 ms.)
+const MOST_FALSE_HITS: u32 = 256;
+/// References per instruction before any is known.
+const GUESSED_RATIO: f64 = 0.4;
+/// Weight that an instruction drawn in an earlier window keeps.
+const MEMORY: f64 = 0.5;
+
+/// Watches that ended early for reasons that have to do with the line, and what else was not taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Samples taken.
+    pub samples: u64,
+    /// Of these, with watches given up because of the heat of their page.
+    pub hot: u64,
+    /// With memory that cannot be watched, or not now.
+    pub unwatchable: u64,
+    /// Draws whose stop came beyond the skid compensation.
+    pub beyond: u64,
+    /// Draws whose accesses could not be told.
+    pub untold: u64,
+}
+
+/// The engine, for one process.
+pub struct Counter {
+    shim: Rc<Shim>,
+    source: Source,
+    pid: Pid,
+    maps: Maps,
+    decoder: Decoder,
+    random: SmallRng,
+    skid: Option<SkidComp>,
+    /// Instructions drawn, their accesses, and references at each line size; older ones count less.
+    drawn: (f64, f64, [f64; 5]),
+    /// What windows did.
+    pub stats: Stats,
+    /// What they lost.
+    pub losses: Losses,
+}
+
+/// Where a watch ended, and by which instruction's touch and whether it wrote; without one it was cut off.
+type End = (Mark, Option<(u64, bool)>);
+
+/// What a window has seen so far.
+struct Seen {
+    following: Vec<Following>,
+    /// Watches to be dropped.
+    stale: Vec<u32>,
+    /// Accesses and references that the observer knows of.
+    told: (u64, [u64; 5]),
+    /// 64-byte references before the window.
+    first_ref: u64,
+}
+
+/// A sample on its way.
+struct Following {
+    sample: Sample,
+    /// First byte of the sampled reference.
+    byte: u64,
+    /// Behind the sampled reference.
+    from: Mark,
+    /// Its end at each line size.
+    until: [Option<End>; 5],
+    /// Bit k: watched at line size k.
+    open: u8,
+    /// Bit k: followed at line size k.
+    followed: u8,
+    /// Faults on its page.
+    faults: u32,
+    /// Too many.
+    given_up: bool,
+}
+
+impl Counter {
+    /// The engine for process `pid`, which has loaded the shim.
+    pub fn new(shim: Rc<Shim>, source: Source, pid: Pid, seed: u64) -> Counter {
+        Counter {
+            shim,
+            source,
+            pid,
+            maps: Maps::read(pid).unwrap_or_default(),
+            decoder: Decoder::new(),
+            random: SmallRng::seed_from_u64(seed ^ 0xc027),
+            skid: None,
+            drawn: (0.0, 0.0, [0.0; 5]),
+            stats: Stats::default(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// The process's mappings as last read.
+    pub fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// What it counts with.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// References per instruction at each line size, and accesses.
+    fn ratio(&self) -> (f64, [f64; 5]) {
+        let (instructions, accesses, refs) = self.drawn;
+        if instructions < 1.0 || accesses < 1.0 {
+            return (GUESSED_RATIO, [GUESSED_RATIO; 5]);
+        }
+        (accesses / instructions, refs.map(|n| n / instructions))
+    }
+
+    /// Runs one window.
+    ///
+    /// # Errors
+    /// What ptrace refuses; the thread is gone.
+    pub fn window<C: Control>(
+        &mut self,
+        stopped: Stopped,
+        observer: &mut Observer,
+        control: &mut C,
+    ) -> Result<WindowEnd> {
+        let tid = stopped.tid();
+        if let Ok(maps) = Maps::read(self.pid) {
+            self.maps = maps;
+        }
+        if !self.shim.is_in(self.pid) {
+            return Ok(WindowEnd::Declined(
+                stopped,
+                "a process that has not loaded the shim",
+            ));
+        }
+        if procinfo::seccomp_filters(tid) > procinfo::seccomp_filters(Pid::this()) {
+            return Ok(WindowEnd::Declined(
+                stopped,
+                "a seccomp filter of the program's own",
+            ));
+        }
+        let mut counting = match self.source {
+            Source::Hardware => match Overflow::open(tid, Unit::Instructions) {
+                Ok(counter) => Counting::Hardware(counter),
+                Err(_) => return Ok(WindowEnd::Declined(stopped, "no performance counter")),
+            },
+            Source::Simulated => Counting::Simulated {
+                random: SmallRng::seed_from_u64(self.random.random()),
+                skid: SIMULATED_SKID,
+            },
+        };
+        let shim = Rc::clone(&self.shim);
+        let image = self.image();
+        let vdso = self.maps.0.iter().find(|m| m.path == Backing::Vdso);
+        let vdso = vdso.map_or(0..0, |m| m.start..m.end);
+        let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new());
+        let mut live = Live::new(
+            stopped,
+            &shim,
+            &image,
+            vdso,
+            control,
+            &mut counting,
+            &mut decoder,
+        );
+        shim.events();
+        let (drawn, accesses, refs) = self.drawn;
+        self.drawn = (
+            drawn * MEMORY,
+            accesses * MEMORY,
+            refs.map(|refs| refs * MEMORY),
+        );
+        shim.set_stepping(true);
+        let mut seen = Seen::new(observer);
+        let end = self.observe(&mut live, observer, &mut seen);
+        let over = matches!(&end, Err(Stop::Close(END_OF_PROCESS)));
+        let end = match end {
+            Ok(()) => Ok(None),
+            Err(Stop::Close(reason)) => Ok(Some(reason)),
+            Err(other) => Err(other),
+        };
+        // Whatever ended it, nothing of ours stays in a thread that goes on.
+        let end = match end {
+            Ok(reason) => live
+                .call(Request {
+                    op: op::END,
+                    ..Request::default()
+                })
+                .map(|_| reason),
+            Err(other) => Err(other),
+        };
+        shim.set_stepping(false);
+        self.stats.stops += live.stops;
+        let (at, exact) = (live.mark, live.accesses);
+        let met = std::mem::take(&mut live.met);
+        self.settle(&mut seen, met, tid);
+        let thread = live.into_thread();
+        self.decoder = decoder;
+        self.tell(&mut seen, at, exact, observer);
+        self.deliver(seen, at, over, observer);
+        let gone = TraceError::Gone(tid);
+        match end {
+            Ok(None | Some(USER | END_OF_PROCESS | BIRTH_OR_END | WAITS)) => {
+                Ok(WindowEnd::Closed(thread.ok_or(gone)?))
+            }
+            Ok(Some(reason)) => Ok(WindowEnd::Declined(thread.ok_or(gone)?, reason)),
+            Err(Stop::End(end)) => Ok(end),
+            Err(Stop::Close(reason)) => Ok(WindowEnd::Declined(thread.ok_or(gone)?, reason)),
+            Err(Stop::Trace(error)) => Err(error),
+        }
+    }
+
+    /// Where the shim's code lies.
+    fn image(&self) -> Vec<Range<u64>> {
+        let call = self
+            .shim
+            .block()
+            .call
+            .load(std::sync::atomic::Ordering::Relaxed);
+        let path = self.maps.find(call).map(|mapping| mapping.path.clone());
+        let parts = self
+            .maps
+            .0
+            .iter()
+            .filter(|m| Some(&m.path) == path.as_ref());
+        parts.map(|m| m.start..m.end).collect()
+    }
+
+    /// Takes the thread and its process under the shim.
+    fn begin<C: Control>(&mut self, live: &mut Live<'_, C>) -> std::result::Result<(), Stop> {
+        if live.in_critical_section() {
+            return Err(Stop::Close("restartable sequence"));
+        }
+        live.knock(&self.maps)?;
+        let begin = Request {
+            op: op::BEGIN,
+            ..Request::default()
+        };
+        match live.call(begin)? {
+            result::OK => Ok(()),
+            result::UNSUPPORTED => Err(Stop::Close("a kernel without Syscall User Dispatch")),
+            _ => Err(Stop::Close(
+                "a thread that cannot be brought under the shim",
+            )),
+        }
+    }
+
+    /// Draws and follows until the window is over.
+    fn observe<C: Control>(
+        &mut self,
+        live: &mut Live<'_, C>,
+        observer: &mut Observer,
+        seen: &mut Seen,
+    ) -> std::result::Result<(), Stop> {
+        self.begin(live)?;
+        let skid = match self.skid {
+            Some(skid) => skid,
+            None => {
+                let (trials, instructions) = TRIALS[usize::from(self.source == Source::Simulated)];
+                let found = calibrate(live, trials, instructions)?;
+                let skid = found.ok_or(Stop::Close("it ended during calibration"))?;
+                tracing::debug!(?skid, "calibrated");
+                *self.skid.insert(skid)
+            }
+        };
+        let tid = live.tid();
+        loop {
+            self.tell(seen, live.mark, live.accesses, observer);
+            if live.control().progress(observer, &self.maps) == 0 {
+                return Ok(());
+            }
+            let per_reference = 1.0 / self.ratio().1[DEFAULT_LINE].max(0.01);
+            let mean = (observer.period() as f64 * per_reference) as u64;
+            let mean = mean.max(skid.0 + 1 + LEAST_MEAN);
+            let random = SmallRng::seed_from_u64(self.random.random());
+            let draw = Sampler::new(skid, mean, random).draw(live)?;
+            if draw != Draw::SkidBeyond {
+                self.learn(std::mem::take(&mut live.recent));
+            }
+            match draw {
+                Draw::Samples(samples) => self.take(live, observer.window(), &samples, seen)?,
+                Draw::NoAccess => self.drawn.0 += 1.0,
+                Draw::SkidBeyond => self.losses.beyond += 1,
+                Draw::Untold => self.losses.untold += 1,
+                Draw::Ended => return Err(Stop::Close("it ended")),
+            }
+            let met = std::mem::take(&mut live.met);
+            self.settle(seen, met, tid);
+            self.cool(seen, std::mem::take(&mut live.faults));
+            for id in std::mem::take(&mut seen.stale) {
+                live.call(Request {
+                    op: op::DISARM,
+                    id,
+                    ..Request::default()
+                })?;
+            }
+        }
+    }
+
+    /// The instructions right before the one drawn are as likely as that is: the ratio is learnt from them too. No more than are always
+    /// stepped, or it would depend on where stops come.
+    fn learn(&mut self, stepped: impl IntoIterator<Item = (u64, [u64; 5])>) {
+        for (accesses, refs) in stepped {
+            self.drawn.0 += 1.0;
+            self.drawn.1 += accesses as f64;
+            for (all, refs) in self.drawn.2.iter_mut().zip(refs) {
+                *all += refs as f64;
+            }
+        }
+    }
+
+    /// Lets the instruction drawn execute and watches what it touched.
+    fn take<C: Control>(
+        &mut self,
+        live: &mut Live<'_, C>,
+        window: u32,
+        samples: &[Drawn],
+        seen: &mut Seen,
+    ) -> std::result::Result<(), Stop> {
+        let accesses: Vec<Access> = samples.iter().map(|drawn| drawn.access).collect();
+        let before = live.mark;
+        live.step()?;
+        let mut references = [0; 5];
+        let mut taken = Vec::new();
+        for (n, access) in accesses.iter().enumerate() {
+            let last = last_byte(access);
+            for line in
+                access.address >> LINE_SHIFTS[DEFAULT_LINE]..=last >> LINE_SHIFTS[DEFAULT_LINE]
+            {
+                let byte = access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]);
+                let mut from = before;
+                let mut until = [None; 5];
+                for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
+                    let first = access.address >> shift;
+                    from.refs[k] += references[k] + (byte >> shift) - first + 1;
+                    until[k] =
+                        again(&accesses[n + 1..], byte >> shift, shift).map(|(skip, trigger)| {
+                            let own = (last >> shift) - first + 1;
+                            let mut at = before;
+                            at.refs[k] += references[k] + own + skip;
+                            (at, Some((trigger.ip, trigger.store)))
+                        });
+                }
+                taken.push((access, byte, from, until));
+            }
+            for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
+                references[k] += (last >> shift) - (access.address >> shift) + 1;
+            }
+        }
+        self.learn([(accesses.len() as u64, references)]);
+        if seen.watched() + taken.len() > MOST_WATCHED {
+            return Ok(());
+        }
+        let alone = hub::process(self.pid).is_none_or(|process| process.threads.len() < 2);
+        for (access, byte, from, until) in taken {
+            let all = self.random.random_ratio(1, ALL_SIZES_ONE_IN);
+            let followed: u8 = if all { 0b11111 } else { 1 << DEFAULT_LINE };
+            let index = seen.following.len() as u32;
+            let mut following = Following {
+                sample: Sample {
+                    access: *access,
+                    window,
+                    position: 0,
+                    outcomes: [Outcome::NotFollowed; 5],
+                },
+                byte,
+                from,
+                until,
+                open: 0,
+                followed,
+                faults: 0,
+                given_up: false,
+            };
+            self.losses.samples += 1;
+            let mut refused = false;
+            for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
+                if followed >> k & 1 == 0 || following.until[k].is_some() {
+                    continue;
+                }
+                let arm = Request {
+                    op: op::ARM,
+                    // Other threads' touches do not end what is this one's.
+                    flags: if alone { 0 } else { flag::KEEP },
+                    address: byte >> shift << shift,
+                    length: 1 << shift,
+                    id: index * 8 + k as u32,
+                    ..Request::default()
+                };
+                match live.call(arm)? {
+                    result::OK => following.open |= 1 << k,
+                    _ => {
+                        refused = true;
+                        following.until[k] = Some((following.from, None));
+                    }
+                }
+            }
+            self.losses.unwatchable += u64::from(refused);
+            seen.following.push(following);
+        }
+        Ok(())
+    }
+
+    /// Books touched and ended watches.
+    fn settle(&mut self, seen: &mut Seen, met: Vec<Met>, tid: Pid) {
+        for Met { event, at } in met {
+            let (index, k) = (event.id as usize / 8, event.id as usize % 8);
+            let Some(following) = seen.following.get_mut(index) else {
+                continue;
+            };
+            if k >= LINE_SIZES.len() || following.open >> k & 1 == 0 {
+                continue;
+            }
+            let own = event.tid == tid.as_raw();
+            let end = match (event.kind, touched(&event, LINE_SIZES[k])) {
+                (kind::ENDED, _) => Some(None),
+                (_, Touched::No) => None,
+                (_, Touched::Yes) if own => {
+                    let store = event.detail & statcache_abi::access::WRITE != 0;
+                    Some(Some((event.rip, store)))
+                }
+                (_, Touched::Unknown) if own => {
+                    self.losses.untold += 1;
+                    Some(None)
+                }
+                _ => None,
+            };
+            if let Some(end) = end {
+                following.open &= !(1 << k);
+                following.until[k] = Some((at, end));
+                if event.kind != kind::ENDED {
+                    // Where the hit has not ended it by itself. Dropped twice is no harm.
+                    seen.stale.push(event.id);
+                }
+            }
+        }
+    }
+
+    /// Gives watches up whose pages, by these new `faults`, are too hot.
+    fn cool(&mut self, seen: &mut Seen, faults: Vec<u64>) {
+        const PAGE: u64 = 4096;
+        let mut by_page: FxHashMap<u64, u32> = FxHashMap::default();
+        for page in faults {
+            *by_page.entry(page).or_default() += 1;
+        }
+        for (index, following) in seen.following.iter_mut().enumerate() {
+            if following.open == 0 {
+                continue;
+            }
+            let page = following.byte / PAGE * PAGE;
+            following.faults += by_page.get(&page).copied().unwrap_or(0);
+            if following.faults <= MOST_FALSE_HITS || following.given_up {
+                continue;
+            }
+            following.given_up = true;
+            self.losses.hot += 1;
+            let open = (0..LINE_SIZES.len()).filter(|k| following.open >> k & 1 == 1);
+            seen.stale.extend(open.map(|k| (index * 8 + k) as u32));
+        }
+    }
+
+    /// Tells the observer how far the thread has come, as far as it does not know.
+    fn tell(&self, seen: &mut Seen, at: Mark, exact: u64, observer: &mut Observer) {
+        let (per_instruction, ratio) = self.ratio();
+        let accesses = exact + (at.native as f64 * per_instruction) as u64;
+        let more = accesses.saturating_sub(seen.told.0);
+        let mut refs = [0; 5];
+        for (k, more) in refs.iter_mut().enumerate() {
+            let all = at.refs[k] + (at.native as f64 * ratio[k]) as u64;
+            *more = all.saturating_sub(seen.told.1[k]);
+            seen.told.1[k] += *more;
+        }
+        seen.told.0 += more;
+        observer.count(more, refs);
+    }
+
+    /// Hands the samples over. What is still open is cut off `at` the end of the window, or the process is `over`.
+    fn deliver(&self, seen: Seen, at: Mark, over: bool, observer: &mut Observer) {
+        let ratio = self.ratio().1;
+        let between = |from: Mark, to: Mark, k: usize| {
+            let native = to.native.saturating_sub(from.native) as f64 * ratio[k];
+            to.refs[k].saturating_sub(from.refs[k]) + native.round() as u64
+        };
+        for following in seen.following {
+            let mut sample = following.sample;
+            let before = between(Mark::default(), following.from, DEFAULT_LINE);
+            sample.position = seen.first_ref + before.saturating_sub(1);
+            for (k, outcome) in sample.outcomes.iter_mut().enumerate() {
+                let distance = |to: Mark| between(following.from, to, k);
+                *outcome = match following.until[k] {
+                    _ if following.followed >> k & 1 == 0 => Outcome::NotFollowed,
+                    Some((to, Some((trigger, store)))) => Outcome::Reused {
+                        distance: distance(to),
+                        trigger,
+                        store,
+                    },
+                    Some((to, None)) => Outcome::Censored(distance(to)),
+                    None if over => Outcome::NeverReused(distance(at)),
+                    None => Outcome::Censored(distance(at)),
+                };
+            }
+            observer.add(sample);
+        }
+    }
+}
+
+impl Seen {
+    fn new(observer: &Observer) -> Seen {
+        Seen {
+            following: Vec::new(),
+            stale: Vec::new(),
+            told: (0, [0; 5]),
+            first_ref: observer.refs()[DEFAULT_LINE],
+        }
+    }
+
+    fn watched(&self) -> usize {
+        self.following.iter().filter(|f| f.open != 0).count()
+    }
+}
+
+fn last_byte(access: &Access) -> u64 {
+    access.address + u64::from(access.size.max(1)) - 1
+}
+
+/// The first of these accesses that touches the line, and the references before that one.
+fn again(accesses: &[Access], line: u64, shift: u32) -> Option<(u64, &Access)> {
+    let mut skipped = 0;
+    for access in accesses {
+        let (first, last) = (access.address >> shift, last_byte(access) >> shift);
+        if (first..=last).contains(&line) {
+            return Some((skipped + line - first, access));
+        }
+        skipped += last - first + 1;
+    }
+    None
+}

@@ -1,0 +1,113 @@
+//! `--engine counter`: whether this host can, and the shim in the program's environment.
+
+use crate::engine::counter::overflow::{self, Overflow, Refused, Unit};
+use crate::engine::counter::shim::Shim;
+use crate::engine::counter::window::Source;
+use crate::session::ProfileConfig;
+use crate::tracee::{Event, Resume, Running, launch};
+use nix::unistd::Pid;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Set to anything, makes single steps stand in for a performance counter: a test aid, and very slow.
+pub const SIMULATE: &str = "STATCACHE_SIMULATED_PMU";
+
+/// Why the engine cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NoCounter {
+    /// The host has no counter for us.
+    #[error("--engine counter: {0}")]
+    Refused(#[from] Refused),
+    /// It starts the program itself.
+    #[error(
+        "--engine counter cannot come to a running program, whose pages only a shim loaded at its start can watch: use --engine translate"
+    )]
+    Attach,
+    /// It has samples only.
+    #[error(
+        "--engine counter cannot observe all of a run: leave --full out, or use --engine translate"
+    )]
+    Full,
+    /// No shim.
+    #[error("the shim could not be prepared: {0}")]
+    Shim(std::io::Error),
+}
+
+/// What counts, where this host has something that may.
+///
+/// # Errors
+/// [`NoCounter`], before anything is started.
+pub fn source(config: &ProfileConfig) -> Result<Source, NoCounter> {
+    if config.full {
+        return Err(NoCounter::Full);
+    }
+    if std::env::var_os(SIMULATE).is_some() {
+        return Ok(Source::Simulated);
+    }
+    Overflow::open(Pid::from_raw(0), Unit::Instructions)?;
+    Ok(Source::Hardware)
+}
+
+/// How late the stops of this host's counter come at most, in instructions, as a child of ours showed; `None` where it could not
+/// be started.
+///
+/// # Errors
+/// Why there is no counter.
+pub fn largest_skid() -> Result<Option<u64>, Refused> {
+    Overflow::open(Pid::from_raw(0), Unit::Instructions)?;
+    let words = [c"statcache", c"check", c"--be-observed"].map(CString::from);
+    let Ok((pid, running, _)) = launch::launch(&c"/proc/self/exe".into(), &words) else {
+        return Ok(None);
+    };
+    let skid = match running.wait() {
+        Ok(Event::Stopped(stopped)) => {
+            overflow::largest_skid(stopped, Unit::Instructions, SKID_PERIOD, SKID_TRIALS)
+        }
+        _ => return Ok(None),
+    };
+    // SAFETY: a child of ours that has not been waited for.
+    unsafe { libc::kill(pid.as_raw(), libc::SIGKILL) };
+    while let Ok(Event::Stopped(stopped)) = Running::new(pid).wait() {
+        let _ = stopped.resume(Resume::Continue, 0);
+    }
+    skid
+}
+
+/// Overflows that show the skid, and instructions before each: the child makes some more than all of them.
+const SKID_TRIALS: u32 = 100;
+const SKID_PERIOD: u64 = 4_000;
+
+/// The monitor's environment with the shim in it.
+pub fn environment(shim: &Shim) -> Vec<CString> {
+    let added = shim.environment();
+    let mut words: Vec<OsString> = Vec::new();
+    let mut preloaded = None;
+    for (name, value) in std::env::vars_os() {
+        if name == OsStr::new("LD_PRELOAD") {
+            preloaded = Some(value);
+        } else if name != OsStr::new(SIMULATE)
+            && added.iter().all(|(ours, _)| name != OsStr::new(ours))
+        {
+            words.push(join(&name, &value));
+        }
+    }
+    for (name, value) in &added {
+        let mut value = OsString::from(value);
+        if let (&"LD_PRELOAD", Some(before)) = (name, &preloaded) {
+            value.push(":");
+            value.push(before);
+        }
+        words.push(join(OsStr::new(name), &value));
+    }
+    let strings = words.into_iter();
+    strings
+        .filter_map(|word| CString::new(word.as_bytes()).ok())
+        .collect()
+}
+
+fn join(name: &OsStr, value: &OsStr) -> OsString {
+    let mut word = name.to_owned();
+    word.push("=");
+    word.push(value);
+    word
+}

@@ -1,0 +1,211 @@
+//! `statcache run --engine counter`: refused in one line where the host has no counter; with single steps in place of
+//! one (`STATCACHE_SIMULATED_PMU`, a test aid), whole sessions that show nothing to the program.
+
+#[path = "support/cli.rs"]
+mod cli;
+
+use cli::{lossy, native, output, readable, run, shell_status, text, under};
+use nix::unistd::Pid;
+use statcache::engine::counter::overflow::{Overflow, Unit};
+use statcache::profile::types::Outcome;
+use statcache::session::counter::SIMULATE;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const BUSY: [&str; 4] = ["--engine", "counter", "--overhead", "600"];
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+fn build(directory: &Path, name: &str) -> Option<PathBuf> {
+    let program = directory.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/tracees/shim")
+        .join(format!("{name}.c"));
+    let built = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .output();
+    match built {
+        Ok(built) if built.status.success() => Some(program),
+        other => {
+            println!("SKIP {name}: cannot be built here: {other:?}");
+            None
+        }
+    }
+}
+
+/// Under the engine with steps for a counter.
+fn simulated(profile: &Path, words: &[&str], input: &[u8]) -> Output {
+    let mut command = run(profile, &BUSY);
+    command.args(words).env(SIMULATE, "1");
+    output(command, input)
+}
+
+fn one_line(found: &Output, parts: &[&str]) {
+    let said = lossy(&found.stderr);
+    assert_eq!(found.status.code(), Some(125), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(found.stdout.is_empty());
+    for part in parts {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn refusals_are_one_line_with_the_remedy() {
+    let profiles = directory();
+    let under = |options: &[&str]| under(profiles.path(), profiles.path(), options, &["true"], b"");
+    let full = under(&["--engine", "counter", "--full"]);
+    one_line(&full, &["--full", "--engine translate"]);
+    let attach = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .args(["attach", "--engine", "counter", "--for", "0.1", "-o"])
+        .arg(profiles.path().join("p"))
+        .arg(std::process::id().to_string())
+        .output()
+        .expect("run");
+    let said = lossy(&attach.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    match Overflow::open(Pid::from_raw(0), Unit::Instructions) {
+        Ok(_) => println!("SKIP refusal without a counter: this host has one"),
+        Err(refused) => one_line(
+            &under(&["--engine", "counter"]),
+            &[&refused.to_string(), "--engine translate"],
+        ),
+    }
+    let left = std::fs::read_dir(profiles.path()).expect("listed").count();
+    assert_eq!(left, 0, "a refused run leaves no file");
+}
+
+/// The window's counts and distances are those of the program: a ring of 40 lines.
+#[test]
+fn distances_of_a_ring() {
+    let directory = directory();
+    let Some(program) = build(directory.path(), "ring") else {
+        return;
+    };
+    let words = [&text(&program), "6000"];
+    let alone = native(directory.path(), &words, b"");
+    let file = directory.path().join("p");
+    let found = simulated(&file, &words, b"");
+    assert_eq!(found.stdout, alone.stdout, "{}", lossy(&found.stderr));
+    assert_eq!(shell_status(&found), 7);
+    let profile = readable(&file);
+    assert_eq!(profile.header.engine, "counter");
+    let samples = profile.windows.iter().flat_map(|window| &window.samples);
+    let outcomes: Vec<Outcome> = samples.map(|taken| taken.sample.own[2]).collect();
+    let mut distances = Vec::new();
+    let mut censored = 0;
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Reused { distance, .. } => distances.push(distance),
+            Outcome::Censored { .. } => censored += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(distances.len() > 50, "{} reused", distances.len());
+    // Start-up is part of the run, and its distances are any; the references between are instructions times a ratio of
+    // the window's draws: right to some per cent.
+    let near = distances.iter().filter(|d| (33..=46).contains(*d)).count();
+    assert!(
+        near * 10 >= distances.len() * 8,
+        "{near} of {}: {distances:?}",
+        distances.len()
+    );
+    distances.sort_unstable();
+    let median = distances[distances.len() / 2];
+    assert!((38..=40).contains(&median), "{median}");
+    // Of a hundred accesses to come in a window, a watch needs forty.
+    assert!(censored < distances.len(), "{censored}");
+}
+
+/// Programs nobody here wrote, with as many windows as there is time for.
+#[test]
+fn programs_do_not_notice() {
+    let count = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo $i; exit 23";
+    let pipes = "trap 'echo usr' USR1; i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i | tr 1-5 a-e; kill -USR1 $$; done; exit 4";
+    let awk = "BEGIN { for (i = 0; i < 900000; i++) n[i % 9973] += i; print n[17]; exit 6 }";
+    let python = "import threading,time\nr=[]\nts=[threading.Thread(target=lambda k=k: r.append(sum(i*k for i in range(200000)))) for k in range(4)]\n[t.start() for t in ts]; [t.join() for t in ts]; time.sleep(0.05); print(sorted(r))";
+    let programs: [&[&str]; 5] = [
+        &["sh", "-c", count],
+        &["bash", "-c", pipes],
+        &["awk", awk],
+        &["python3", "-S", "-c", python],
+        &["sort", "-n"],
+    ];
+    let lines: Vec<String> = (0..60_000u64)
+        .map(|n| format!("{}\n", n.wrapping_mul(0x9e37_79b9) % 100_003))
+        .collect();
+    let input = lines.concat();
+    for words in programs {
+        let directory = directory();
+        let installed = Command::new(words[0])
+            .arg("--version")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if installed.is_err() {
+            println!("SKIP {}: not installed", words[0]);
+            continue;
+        }
+        let alone = native(directory.path(), words, input.as_bytes());
+        let found = simulated(&directory.path().join("p"), words, input.as_bytes());
+        assert_eq!(
+            (lossy(&found.stdout), shell_status(&found)),
+            (lossy(&alone.stdout), shell_status(&alone)),
+            "{words:?}: {}",
+            lossy(&found.stderr)
+        );
+        readable(&directory.path().join("p"));
+    }
+}
+
+/// Whether a process has a child that executes `name`.
+fn has_child(pid: u32, name: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let children = tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let comm = |child: &str| std::fs::read_to_string(format!("/proc/{child}/comm"));
+    children
+        .collect::<Vec<_>>()
+        .iter()
+        .flat_map(|list| list.split_whitespace())
+        .any(|child| comm(child).is_ok_and(|comm| comm.trim() == name))
+}
+
+/// Killed at any moment of a window, even while it single-steps, the monitor leaves a program that finishes.
+#[test]
+fn a_killed_monitor_leaves_the_program_alone() {
+    let directory = directory();
+    let Some(program) = build(directory.path(), "ring") else {
+        return;
+    };
+    let words = [&text(&program), "20000"];
+    let alone = native(directory.path(), &words, b"");
+    for turn in 0..12 {
+        let mut monitor = run(&directory.path().join("p"), &BUSY)
+            .args(words)
+            .env(SIMULATE, "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        let begun = Instant::now();
+        while !has_child(monitor.id(), "ring") && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(19 * turn));
+        monitor.kill().expect("killed");
+        // The program holds the other end until it has finished.
+        let output = monitor.wait_with_output().expect("waited");
+        assert_eq!(lossy(&output.stdout), lossy(&alone.stdout), "turn {turn}");
+    }
+}

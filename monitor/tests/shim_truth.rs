@@ -1,0 +1,90 @@
+//! Programs nobody here wrote, under the `counter` engine with the shim loaded and windows open as often as can be: same
+//! output, same status. The programs are those of the harness that `STATCACHE_TRUTH` names.
+
+use statcache::session::counter::SIMULATE;
+use std::path::Path;
+use std::process::Command;
+
+/// Status and digest of the output, as the harness prints them on its last line.
+fn run(directory: &Path, name: &str, wrapper: &[&str]) -> Result<(String, String), String> {
+    let mut command = Command::new("sh");
+    command
+        .arg(directory.join("run.sh"))
+        .args([name, "--mode", "cmd"]);
+    if !wrapper.is_empty() {
+        command.args(["--pre", &wrapper.join(" ")]);
+    }
+    let out = command.output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let word = |key: &str| {
+        let mut words = text.lines().last()?.split_whitespace();
+        words.find(|word| *word == key)?;
+        words.next().map(str::to_owned)
+    };
+    word("rc")
+        .zip(word("sha"))
+        .ok_or_else(|| format!("{text}{}", String::from_utf8_lossy(&out.stderr)))
+}
+
+/// Programs whose output says how long they took.
+const SAY_THEIR_TIME: [&str; 1] = ["glpsol"];
+
+#[test]
+fn public_programs_do_not_notice() {
+    const NAME: &str = "public_programs_do_not_notice";
+    let Some(directory) = std::env::var_os("STATCACHE_TRUTH").map(std::path::PathBuf::from) else {
+        println!("SKIP {NAME}: STATCACHE_TRUTH is not set");
+        return;
+    };
+    let table = std::fs::read_to_string(directory.join("workloads.tsv")).expect("workloads.tsv");
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let profile = scratch.path().join("p").display().to_string();
+    let simulate = format!("{SIMULATE}=1");
+    let wrapper = [
+        "env",
+        &simulate,
+        env!("CARGO_BIN_EXE_statcache"),
+        "run",
+        "--quiet",
+        "--engine",
+        "counter",
+        "--overhead",
+        "100",
+        "-o",
+        &profile,
+        "--",
+    ];
+    let (mut ran, mut windows) = (0, 0);
+    let mut differing = Vec::new();
+    for line in table.lines().filter(|line| !line.starts_with('#')) {
+        let mut fields = line.split('\t');
+        let (Some(name), Some("public")) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let native = match run(&directory, name, &[]) {
+            Ok(native) => native,
+            Err(error) => {
+                println!("SKIP {NAME} {name}: {error}");
+                continue;
+            }
+        };
+        let watched = run(&directory, name, &wrapper);
+        if watched.as_ref() != Ok(&native) {
+            if SAY_THEIR_TIME.contains(&name) && watched.is_ok_and(|w| w.0 == native.0) {
+                println!("SKIP {NAME} {name}: it prints how long it took");
+            } else {
+                differing.push(name);
+            }
+        }
+        ran += 1;
+        let read = statcache::profile::Profile::read(scratch.path().join("p").as_path());
+        let read = read.expect("a profile");
+        assert_eq!(read.header.engine, "counter");
+        windows += read.windows.len();
+        println!("{name}: {} windows", read.windows.len());
+    }
+    assert!(
+        ran > 0 && windows > ran,
+        "{ran} programs, {windows} windows"
+    );
+}
