@@ -96,6 +96,7 @@ mod sparse;
 mod spatial;
 mod stack;
 mod survival;
+mod texture;
 mod threads;
 mod timeline;
 mod units;
