@@ -12,7 +12,7 @@ use crate::{LineSize, Outcome, Weight};
 const RATE_SAMPLES: usize = 16;
 /// Samples a segment is cut to. Finer follows phases better; exposures reach over many segments, so
 /// the noise of one does not bend the sum (measured: 50 to 400 differ by phases alone).
-const SEGMENT_SAMPLES: usize = 80;
+const SEGMENT_SAMPLES: usize = 50;
 /// Censored samples that stand for the undecided mass.
 const CARRIERS: usize = 200;
 /// Most segments a run is cut into.

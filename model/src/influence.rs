@@ -62,13 +62,12 @@ struct Edge {
 }
 
 impl Edge {
-    fn new(group: &Group, cache: &Cache) -> Self {
-        let timeline = &group.timeline;
+    fn new(timeline: &Timeline, cache: &Cache) -> Self {
         let mut of_shape = vec![(0.0, 0.0); timeline.shapes.len()];
         let at = |factor: f64| {
             let bytes = (cache.size.0 as f64 * factor) as u64;
             let other = cache.resized(bytes);
-            (other.lines().0 as f64, group.lru_ratios(&other))
+            (other.lines().0 as f64, timeline.lru_ratios(&other))
         };
         let ((few, more_misses), (many, fewer_misses)) = (at(1.0 - EDGE), at(1.0 + EDGE));
         let mut refs = vec![0.0; of_shape.len()];
@@ -103,7 +102,7 @@ pub(crate) fn standard_error(
     scores: &Scores,
 ) -> f64 {
     let timeline = &group.timeline;
-    let edge = matches!(cache.policy, Policy::Lru { .. }).then(|| Edge::new(group, cache));
+    let edge = matches!(cache.policy, Policy::Lru { .. }).then(|| Edge::new(timeline, cache));
     // Mean miss probability of the reuses of each segment.
     let reuses: Vec<f64> = timeline
         .segments

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use crate::equation::{hazard, largest_root};
-use crate::placed::{Group, lru_miss};
+use crate::placed::Group;
 use crate::random::{Solution, normal_cdf};
 use crate::rng::Rng;
 use crate::sparse::{Sparse, cluster_survivals};
@@ -303,7 +303,10 @@ pub(crate) fn probability(
     match (p.to, solution) {
         (None, _) => f64::from(u8::from(!p.censored)),
         (Some(to), Some(s)) => group.timeline.random_probability(s, p, to),
-        (Some(_), None) => lru_miss(&group.distinct()[i], p.distance, cache),
+        (Some(_), None) => {
+            let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
+            miss_probability(group.distinct()[i], sets, ways)
+        }
     }
 }
 

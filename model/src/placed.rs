@@ -4,9 +4,8 @@ use std::sync::OnceLock;
 
 use crate::agreement::Witnesses;
 use crate::sparse::Sparse;
-use crate::stack::{miss_probability, shape};
 use crate::survival::{RunSize, Survival};
-use crate::texture::{Counted, Gamma, Texture};
+use crate::texture::{self, Gamma, Texture};
 use crate::timeline::{Segment, Timeline};
 use crate::{Cache, Outcome};
 
@@ -73,55 +72,62 @@ pub(crate) struct Group {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     /// Expected distinct lines inside each placed reuse (0 for others).
-    distinct: OnceLock<(Vec<Gamma>, Option<Texture>)>,
+    distinct: OnceLock<Vec<f64>>,
+    /// The same, counted.
+    counted: OnceLock<Option<(Texture, Vec<Gamma>)>>,
     /// Which samples lie inside which others' intervals.
     witnesses: OnceLock<Witnesses>,
 }
 
 impl Group {
-    /// Distinct lines between touch and trigger of each placed sample (0 for those without).
-    pub fn distinct(&self) -> &[Gamma] {
-        &self.lines_inside().0
-    }
-
-    /// How the samples found the stack distances, where they were asked.
-    pub fn texture(&self) -> Option<&Texture> {
-        self.lines_inside().1.as_ref()
-    }
-
-    fn lines_inside(&self) -> &(Vec<Gamma>, Option<Texture>) {
+    /// Expected distinct lines between touch and trigger of each placed sample (0 for others).
+    pub fn distinct(&self) -> &[f64] {
         self.kept.distinct.get_or_init(|| {
             let distinct = |p: &Placed| p.to.map_or(0.0, |to| self.timeline.distinct(p.from, to));
-            let expected: Vec<f64> = self.placed.iter().map(distinct).collect();
-            if self.sparse.is_some() || self.pooled.censored {
-                return (expected.into_iter().map(Gamma::exact).collect(), None);
-            }
-            let reuses = counted_lines(&self.placed, &expected);
-            let texture = Texture::fit(&reuses);
-            let known = reuses.iter().map(|r| texture.posterior(r)).collect();
-            (known, Some(texture))
+            self.placed.iter().map(distinct).collect()
         })
     }
 
-    /// LRU misses per reference of each segment.
-    pub fn lru_ratios(&self, cache: &Cache) -> Vec<f64> {
-        if self.sparse.is_some() || self.pooled.censored {
-            return self.timeline.lru_ratios(cache);
-        }
+    /// Distinct lines inside each placed sample as the samples there count them; `None` with gaps
+    /// between windows, and where watches were cut.
+    fn counted(&self) -> Option<&(Texture, Vec<Gamma>)> {
+        let count = || {
+            let whole = self.sparse.is_none() && !self.pooled.censored;
+            whole.then(|| {
+                let reuses = texture::counted_lines(&self.placed, self.distinct());
+                let texture = Texture::fit(&reuses);
+                let lines = reuses.iter().map(|r| texture.posterior(r)).collect();
+                (texture, lines)
+            })
+        };
+        self.kept.counted.get_or_init(count).as_ref()
+    }
+
+    /// How far the expected distinct lines differ from those counted, where they were.
+    pub fn texture(&self) -> Option<&Texture> {
+        self.counted().map(|c| &c.0)
+    }
+
+    /// LRU miss ratio by the distinct lines counted; by those expected where none were.
+    pub fn counted_miss_ratio(&self, cache: &Cache) -> f64 {
+        let Some((_, lines)) = self.counted() else {
+            return self.timeline.mean(&self.timeline.lru_ratios(cache));
+        };
         let segments = &self.timeline.segments;
         let mut sums = vec![(0.0, 0.0); segments.len()];
-        for (p, lines) in self.placed.iter().zip(self.distinct()) {
+        for (p, lines) in self.placed.iter().zip(lines) {
             if p.to.is_some() && p.weight > 0.0 {
                 let s = &mut sums[p.segment as usize];
                 s.0 += p.weight;
-                s.1 += p.weight * lru_miss(lines, p.distance, cache);
+                s.1 += p.weight * texture::lru_miss(lines, p.distance, cache);
             }
         }
         let ratio = |(s, (all, misses)): (&Segment, (f64, f64))| {
             let reuses = if all > 0.0 { misses / all } else { 0.0 };
             (s.cold + (1.0 - s.cold) * reuses).clamp(0.0, 1.0)
         };
-        segments.iter().zip(sums).map(ratio).collect()
+        let ratios: Vec<f64> = segments.iter().zip(sums).map(ratio).collect();
+        self.timeline.mean(&ratios)
     }
 
     /// Who can testify for whom.
@@ -135,82 +141,4 @@ impl Group {
             lines: self.lines,
         }
     }
-}
-
-/// Miss probability of a reuse `distance` apart with so many distinct lines in between.
-pub(crate) fn lru_miss(lines: &Gamma, distance: f64, cache: &Cache) -> f64 {
-    /// Normal scores of five equally likely parts.
-    const PARTS: [f64; 5] = [-1.28, -0.52, 0.0, 0.52, 1.28];
-    let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
-    if sets <= 1.0 {
-        // No more lines than references.
-        return if distance < ways as f64 {
-            0.0
-        } else {
-            lines.at_least(ways as f64)
-        };
-    }
-    if lines.shape.is_infinite() {
-        return miss_probability(lines.mean.min(distance), sets, ways);
-    }
-    let miss = |&z: &f64| miss_probability(lines.quantile(z).min(distance), sets, ways);
-    PARTS.iter().map(miss).sum::<f64>() / PARTS.len() as f64
-}
-
-/// The lines inside each reuse as the samples inside count them: those not touched again before it ends.
-fn counted_lines(placed: &[Placed], expected: &[f64]) -> Vec<Counted> {
-    let by_trigger = {
-        let mut order: Vec<usize> = (0..placed.len()).collect();
-        let to = |i: usize| placed[i].to.unwrap_or(f64::INFINITY);
-        order.sort_by(|&a, &b| to(a).total_cmp(&to(b)));
-        order
-    };
-    // Samples still waiting, by the order of their touches: a Fenwick tree of weights and squares.
-    let mut tree = vec![(0.0, 0.0); placed.len() + 1];
-    let add = |tree: &mut Vec<(f64, f64)>, at: usize, sign: f64| {
-        let w = placed[at].weight;
-        let mut i = at + 1;
-        while i < tree.len() {
-            tree[i].0 += sign * w;
-            tree[i].1 += sign * w * w;
-            i += i & i.wrapping_neg();
-        }
-    };
-    let up_to = |tree: &[(f64, f64)], end: usize| {
-        let (mut i, mut sum) = (end, (0.0, 0.0));
-        while i > 0 {
-            sum = (sum.0 + tree[i].0, sum.1 + tree[i].1);
-            i -= i & i.wrapping_neg();
-        }
-        sum
-    };
-    let mut reuses = vec![Counted::default(); placed.len()];
-    let (mut armed, mut gone) = (0, 0);
-    for &i in &by_trigger {
-        let p = &placed[i];
-        let Some(to) = p.to else { continue };
-        // Times are whole numbers but for rounding; what happens at the trigger itself is not inside.
-        let now = to - 0.5;
-        while armed < placed.len() && placed[armed].from < now {
-            add(&mut tree, armed, 1.0);
-            armed += 1;
-        }
-        while let Some(&other) = by_trigger.get(gone)
-            && placed[other].to.is_some_and(|end| end < now + 1.0)
-        {
-            add(&mut tree, other, -1.0);
-            gone += 1;
-        }
-        let first = placed.partition_point(|other| other.from < p.from + 0.5);
-        let (all, before) = (up_to(&tree, armed), up_to(&tree, first));
-        reuses[i] = Counted {
-            size: expected[i],
-            expected: expected[i],
-            counted: (all.0 - before.0).max(0.0),
-            noise: (all.1 - before.1).max(0.0),
-            one: p.weight,
-            weight: p.weight,
-        };
-    }
-    reuses
 }

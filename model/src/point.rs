@@ -23,9 +23,7 @@ pub(crate) const ALLOWANCE: f64 = 0.0005;
 pub(crate) const SIZE_FACTOR: f64 = 1.08;
 /// The samples' disagreement is the model's error to first order only: it is found with misses that
 /// the model scored, so bursts look flatter than they are. Higher orders count as much again.
-const HIGHER_ORDERS: f64 = 2.0;
-/// Part of what the samples inside reuses corrected that is taken for a half width.
-const CORRECTED: f64 = 0.5;
+const HIGHER_ORDERS: f64 = 3.0;
 /// Part of the disagreement of the three forms that is taken for a half width.
 pub(crate) const DISAGREEMENT: f64 = 0.25;
 
@@ -184,23 +182,21 @@ impl View {
 }
 
 impl View {
-    /// The same for LRU: part of what the samples inside reuses corrected, and the error of that.
+    /// The same for LRU: what the samples inside reuses would change, and the error of that.
     fn lru_error(&self, i: usize, cache: &Cache) -> (f64, f64) {
         let group = &self.groups[i];
         let Some(texture) = group.texture() else {
             return (ALLOWANCE, 0.0);
         };
-        let plain = group.timeline.mean(&group.timeline.lru_ratios(cache));
-        let corrected = (self.solved(i, cache).miss_ratio - plain).abs();
         let at = |factor: f64| {
             let bytes = (cache.size.0 as f64 * factor) as u64;
-            group
-                .timeline
-                .mean(&group.lru_ratios(&cache.resized(bytes)))
+            let ratios = group.timeline.lru_ratios(&cache.resized(bytes));
+            group.timeline.mean(&ratios)
         };
         let steepness = (at(1.0 / SIZE_FACTOR) - at(SIZE_FACTOR)).abs() / (2.0 * SIZE_FACTOR.ln());
+        let off = (group.counted_miss_ratio(cache) - self.solved(i, cache).miss_ratio).abs();
         let error = texture.error(cache.lines().0 as f64);
-        (ALLOWANCE + CORRECTED * corrected, steepness * error)
+        (ALLOWANCE + off, steepness * error)
     }
 }
 

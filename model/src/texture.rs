@@ -1,17 +1,26 @@
-//! What a run does on a finer scale than its segments, as the samples inside a reuse tell it.
+//! Whether stack distances are what the segments' survival functions make of them, as the samples
+//! taken inside reuses tell it.
 //!
-//! Between the two touches of a line the model expects so many misses (random replacement) or
-//! distinct lines (LRU), from the stretch of the run they lie in. Samples taken inside the interval
-//! count the same without any model, unbiased but few: mostly noise for one reuse, evidence over
-//! thousands. Per octave, the counts give the mean of `true / expected` and its variance beyond
-//! that of counting; that is the prior (gamma) of each reuse's own factor, and its own count makes
-//! it a posterior, gamma again. Where counts and expectations agree within their error the factor
-//! is one and nothing changes.
+//! The distinct lines between the two touches of a line are the references in between whose own
+//! next use lies beyond. LRU is solved with what the survival functions expect of them; the samples
+//! inside the interval count them without any model, unbiased but few: mostly noise for one reuse,
+//! evidence over thousands. Per octave, the counts give the mean of `true / expected` and its
+//! variance beyond that of counting; that is the prior (gamma) of each reuse's own factor, and its
+//! own count makes it a posterior, gamma again. Where counts and expectations agree within their
+//! error the factor is one and nothing changes.
+//!
+//! The curve itself stays with what is expected: an octave's factor is a mean over phases, and
+//! moved the knife edge of a phase that needed none (measured on real runs). What the counts would
+//! change is the model part of the interval. Only reuses in which at least one sample is expected
+//! are asked: closer together, the sampler's own pattern shows.
 //!
 //! Source: moment estimates after DerSimonian & Laird 1986, gamma-Poisson shrinkage (Clayton &
 //! Kaldor, Biometrics 43, 1987); ARCHITECTURE.md "The model".
 
+use crate::Cache;
+use crate::placed::Placed;
 use crate::random::normal_cdf;
+use crate::stack::{miss_probability, shape};
 
 /// Octaves told apart.
 const OCTAVES: usize = 48;
@@ -42,7 +51,7 @@ pub(crate) struct Counted {
     pub noise: f64,
     /// What one sample inside counts.
     pub one: f64,
-    /// How much this reuse matters.
+    /// How much this reuse matters; 0 where nothing was counted.
     pub weight: f64,
 }
 
@@ -174,6 +183,9 @@ impl Texture {
 
     /// What is known of the factor of one reuse, times its expectation.
     pub fn posterior(&self, r: &Counted) -> Gamma {
+        if r.weight <= 0.0 {
+            return Gamma::exact(r.expected);
+        }
         let prior = self.priors[octave(r.size)];
         if prior.variance < EXACT || r.expected <= 0.0 {
             return Gamma::exact(prior.mean * r.expected);
@@ -246,4 +258,91 @@ fn variance(blocks: &Blocks) -> (f64, f64) {
     let error = spread(blocks, |s| s.excess - variance * s.squares) / all.squares;
     let sure = |errors: f64| (variance - errors * error).clamp(0.0, MOST);
     (sure(SURE), sure(1.0))
+}
+
+/// Miss probability of a reuse `distance` apart with so many distinct lines in between.
+pub(crate) fn lru_miss(lines: &Gamma, distance: f64, cache: &Cache) -> f64 {
+    /// Normal scores of five equally likely parts.
+    const PARTS: [f64; 5] = [-1.28, -0.52, 0.0, 0.52, 1.28];
+    let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
+    if sets <= 1.0 {
+        // No more lines than references.
+        return if distance < ways as f64 {
+            0.0
+        } else {
+            lines.at_least(ways as f64)
+        };
+    }
+    if lines.shape.is_infinite() {
+        return miss_probability(lines.mean.min(distance), sets, ways);
+    }
+    let miss = |&z: &f64| miss_probability(lines.quantile(z).min(distance), sets, ways);
+    PARTS.iter().map(miss).sum::<f64>() / PARTS.len() as f64
+}
+
+/// The lines inside each reuse as the samples inside count them: those not touched again before it ends.
+pub(crate) fn counted_lines(placed: &[Placed], expected: &[f64]) -> Vec<Counted> {
+    let by_trigger = {
+        let mut order: Vec<usize> = (0..placed.len()).collect();
+        let to = |i: usize| placed[i].to.unwrap_or(f64::INFINITY);
+        order.sort_by(|&a, &b| to(a).total_cmp(&to(b)));
+        order
+    };
+    // Samples still waiting, by the order of their touches: a Fenwick tree of weights and squares.
+    let mut tree = vec![(0.0, 0.0); placed.len() + 1];
+    let add = |tree: &mut Vec<(f64, f64)>, at: usize, sign: f64| {
+        let w = placed[at].weight;
+        let mut i = at + 1;
+        while i < tree.len() {
+            tree[i].0 += sign * w;
+            tree[i].1 += sign * w * w;
+            i += i & i.wrapping_neg();
+        }
+    };
+    let up_to = |tree: &[(f64, f64)], end: usize| {
+        let (mut i, mut sum) = (end, (0.0, 0.0));
+        while i > 0 {
+            sum = (sum.0 + tree[i].0, sum.1 + tree[i].1);
+            i -= i & i.wrapping_neg();
+        }
+        sum
+    };
+    let silent = |&expected: &f64| Counted {
+        size: expected,
+        expected,
+        ..Counted::default()
+    };
+    let mut reuses: Vec<Counted> = expected.iter().map(silent).collect();
+    let (mut armed, mut gone) = (0, 0);
+    for &i in &by_trigger {
+        let p = &placed[i];
+        let Some(to) = p.to else { continue };
+        // Times are whole numbers but for rounding; what happens at the trigger itself is not inside.
+        let now = to - 0.5;
+        while armed < placed.len() && placed[armed].from < now {
+            add(&mut tree, armed, 1.0);
+            armed += 1;
+        }
+        while let Some(&other) = by_trigger.get(gone)
+            && placed[other].to.is_some_and(|end| end < now + 1.0)
+        {
+            add(&mut tree, other, -1.0);
+            gone += 1;
+        }
+        let first = placed.partition_point(|other| other.from < p.from + 0.5);
+        let (all, before) = (up_to(&tree, armed), up_to(&tree, first));
+        // Closer together than samples are, the sampler's own pattern shows too.
+        if expected[i] < p.weight {
+            continue;
+        }
+        reuses[i] = Counted {
+            size: expected[i],
+            expected: expected[i],
+            counted: (all.0 - before.0).max(0.0),
+            noise: (all.1 - before.1).max(0.0),
+            one: p.weight,
+            weight: p.weight,
+        };
+    }
+    reuses
 }

@@ -143,7 +143,7 @@ impl View {
                 let ratios = timeline.random_ratios(&s);
                 (Some(s), ratios)
             }
-            Policy::Lru { .. } => (None, self.groups[i].lru_ratios(cache)),
+            Policy::Lru { .. } => (None, timeline.lru_ratios(cache)),
         };
         let miss_ratio = match &solution {
             Some(s) => s.miss_ratio,
