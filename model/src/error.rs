@@ -79,14 +79,4 @@ pub enum ModelError {
     /// The all-thread stream was asked for and the samples do not carry it.
     #[error("the samples carry no all-thread outcomes")]
     NoAllThreadOutcomes,
-    /// An option has no usable value.
-    #[error("{what} is {value}: {need}")]
-    BadOption {
-        /// Which option.
-        what: &'static str,
-        /// Its value.
-        value: f64,
-        /// What is needed.
-        need: &'static str,
-    },
 }

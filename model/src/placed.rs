@@ -3,9 +3,10 @@
 use std::sync::OnceLock;
 
 use crate::agreement::Witnesses;
+use crate::counted;
 use crate::sparse::Sparse;
 use crate::survival::{RunSize, Survival};
-use crate::texture::{self, Gamma, Texture};
+use crate::texture::{Gamma, Texture};
 use crate::timeline::{Segment, Timeline};
 use crate::{Cache, Outcome};
 
@@ -94,7 +95,7 @@ impl Group {
         let count = || {
             let whole = self.sparse.is_none() && !self.pooled.censored;
             whole.then(|| {
-                let reuses = texture::counted_lines(&self.placed, self.distinct());
+                let reuses = counted::distinct_lines(&self.placed, self.distinct());
                 let texture = Texture::fit(&reuses);
                 let lines = reuses.iter().map(|r| texture.posterior(r)).collect();
                 (texture, lines)
@@ -119,7 +120,7 @@ impl Group {
             if p.to.is_some() && p.weight > 0.0 {
                 let s = &mut sums[p.segment as usize];
                 s.0 += p.weight;
-                s.1 += p.weight * texture::lru_miss(lines, p.distance, cache);
+                s.1 += p.weight * counted::lru_miss(lines, p.distance, cache);
             }
         }
         let ratio = |(s, (all, misses)): (&Segment, (f64, f64))| {

@@ -17,10 +17,7 @@
 //! Source: moment estimates after DerSimonian & Laird 1986, gamma-Poisson shrinkage (Clayton &
 //! Kaldor, Biometrics 43, 1987); ARCHITECTURE.md "The model".
 
-use crate::Cache;
-use crate::placed::Placed;
 use crate::random::normal_cdf;
-use crate::stack::{miss_probability, shape};
 
 /// Octaves told apart.
 const OCTAVES: usize = 48;
@@ -72,8 +69,8 @@ impl Gamma {
         }
     }
 
-    /// Probability of at least `x`. Source: Wilson & Hilferty 1931 (error below 0.01 for shapes
-    /// above one half).
+    /// Probability of at least `x`. Source: Wilson & Hilferty 1931 (error below 0.02 for shapes
+    /// of one and more).
     pub fn at_least(&self, x: f64) -> f64 {
         if x <= 0.0 {
             return 1.0;
@@ -260,89 +257,74 @@ fn variance(blocks: &Blocks) -> (f64, f64) {
     (sure(SURE), sure(1.0))
 }
 
-/// Miss probability of a reuse `distance` apart with so many distinct lines in between.
-pub(crate) fn lru_miss(lines: &Gamma, distance: f64, cache: &Cache) -> f64 {
-    /// Normal scores of five equally likely parts.
-    const PARTS: [f64; 5] = [-1.28, -0.52, 0.0, 0.52, 1.28];
-    let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
-    if sets <= 1.0 {
-        // No more lines than references.
-        return if distance < ways as f64 {
-            0.0
-        } else {
-            lines.at_least(ways as f64)
-        };
-    }
-    if lines.shape.is_infinite() {
-        return miss_probability(lines.mean.min(distance), sets, ways);
-    }
-    let miss = |&z: &f64| miss_probability(lines.quantile(z).min(distance), sets, ways);
-    PARTS.iter().map(miss).sum::<f64>() / PARTS.len() as f64
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
 
-/// The lines inside each reuse as the samples inside count them: those not touched again before it ends.
-pub(crate) fn counted_lines(placed: &[Placed], expected: &[f64]) -> Vec<Counted> {
-    let by_trigger = {
-        let mut order: Vec<usize> = (0..placed.len()).collect();
-        let to = |i: usize| placed[i].to.unwrap_or(f64::INFINITY);
-        order.sort_by(|&a, &b| to(a).total_cmp(&to(b)));
-        order
-    };
-    // Samples still waiting, by the order of their touches: a Fenwick tree of weights and squares.
-    let mut tree = vec![(0.0, 0.0); placed.len() + 1];
-    let add = |tree: &mut Vec<(f64, f64)>, at: usize, sign: f64| {
-        let w = placed[at].weight;
-        let mut i = at + 1;
-        while i < tree.len() {
-            tree[i].0 += sign * w;
-            tree[i].1 += sign * w * w;
-            i += i & i.wrapping_neg();
-        }
-    };
-    let up_to = |tree: &[(f64, f64)], end: usize| {
-        let (mut i, mut sum) = (end, (0.0, 0.0));
-        while i > 0 {
-            sum = (sum.0 + tree[i].0, sum.1 + tree[i].1);
-            i -= i & i.wrapping_neg();
-        }
-        sum
-    };
-    let silent = |&expected: &f64| Counted {
-        size: expected,
-        expected,
-        ..Counted::default()
-    };
-    let mut reuses: Vec<Counted> = expected.iter().map(silent).collect();
-    let (mut armed, mut gone) = (0, 0);
-    for &i in &by_trigger {
-        let p = &placed[i];
-        let Some(to) = p.to else { continue };
-        // Times are whole numbers but for rounding; what happens at the trigger itself is not inside.
-        let now = to - 0.5;
-        while armed < placed.len() && placed[armed].from < now {
-            add(&mut tree, armed, 1.0);
-            armed += 1;
-        }
-        while let Some(&other) = by_trigger.get(gone)
-            && placed[other].to.is_some_and(|end| end < now + 1.0)
-        {
-            add(&mut tree, other, -1.0);
-            gone += 1;
-        }
-        let first = placed.partition_point(|other| other.from < p.from + 0.5);
-        let (all, before) = (up_to(&tree, armed), up_to(&tree, first));
-        // Closer together than samples are, the sampler's own pattern shows too.
-        if expected[i] < p.weight {
-            continue;
-        }
-        reuses[i] = Counted {
-            size: expected[i],
-            expected: expected[i],
-            counted: (all.0 - before.0).max(0.0),
-            noise: (all.1 - before.1).max(0.0),
-            one: p.weight,
-            weight: p.weight,
+    #[test]
+    fn gamma_tails() {
+        // Shape 1 is the exponential distribution.
+        let g = Gamma {
+            mean: 2.0,
+            shape: 1.0,
         };
+        for x in [0.1, 0.5, 1.0, 2.0, 4.0, 8.0] {
+            let exact = (-x / 2.0f64).exp();
+            assert!(
+                (g.at_least(x) - exact).abs() < 0.02,
+                "{x}: {}",
+                g.at_least(x)
+            );
+        }
+        assert!((g.at_least(g.quantile(0.0)) - 0.5).abs() < 1e-6);
+        assert_eq!(Gamma::exact(3.0).at_least(3.0), 1.0);
+        assert_eq!(Gamma::exact(3.0).at_least(3.1), 0.0);
     }
-    reuses
+
+    /// Reuses of 1,000 lines each, counted through one sample in 50 lines, `factor` times as many
+    /// as expected.
+    fn reuses(factor: impl Fn(&mut Rng) -> f64) -> Vec<Counted> {
+        let mut rng = Rng::new(5);
+        (0..4_000)
+            .map(|_| {
+                let share = factor(&mut rng) / 50.0;
+                let samples = (0..1_000).filter(|_| rng.unit() < share).count() as f64;
+                Counted {
+                    size: 1_000.0,
+                    expected: 1_000.0,
+                    counted: 50.0 * samples,
+                    noise: 2_500.0 * samples,
+                    one: 50.0,
+                    weight: 1.0,
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn only_what_exceeds_chance_is_believed() {
+        let agree = reuses(|_| 1.0);
+        let known = Texture::fit(&agree).posterior(&agree[0]);
+        assert!(
+            (known.mean - 1_000.0).abs() < 10.0 && known.shape > 1_000.0,
+            "{known:?}"
+        );
+        let more = reuses(|_| 1.3);
+        let texture = Texture::fit(&more);
+        let known = texture.posterior(&more[0]);
+        assert!(
+            (known.mean - 1_300.0).abs() < 30.0 && known.shape > 1_000.0,
+            "{known:?}"
+        );
+        assert!(texture.error(1_000.0) < 0.02);
+        // Half of them with half the lines, half with half as many again: each leans to its own count.
+        let spread = reuses(|rng| if rng.below(2) == 0 { 0.5 } else { 1.5 });
+        let texture = Texture::fit(&spread);
+        for r in &spread[..100] {
+            let known = texture.posterior(r);
+            assert!((known.mean - r.counted).abs() < 0.5 * (r.counted - 1_000.0).abs() + 1.0);
+        }
+        assert!(texture.error(1_000.0) > 0.1, "{}", texture.error(1_000.0));
+    }
 }

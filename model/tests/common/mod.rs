@@ -258,7 +258,7 @@ fn judge(name: &str, n: usize, rng: &mut Rng, v: &mut Vec<u64>) {
             let lines = 30_000u64;
             let mut width = 4u64;
             while v.len() < n {
-                let (a, b) = if width.ilog2() % 2 == 0 {
+                let (a, b) = if width.ilog2().is_multiple_of(2) {
                     (0, 1 << 24)
                 } else {
                     (1 << 24, 0)
