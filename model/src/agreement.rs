@@ -79,9 +79,10 @@ impl Witnesses {
             let inside = picks
                 .iter()
                 .map(|p| {
-                    let before = order.partition_point(|&o| to(o) <= p.from);
-                    let until =
-                        p.to.map_or(0, |end| order.partition_point(|&o| to(o) < end));
+                    // Times are whole numbers but for rounding, and both ends are not inside.
+                    let up_to = |time: f64| order.partition_point(|&o| to(o) < time);
+                    let before = up_to(p.from + 0.5);
+                    let until = p.to.map_or(0, |end| up_to(end - 0.5));
                     (before as u32, until.max(before) as u32)
                 })
                 .collect();

@@ -33,6 +33,16 @@ pub enum ModelError {
         /// Its value.
         value: f64,
     },
+    /// Sums and squares of weights must stay numbers.
+    #[error("{what} is {value}: more than {most:e} is no weight")]
+    WeightTooLarge {
+        /// Which weight.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+        /// The largest there is.
+        most: f64,
+    },
     /// `low <= value <= high` does not hold.
     #[error("{what} of {value} lies outside its bounds {low} to {high}")]
     BadBounds {
@@ -69,14 +79,4 @@ pub enum ModelError {
     /// The all-thread stream was asked for and the samples do not carry it.
     #[error("the samples carry no all-thread outcomes")]
     NoAllThreadOutcomes,
-    /// An option has no usable value.
-    #[error("{what} is {value}: {need}")]
-    BadOption {
-        /// Which option.
-        what: &'static str,
-        /// Its value.
-        value: f64,
-        /// What is needed.
-        need: &'static str,
-    },
 }

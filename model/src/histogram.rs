@@ -12,6 +12,8 @@ pub(crate) struct Cell {
     /// Sum of weight times distance of the events.
     pub moment: f64,
     pub censored: f64,
+    /// Known never to be reused, the process having ended here.
+    pub ended: f64,
 }
 
 /// Weighted outcomes at one line size, in logarithmic bins.
@@ -19,6 +21,7 @@ pub(crate) struct Cell {
 pub struct Histogram {
     line_size: LineSize,
     pub(crate) cells: Vec<Cell>,
+    /// Never reused, followed for ever.
     pub(crate) never: f64,
     weight: f64,
     weight_squares: f64,
@@ -53,8 +56,8 @@ impl Histogram {
                 self.cell(bins::bin_of(at)).censored += weight.get();
                 self.count(1, weight.get());
             }
-            Outcome::NeverReused { .. } => {
-                self.never += weight.get();
+            Outcome::NeverReused { at } => {
+                self.cell(bins::bin_of(at)).ended += weight.get();
                 self.count(1, weight.get());
             }
             Outcome::NotFollowed => {}
@@ -70,7 +73,7 @@ impl Histogram {
         self.count(count, weight.get());
     }
 
-    /// Adds `count` samples never reused, each of the weight given.
+    /// Adds `count` samples never reused, each of the weight given, as if followed for ever.
     pub fn add_never(&mut self, count: u64, weight: Weight) {
         self.never += weight.get() * count as f64;
         self.count(count, weight.get());
@@ -108,6 +111,7 @@ impl Histogram {
             mine.events += f * theirs.events;
             mine.moment += f * theirs.moment;
             mine.censored += f * theirs.censored;
+            mine.ended += f * theirs.ended;
         }
         self.never += f * other.never;
         self.weight += f * other.weight;
@@ -138,7 +142,8 @@ impl Histogram {
         }
     }
 
-    /// The bins in use, for compact storage.
+    /// The bins in use, for compact storage. Of windows with gaps: their samples never end with the
+    /// process, they are cut.
     pub(crate) fn compact(&self) -> CompactHistogram {
         CompactHistogram {
             cells: self

@@ -2,11 +2,13 @@
 
 use std::sync::OnceLock;
 
-use crate::Outcome;
 use crate::agreement::Witnesses;
+use crate::counted;
 use crate::sparse::Sparse;
 use crate::survival::{RunSize, Survival};
-use crate::timeline::Timeline;
+use crate::texture::{Gamma, Texture};
+use crate::timeline::{Segment, Timeline};
+use crate::{Cache, Outcome};
 
 /// A sample reduced to one line size and stream.
 #[derive(Clone, Copy, Debug)]
@@ -72,17 +74,61 @@ pub(crate) struct Group {
 pub(crate) struct Kept {
     /// Expected distinct lines inside each placed reuse (0 for others).
     distinct: OnceLock<Vec<f64>>,
+    /// The same, counted.
+    counted: OnceLock<Option<(Texture, Vec<Gamma>)>>,
     /// Which samples lie inside which others' intervals.
     witnesses: OnceLock<Witnesses>,
 }
 
 impl Group {
-    /// Expected distinct lines between touch and trigger of each placed sample.
+    /// Expected distinct lines between touch and trigger of each placed sample (0 for others).
     pub fn distinct(&self) -> &[f64] {
         self.kept.distinct.get_or_init(|| {
             let distinct = |p: &Placed| p.to.map_or(0.0, |to| self.timeline.distinct(p.from, to));
             self.placed.iter().map(distinct).collect()
         })
+    }
+
+    /// Distinct lines inside each placed sample as the samples there count them; `None` with gaps
+    /// between windows, and where watches were cut.
+    fn counted(&self) -> Option<&(Texture, Vec<Gamma>)> {
+        let count = || {
+            let whole = self.sparse.is_none() && !self.pooled.censored;
+            whole.then(|| {
+                let reuses = counted::distinct_lines(&self.placed, self.distinct());
+                let texture = Texture::fit(&reuses);
+                let lines = reuses.iter().map(|r| texture.posterior(r)).collect();
+                (texture, lines)
+            })
+        };
+        self.kept.counted.get_or_init(count).as_ref()
+    }
+
+    /// How far the expected distinct lines differ from those counted, where they were.
+    pub fn texture(&self) -> Option<&Texture> {
+        self.counted().map(|c| &c.0)
+    }
+
+    /// LRU miss ratio by the distinct lines counted; by those expected where none were.
+    pub fn counted_miss_ratio(&self, cache: &Cache) -> f64 {
+        let Some((_, lines)) = self.counted() else {
+            return self.timeline.mean(&self.timeline.lru_ratios(cache));
+        };
+        let segments = &self.timeline.segments;
+        let mut sums = vec![(0.0, 0.0); segments.len()];
+        for (p, lines) in self.placed.iter().zip(lines) {
+            if p.to.is_some() && p.weight > 0.0 {
+                let s = &mut sums[p.segment as usize];
+                s.0 += p.weight;
+                s.1 += p.weight * counted::lru_miss(lines, p.distance, cache);
+            }
+        }
+        let ratio = |(s, (all, misses)): (&Segment, (f64, f64))| {
+            let reuses = if all > 0.0 { misses / all } else { 0.0 };
+            (s.cold + (1.0 - s.cold) * reuses).clamp(0.0, 1.0)
+        };
+        let ratios: Vec<f64> = segments.iter().zip(sums).map(ratio).collect();
+        self.timeline.mean(&ratios)
     }
 
     /// Who can testify for whom.

@@ -22,8 +22,9 @@ pub(crate) const ALLOWANCE: f64 = 0.0005;
 /// Model allowance: the equation's error is one of effective cache size; by this factor up and down.
 pub(crate) const SIZE_FACTOR: f64 = 1.08;
 /// The samples' disagreement is the model's error to first order only: it is found with misses that
-/// the model scored, so bursts look flatter than they are. Higher orders count as much again.
-const HIGHER_ORDERS: f64 = 2.0;
+/// the model scored, so bursts look flatter than they are. Higher orders count twice as much again
+/// (measured: with once, working sets that change faster than samples come were covered less).
+const HIGHER_ORDERS: f64 = 3.0;
 /// Part of the disagreement of the three forms that is taken for a half width.
 pub(crate) const DISAGREEMENT: f64 = 0.25;
 
@@ -173,11 +174,30 @@ impl View {
     /// Bound of the model's error and the standard error of what is known of it.
     fn model_error(&self, i: usize, cache: &Cache, levers: &[f64], scores: &Scores) -> (f64, f64) {
         if !matches!(cache.policy, Policy::Random { .. }) {
-            return (ALLOWANCE, 0.0);
+            return self.lru_error(i, cache);
         }
         let d = disagreement(&self.groups[i], &self.solved(i, cache), levers, scores);
         let (mean, spread) = self.evidence(i).weigh(&d);
         (ALLOWANCE + HIGHER_ORDERS * mean.abs(), spread)
+    }
+}
+
+impl View {
+    /// The same for LRU: what the samples inside reuses would change, and the error of that.
+    fn lru_error(&self, i: usize, cache: &Cache) -> (f64, f64) {
+        let group = &self.groups[i];
+        let Some(texture) = group.texture() else {
+            return (ALLOWANCE, 0.0);
+        };
+        let at = |factor: f64| {
+            let bytes = (cache.size.0 as f64 * factor) as u64;
+            let ratios = group.timeline.lru_ratios(&cache.resized(bytes));
+            group.timeline.mean(&ratios)
+        };
+        let steepness = (at(1.0 / SIZE_FACTOR) - at(SIZE_FACTOR)).abs() / (2.0 * SIZE_FACTOR.ln());
+        let off = (group.counted_miss_ratio(cache) - self.solved(i, cache).miss_ratio).abs();
+        let error = texture.error(cache.lines().0 as f64);
+        (ALLOWANCE + off, steepness * error)
     }
 }
 

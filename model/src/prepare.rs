@@ -35,7 +35,7 @@ pub(crate) struct Stored {
 impl Stored {
     /// Checks a window and bins its samples.
     pub fn new(index: usize, window: Window, keep: bool, bin: bool) -> Result<Self, ModelError> {
-        check(index, &window)?;
+        let stands_for = check(index, &window)?;
         let parts = if index < WINDOWS_IN_PARTS { PARTS } else { 1 };
         let has_all = !window.samples.is_empty() && window.samples.iter().all(|s| s.all.is_some());
         let own = if bin {
@@ -56,7 +56,7 @@ impl Stored {
             thread: window.thread,
             accesses: window.accesses,
             refs: window.refs,
-            stands_for: window.stands_for,
+            stands_for,
             count: window.samples.len(),
             samples: if keep { window.samples } else { Vec::new() },
             own,
@@ -105,14 +105,15 @@ pub(crate) fn outcome(sample: &Sample, line: LineSize, stream: Stream) -> Outcom
     }
 }
 
-fn check(index: usize, window: &Window) -> Result<(), ModelError> {
+/// Returns what the window stands for.
+fn check(index: usize, window: &Window) -> Result<Estimate, ModelError> {
     if !window.start.is_finite() {
         return Err(ModelError::BadWeight {
             what: "start of a window",
             value: window.start,
         });
     }
-    window.stands_for.check("accesses a window stands for")?;
+    let stands_for = window.stands_for.check("accesses a window stands for")?;
     let refs = window.refs[LineSize::B64.index()];
     for s in &window.samples {
         if s.position > refs {
@@ -122,7 +123,11 @@ fn check(index: usize, window: &Window) -> Result<(), ModelError> {
                 refs,
             });
         }
-        for (line, o) in LineSize::ALL.iter().zip(&s.own) {
+        let all = s
+            .all
+            .iter()
+            .flat_map(|all| LineSize::ALL.iter().zip(all.iter()));
+        for (line, o) in LineSize::ALL.iter().zip(&s.own).chain(all) {
             if *o != Outcome::NotFollowed
                 && (window.refs[line.index()] == 0 || window.accesses == 0)
             {
@@ -133,7 +138,7 @@ fn check(index: usize, window: &Window) -> Result<(), ModelError> {
             }
         }
     }
-    Ok(())
+    Ok(stands_for)
 }
 
 fn binned(window: &Window, parts: usize, stream: Stream) -> [Vec<Arc<CompactHistogram>>; 5] {

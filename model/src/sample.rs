@@ -130,11 +130,12 @@ impl Estimate {
     }
 
     pub(crate) fn check(self, what: &'static str) -> Result<Self, ModelError> {
-        for value in [self.value, self.low, self.high] {
-            if !value.is_finite() || value < 0.0 {
-                return Err(ModelError::BadWeight { what, value });
-            }
-        }
+        let check = |value| crate::Weight::check(what, value);
+        let cleaned = Self {
+            value: check(self.value)?,
+            low: check(self.low)?,
+            high: check(self.high)?,
+        };
         if self.low > self.value || self.value > self.high {
             return Err(ModelError::BadBounds {
                 what,
@@ -143,7 +144,7 @@ impl Estimate {
                 high: self.high,
             });
         }
-        Ok(self)
+        Ok(cleaned)
     }
 }
 

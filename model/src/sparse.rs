@@ -24,6 +24,8 @@ const MAX_UNITS: usize = 48;
 const MIN_SEGMENTS: usize = 24;
 /// Samples at risk below which a cluster's own tail gives way to the pool's.
 const THIN: f64 = 20.0;
+/// Part of a run below which a window's stretch is lost to rounding.
+const NOTHING: f64 = 1e-12;
 /// A distance below this part of a segment is not taken across its border.
 const SHORT: f64 = 1.0 / 64.0;
 
@@ -89,8 +91,9 @@ pub(crate) fn build(
 ) -> Group {
     let weighed: f64 = blocks.iter().map(|b| b.weight).sum();
     let mut blocks = blocks;
-    blocks.retain(|b| b.histogram.samples > 0 && b.weight > 0.0);
-    // Windows without a sample say nothing: the others stand for their stretch too.
+    blocks.retain(|b| b.histogram.samples > 0 && b.weight > NOTHING * weighed);
+    // Windows without a sample, or of no length beside the run's, say nothing: the others stand for
+    // their stretch too.
     let kept: f64 = blocks.iter().map(|b| b.weight).sum();
     if kept > 0.0 {
         for b in &mut blocks {

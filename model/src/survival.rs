@@ -1,6 +1,12 @@
 //! The survival function of the reuse distance, by Kaplan-Meier.
 //!
-//! Source: Kaplan & Meier, JASA 53 (1958), with weights; variance by Greenwood (1926); ARCHITECTURE.md.
+//! The end of the process is a second way for a watch to end by itself (competing risks): who is
+//! known never to be reused was followed no longer than until then, and had to escape our cuts only
+//! so long. Counted as followed for ever, late samples would stand for too little, early ones that
+//! were cut for too many misses.
+//!
+//! Source: Kaplan & Meier, JASA 53 (1958), with weights; Aalen & Johansen, Scand. J. Stat. 5 (1978);
+//! variance by Greenwood (1926); ARCHITECTURE.md.
 
 use crate::LineSize;
 use crate::bins::{self, BINS};
@@ -18,8 +24,9 @@ impl Histogram {
     }
 
     /// As [`Histogram::survival`], but from the first bin on where fewer than `thin` (effective)
-    /// samples are at risk because the others were censored (not because they were reused), the conditional tail `S(t)/S(T)` of `pool` is taken: what windows
-    /// of this kind are too short to see, longer windows saw (ARCHITECTURE.md "The model").
+    /// samples are at risk because the others were censored (not because they were reused), the
+    /// conditional tail `S(t)/S(T)` of `pool` is taken: what windows of this kind are too short to
+    /// see, longer windows saw (ARCHITECTURE.md "The model").
     #[must_use]
     pub fn survival_spliced(&self, pool: Option<&Survival>, thin: f64) -> Survival {
         let total = self.weight();
@@ -52,31 +59,39 @@ impl Histogram {
                 0.0
             };
             let risk = at_risk - cut;
-            if cell.events > 0.0 && risk > 0.0 {
+            let known = cell.events + cell.ended;
+            if known > 0.0 && risk > 0.0 {
                 let hazard = if bins::is_exact(bin) || cell.censored <= 0.0 {
-                    (cell.events / risk).min(1.0)
+                    (known / risk).min(1.0)
                 } else {
-                    // Constant rates of both inside the bin; half a sample more at risk keeps the
+                    // Constant rates of all inside the bin; half a sample more at risk keeps the
                     // last bin from putting all that is left on a single reuse.
-                    let exits = cell.events + cell.censored;
+                    let exits = known + cell.censored;
                     let stay = (1.0 - exits / (risk + 0.5 / per_weight)).max(0.0);
-                    1.0 - stay.powf(cell.events / exits)
+                    1.0 - stay.powf(known / exits)
                 };
-                result.steps.push(Step {
-                    bin,
-                    distance: cell.moment / cell.events,
-                    mass: s * hazard,
-                });
-                if hazard < 1.0 {
-                    greenwood += hazard / ((1.0 - hazard) * risk * per_weight);
+                let (reused, ended) = (hazard * cell.events / known, hazard * cell.ended / known);
+                if reused > 0.0 {
+                    result.steps.push(Step {
+                        bin,
+                        distance: cell.moment / cell.events,
+                        mass: s * reused,
+                    });
+                    if hazard < 1.0 {
+                        greenwood += reused / ((1.0 - reused) * risk * per_weight);
+                    }
+                    result.greenwood.push(greenwood);
+                }
+                if ended > 0.0 {
+                    result.ended.push((bin, s * ended));
+                    result.never += s * ended;
                 }
                 s *= 1.0 - hazard;
-                result.greenwood.push(greenwood);
             }
-            if cell.events > 0.0 || cell.censored > 0.0 {
+            if known > 0.0 || cell.censored > 0.0 {
                 result.horizon = bins::lower_edge(bin + 1);
             }
-            at_risk -= cell.events + cell.censored;
+            at_risk -= known + cell.censored;
         }
         if let Some(pool) = pool
             && s - never > 1e-9
@@ -84,7 +99,7 @@ impl Histogram {
         {
             return result.splice(pool, self.cells.len(), s);
         }
-        result.never = never.min(s);
+        result.never += never.min(s);
         // Only rounding separates the two when nothing was censored.
         result.undecided = if s - never < 1e-9 { 0.0 } else { s - never };
         result
@@ -118,6 +133,8 @@ pub struct Survival {
     /// Reuses, nearest first.
     pub steps: Vec<Step>,
     greenwood: Vec<f64>,
+    /// Bin of the process's end and probability of those never reused by then.
+    pub(crate) ended: Vec<(usize, f64)>,
     /// Probability of never being reused, known.
     pub never: f64,
     /// Probability that the data cannot place: beyond `horizon`, or never.
@@ -136,6 +153,7 @@ impl Survival {
             line_size,
             steps: Vec::new(),
             greenwood: Vec::new(),
+            ended: Vec::new(),
             never: 0.0,
             undecided: 0.0,
             horizon: 0.0,
@@ -171,7 +189,7 @@ impl Survival {
             });
             self.greenwood.push(last);
         }
-        self.never = pool.never * scale;
+        self.never += pool.never * scale;
         self.undecided = pool.undecided * scale;
         self.horizon = pool.horizon;
         self

@@ -47,17 +47,28 @@ pub struct Weight(f64);
 impl Weight {
     /// One observation.
     pub const ONE: Weight = Weight(1.0);
+    /// The largest: squares and sums of it are still numbers.
+    pub(crate) const MOST: f64 = 1e30;
+    /// The least that is not nothing, for the same reason.
+    const LEAST: f64 = 1e-30;
 
+    /// Less than 1e-30 counts as nothing.
+    ///
     /// # Errors
-    /// [`ModelError::BadWeight`] when negative or not finite.
+    /// [`ModelError::BadWeight`] when negative or not finite, [`ModelError::WeightTooLarge`] above 1e30.
     pub fn new(value: f64) -> Result<Self, ModelError> {
+        Self::check("weight", value).map(Self)
+    }
+
+    pub(crate) fn check(what: &'static str, value: f64) -> Result<f64, ModelError> {
         if !value.is_finite() || value < 0.0 {
-            return Err(ModelError::BadWeight {
-                what: "weight",
-                value,
-            });
+            return Err(ModelError::BadWeight { what, value });
         }
-        Ok(Self(value))
+        if value > Self::MOST {
+            let most = Self::MOST;
+            return Err(ModelError::WeightTooLarge { what, value, most });
+        }
+        Ok(if value < Self::LEAST { 0.0 } else { value })
     }
 
     /// The number.

@@ -4,7 +4,9 @@ mod common;
 
 use common::{contiguous, sizes, sparse, stream};
 use statcache_model::oracle::Trace;
-use statcache_model::{Options, Policy, Run, Stream, Window};
+use statcache_model::{
+    Histogram, LineSize, Options, Policy, Run, Stream, Undecided, Weight, Window, random_miss_ratio,
+};
 
 const REFERENCES: usize = 4_000_000;
 const SAMPLES: usize = 10_000;
@@ -159,34 +161,76 @@ fn caches_in_sets() {
 
 #[test]
 fn many_small_windows_agree_with_a_large_one() {
+    for name in ["stack", "uniform"] {
+        let trace = stream(name, REFERENCES, 7);
+        let distances = trace.distances();
+        let drawn = |windows, seed| {
+            let length = REFERENCES / windows;
+            sparse(&distances, SAMPLES, windows, (length, length), seed)
+        };
+        let (one, small) = (drawn(1, 3), drawn(200, 4));
+        assert!(small.iter().all(|w| w.samples.len() == 50));
+        for policy in [Policy::RANDOM, Policy::LRU] {
+            let curve = |windows: &[Window]| {
+                let run = run(windows.to_vec(), false);
+                run.curve(64, policy, Stream::Own, &sizes()).unwrap()
+            };
+            let mut widest: f64 = 0.0;
+            for (a, b) in curve(&one).iter().zip(&curve(&small)) {
+                // What 200 short windows are too short to see is an open interval.
+                if b.undecided.is_none() {
+                    widest = widest.max(b.high - b.low);
+                }
+                let inside = b.low <= a.miss_ratio && a.miss_ratio <= b.high;
+                assert!(inside, "{name} {policy:?}: {a:?}\n{b:?}");
+            }
+            println!("{name} {policy:?}: 200 windows of 50, widest decided interval {widest:.4}");
+            assert!(
+                widest > 0.0 && widest < 0.05,
+                "agreeing must mean something: {widest}"
+            );
+        }
+    }
+}
+
+#[test]
+fn windows_solved_one_by_one_would_not_agree() {
     let trace = stream("stack", REFERENCES, 7);
-    let distances = trace.distances();
-    let one = run(
-        sparse(&distances, SAMPLES, 1, (REFERENCES, REFERENCES), 3),
-        false,
-    );
-    let many = run(
-        sparse(
-            &distances,
-            SAMPLES,
-            200,
-            (REFERENCES / 200, REFERENCES / 200),
-            4,
-        ),
-        false,
-    );
-    let a = one
+    let length = REFERENCES / 200;
+    let windows = sparse(&trace.distances(), SAMPLES, 200, (length, length), 4);
+    let exact = exact(&trace, Policy::RANDOM);
+    let pooled = run(windows.clone(), false)
         .curve(64, Policy::RANDOM, Stream::Own, &sizes())
         .unwrap();
-    let b = many
-        .curve(64, Policy::RANDOM, Stream::Own, &sizes())
-        .unwrap();
-    for (a, b) in a.iter().zip(&b) {
-        assert!(a.low <= b.high && b.low <= a.high, "{a:?}\n{b:?}");
-        assert!(
-            b.low <= a.miss_ratio && a.miss_ratio <= b.high,
-            "{a:?}\n{b:?}"
-        );
+    let alone: Vec<_> = windows
+        .iter()
+        .map(|w| {
+            let mut h = Histogram::new(LineSize::B64);
+            w.samples.iter().for_each(|s| h.add(&s.own[2], Weight::ONE));
+            h.survival()
+        })
+        .collect();
+    let (mut by_pool, mut one_by_one) = (0.0, 0.0);
+    for ((p, lines), exact) in pooled.iter().zip(lines()).zip(exact) {
+        let solve = |s| random_miss_ratio(s, lines, Undecided::Never);
+        let mean = alone.iter().map(solve).sum::<f64>() / alone.len() as f64;
+        by_pool += (p.miss_ratio - exact).abs() / 27.0;
+        one_by_one += (mean - exact).abs() / 27.0;
+    }
+    println!("mean error pooled {by_pool:.4}, each window solved alone {one_by_one:.4}");
+    assert!(one_by_one > 2.0 * by_pool, "{one_by_one} against {by_pool}");
+}
+
+#[test]
+fn stack_distances_follow_phases_better_than_one_distribution() {
+    for name in ["phases", "scans", "bursts"] {
+        let trace = stream(name, REFERENCES, 7);
+        let exact = exact(&trace, Policy::LRU);
+        let distances = trace.distances();
+        let draw = |seed| run(contiguous(&distances, SAMPLES, 40, seed), true);
+        let [whole, _, varying] = mean_errors(draw, Policy::LRU, &exact, |_| true);
+        println!("{name:8} lru: whole-run StatStack {whole:.4}, time-varying {varying:.4}");
+        assert!(varying < 0.9 * whole, "{name}: {varying} against {whole}");
     }
 }
 

@@ -111,6 +111,44 @@ fn samples() {
 }
 
 #[test]
+fn all_thread_outcomes_need_references_too() {
+    let mut all = [Outcome::NotFollowed; 5];
+    all[0] = Outcome::Censored { at: 3 };
+    let w = Window {
+        accesses: 10,
+        refs: [0, 10, 10, 10, 10],
+        samples: vec![Sample {
+            all: Some(Box::new(all)),
+            ..Sample::default()
+        }],
+        ..Window::default()
+    };
+    let e = Run::new(vec![w], Options::default()).unwrap_err();
+    let line_bytes = 16;
+    assert_eq!(
+        e,
+        ModelError::NoReferences {
+            window: 0,
+            line_bytes
+        }
+    );
+}
+
+#[test]
+fn weights_that_no_run_has() {
+    // Their sums and squares would no longer be numbers.
+    for value in [1e40, f64::MAX] {
+        let w = Window {
+            stands_for: Estimate::exact(value),
+            ..Window::default()
+        };
+        let e = Run::new(vec![w], Options::default()).unwrap_err();
+        assert!(matches!(e, ModelError::WeightTooLarge { .. }), "{e}");
+        assert!(e.to_string().contains(&value.to_string()), "{e}");
+    }
+}
+
+#[test]
 fn streams_and_line_sizes() {
     let w = Window {
         accesses: 10,

@@ -3,9 +3,9 @@
 mod common;
 
 use common::{contiguous, sizes, stream};
-use statcache_model::{Options, Outcome, Policy, Rng, Run, Sample, Stream, Window};
+use statcache_model::{CurvePoint, Options, Outcome, Policy, Rng, Run, Sample, Stream, Window};
 
-fn curve(windows: Vec<Window>) -> Vec<statcache_model::CurvePoint> {
+fn curve(windows: Vec<Window>) -> Vec<CurvePoint> {
     let options = Options {
         contiguous: true,
         ..Options::default()
@@ -73,57 +73,86 @@ fn naive(windows: &[Window], instead: Option<Outcome>) -> Vec<Window> {
     windows
 }
 
+/// Mean difference of two curves.
+fn gap(a: &[CurvePoint], b: &[CurvePoint]) -> f64 {
+    let sum: f64 = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| (a.miss_ratio - b.miss_ratio).abs())
+        .sum();
+    sum / a.len() as f64
+}
+
+/// What one way of cutting does to one run.
+struct Cut {
+    share: f64,
+    estimate: Vec<CurvePoint>,
+    dropped: Vec<CurvePoint>,
+    missed: Vec<CurvePoint>,
+}
+
+impl Cut {
+    fn new(full: &[Window], cut: impl Fn(&mut [Window]) -> f64) -> Self {
+        let mut windows = full.to_vec();
+        let share = cut(&mut windows);
+        Self {
+            share,
+            dropped: curve(naive(&windows, None)),
+            missed: curve(naive(&windows, Some(Outcome::NeverReused { at: 0 }))),
+            estimate: curve(windows),
+        }
+    }
+}
+
 #[test]
 fn cutting_most_watches_moves_the_estimate_by_less_than_its_interval() {
-    let trace = stream("zipf", 2_000_000, 7);
-    let full = contiguous(&trace.distances(), 20_000, 20, 1);
-    let reference = curve(full.clone());
-    let gap = |c: &[statcache_model::CurvePoint]| {
-        c.iter()
-            .zip(&reference)
-            .map(|(a, b)| (a.miss_ratio - b.miss_ratio).abs())
-            .sum::<f64>()
-            / c.len() as f64
-    };
-    let mut by_horizon = full.clone();
-    // A hard case: the median distance is some 25 times the least horizon, so that what decides
-    // the large caches is seen by some twenty watches.
-    let share = horizons(&mut by_horizon, 350.0, 2);
-    assert!((0.5..=0.8).contains(&share), "{share} of the watches cut");
-    let estimate = curve(by_horizon.clone());
-    let mut by_eviction = full.clone();
-    let evicted = evictions(&mut by_eviction, 64, 3);
-    let uniform = curve(by_eviction);
-    let dropped = curve(naive(&by_horizon, None));
-    let missed = curve(naive(&by_horizon, Some(Outcome::NeverReused { at: 0 })));
-    println!(
-        "horizons: {:.1} % cut, mean change {:.4}",
-        100.0 * share,
-        gap(&estimate)
-    );
-    println!(
-        "uniform eviction, 64 slots: {:.1} % cut, mean change {:.4}",
-        100.0 * evicted,
-        gap(&uniform)
-    );
-    println!(
-        "dropped: {:.4}, called misses: {:.4}",
-        gap(&dropped),
-        gap(&missed)
-    );
-    for (a, b) in estimate.iter().zip(&reference) {
+    // Streams, and the least horizon: with the last of the first two three in four watches are cut,
+    // and what decides the large caches is seen by a few dozen. In the third stream half of the
+    // distances are beyond a million: cutting more than half leaves next to nothing that has seen
+    // them (at 66 % the interval no longer held: 16 of 27 sizes).
+    for (name, least) in [
+        ("zipf", [20_000.0, 2_000.0, 200.0]),
+        ("uniform", [15_000.0, 6_000.0, 2_500.0]),
+        ("descents", [20_000.0, 4_000.0, 1_000.0]),
+    ] {
+        let trace = stream(name, 2_000_000, 7);
+        let full = contiguous(&trace.distances(), 20_000, 20, 1);
+        let reference = curve(full.clone());
+        let mut most: f64 = 0.0;
+        for least in least {
+            let by_horizon = Cut::new(&full, |w| horizons(w, least, 2));
+            let by_eviction = Cut::new(&full, |w| evictions(w, 64, 3));
+            let [moved, dropped, missed] = [
+                &by_horizon.estimate,
+                &by_horizon.dropped,
+                &by_horizon.missed,
+            ]
+            .map(|c| gap(c, &reference));
+            let inside = by_horizon
+                .estimate
+                .iter()
+                .zip(&reference)
+                .filter(|(a, b)| a.low <= b.miss_ratio && b.miss_ratio <= a.high)
+                .count();
+            println!(
+                "{name:8} horizons cut {:4.1} %: moved {moved:.4}, inside its interval at {inside} of 27 sizes; dropped {dropped:.4}, called misses {missed:.4}; uniform eviction from 64 slots cuts {:4.1} %: moved {:.4}",
+                100.0 * by_horizon.share,
+                100.0 * by_eviction.share,
+                gap(&by_eviction.estimate, &reference)
+            );
+            assert!(moved < 0.05, "{name}: {moved}");
+            assert!(inside >= 26, "{name}: inside at {inside} of 27 sizes");
+            assert!(dropped > 2.0 * moved, "{name}: dropping must be worse");
+            assert!(
+                missed > 2.0 * moved,
+                "{name}: calling them misses must be worse"
+            );
+            most = most.max(by_horizon.share);
+        }
+        let enough = if name == "descents" { 0.4 } else { 0.7 };
         assert!(
-            a.low <= b.miss_ratio && b.miss_ratio <= a.high,
-            "{a:?}\n{b:?}"
+            (enough..=0.85).contains(&most),
+            "{name}: {most} of the watches cut"
         );
     }
-    assert!(gap(&estimate) < 0.07, "{}", gap(&estimate));
-    assert!(
-        gap(&dropped) > 3.0 * gap(&estimate),
-        "dropping must be worse"
-    );
-    assert!(
-        gap(&missed) > 3.0 * gap(&estimate),
-        "calling them misses must be worse"
-    );
 }

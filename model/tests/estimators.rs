@@ -50,13 +50,33 @@ fn product_limit_and_greenwood_by_hand() {
             "variance at {at}"
         );
     }
-    // One of eight was never reused; the rest of what is left is undecided.
-    assert!((s.never - 0.125).abs() < 1e-12, "{}", s.never);
-    assert!(
-        (s.undecided - (expected - 0.125)).abs() < 1e-12,
-        "{}",
-        s.undecided
-    );
+    // Of the two left at 30 one was cut there, so one is at risk: all that is left ends with it.
+    assert!((s.never - expected).abs() < 1e-12, "{}", s.never);
+    assert_eq!(s.undecided, 0.0);
+}
+
+#[test]
+fn the_end_of_the_process_competes_with_the_reuses() {
+    // Eight watches; two of them were still open when the process ended after 10, two were cut at 15.
+    let mut h = Histogram::new(LineSize::B64);
+    for o in [
+        reused(4),
+        reused(4),
+        Outcome::NeverReused { at: 10 },
+        Outcome::NeverReused { at: 10 },
+        Outcome::Censored { at: 15 },
+        Outcome::Censored { at: 15 },
+        reused(20),
+        Outcome::Censored { at: 25 },
+    ] {
+        h.add(&o, Weight::ONE);
+    }
+    let s = h.survival();
+    // The cut ones say nothing of what ended before; their weight goes to the two still followed.
+    assert!((s.never - 0.25).abs() < 1e-12, "{}", s.never);
+    assert!((s.at(19.0) - 0.75).abs() < 1e-12, "{}", s.at(19.0));
+    assert!((s.at(20.0) - 0.5).abs() < 1e-12, "{}", s.at(20.0));
+    assert!((s.undecided - 0.25).abs() < 1e-12, "{}", s.undecided);
 }
 
 #[test]

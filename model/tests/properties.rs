@@ -1,7 +1,10 @@
 //! Whatever comes in, what goes out is a number between its bounds.
 
 use proptest::prelude::*;
-use statcache_model::{Estimate, Options, Outcome, Policy, Run, Sample, Stream, Trigger, Window};
+use statcache_model::{
+    Estimate, Histogram, LineSize, Options, Outcome, Policy, Remote, Run, Sample, Stream, Trigger,
+    Undecided, Weight, Window, lru_miss_ratio, random_miss_ratio,
+};
 
 fn outcome() -> impl Strategy<Value = Outcome> {
     let distance = prop_oneof![0u64..40, 0u64..100_000, any::<u64>().prop_map(|x| x >> 24)];
@@ -19,26 +22,62 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     })
 }
 
-fn window() -> impl Strategy<Value = Window> {
-    let samples = prop::collection::vec((any::<u16>(), prop::array::uniform5(outcome())), 0..40);
-    (samples, 1u64..1 << 34, 0.0f64..1e12, 0.0f64..10.0).prop_map(
-        |(samples, refs, value, start)| {
-            let refs = refs.max(1 << 16);
+fn remote() -> impl Strategy<Value = Option<Box<[Remote; 5]>>> {
+    prop::option::of(any::<[bool; 3]>().prop_map(|[read, written, disjoint]| {
+        Box::new(
+            [Remote {
+                read,
+                written,
+                disjoint,
+            }; 5],
+        )
+    }))
+}
+
+/// Any size of quantity, from nothing to the end of what a double tells apart.
+fn amount() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        Just(0.0),
+        0.0f64..1e3,
+        0.0f64..1e12,
+        (-300.0f64..30.0).prop_map(|e| 10f64.powf(e)),
+        Just(1e30),
+    ]
+}
+
+fn window(all: bool) -> impl Strategy<Value = Window> {
+    let sample = (
+        any::<u16>(),
+        prop::array::uniform5(outcome()),
+        prop::array::uniform5(outcome()),
+        remote(),
+    );
+    let refs = prop_oneof![1u64..1 << 10, 1u64..1 << 34, any::<u64>()];
+    let start = prop_oneof![
+        0.0f64..10.0,
+        any::<f64>().prop_filter("finite", |x| x.is_finite())
+    ];
+    let samples = prop::collection::vec(sample, 0..40);
+    (samples, refs, amount(), start, 0u32..3).prop_map(
+        move |(samples, refs, value, start, thread)| {
+            let refs = refs.max(1);
             Window {
                 start,
-                thread: 0,
+                thread,
                 accesses: refs,
                 refs: [refs; 5],
                 stands_for: Estimate {
                     value,
                     low: value / 2.0,
-                    high: value * 2.0,
+                    high: (value * 2.0).min(1e30),
                 },
                 samples: samples
                     .into_iter()
-                    .map(|(position, own)| Sample {
-                        position: u64::from(position),
+                    .map(|(position, own, others, remote)| Sample {
+                        position: u64::from(position).min(refs),
                         own,
+                        all: all.then(|| Box::new(others)),
+                        remote,
                         ..Sample::default()
                     })
                     .collect(),
@@ -47,31 +86,47 @@ fn window() -> impl Strategy<Value = Window> {
     )
 }
 
+fn windows() -> impl Strategy<Value = (Vec<Window>, bool)> {
+    any::<bool>().prop_flat_map(|all| (prop::collection::vec(window(all), 0..6), Just(all)))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     #[test]
     fn answers_are_ordered_numbers(
-        windows in prop::collection::vec(window(), 0..6),
+        (windows, all) in windows(),
         contiguous: bool,
         from_start: bool,
         plain_mean: bool,
         footprint_bytes in prop::option::of(any::<u64>()),
         line in 0usize..5,
+        any_size: u64,
         ways in prop::option::of(1u32..9),
     ) {
         let line = 16u64 << line;
         let options = Options { contiguous, from_start, plain_mean, seed: 3, footprint_bytes };
         let run = Run::new(windows, options).unwrap();
-        let sizes = [line * 8, line * 9, 1 << 14, 1 << 20, 1 << 26, 1 << 40];
+        let smallest = line * u64::from(ways.unwrap_or(1));
+        let sizes = [smallest, line * 9, 1 << 14, 1 << 20, 1 << 26, 1 << 40, any_size.max(smallest)];
+        let stream = if all { Stream::All } else { Stream::Own };
         for policy in [Policy::Random { ways }, Policy::Lru { ways }] {
-            for p in run.curve(line, policy, Stream::Own, &sizes).unwrap() {
+            for p in run.curve(line, policy, stream, &sizes).unwrap() {
                 prop_assert!(0.0 <= p.low && p.low <= p.miss_ratio, "{p:?}");
                 prop_assert!(p.miss_ratio <= p.high && p.high <= 1.0, "{p:?}");
                 prop_assert!(p.sampling_half_width >= 0.0 && p.model_half_width >= 0.0, "{p:?}");
                 prop_assert!(p.sampling_half_width.is_finite() && p.model_half_width.is_finite());
             }
-            let a = run.attribute(line, 1 << 16, policy, Stream::Own, |s| s.instr).unwrap();
+            for t in run.threads(line, 1 << 16, policy, |s| s.instr).unwrap() {
+                let shares = [t.private, t.shared, t.coherence, t.private_miss_ratio, t.disjoint];
+                prop_assert!(shares.iter().all(|s| (0.0..=1.0).contains(s)), "{t:?}");
+            }
+            if line > 16
+                && let Some(used) = run.spatial_use(16, line, 1 << 16, policy, stream).unwrap()
+            {
+                prop_assert!((0.0..=1.0).contains(&used), "{used}");
+            }
+            let a = run.attribute(line, 1 << 16, policy, stream, |s| s.instr).unwrap();
             prop_assert!((0.0..=1.0).contains(&a.miss_ratio), "{}", a.miss_ratio);
             let (mut access, mut miss) = (0.0, a.unattributed_share);
             for k in &a.keys {
@@ -82,6 +137,33 @@ proptest! {
             }
             prop_assert!(a.keys.is_empty() || access == 0.0 || (access - 1.0).abs() < 1e-6, "{access}");
             prop_assert!(miss < 1.0 + 1e-6, "{miss}");
+        }
+    }
+
+    #[test]
+    fn distributions_stay_between_nothing_and_all(
+        samples in prop::collection::vec((outcome(), amount()), 0..60),
+        lines in prop_oneof![1u64..100, any::<u64>().prop_map(|x| x.max(1))],
+        ways in prop::option::of(1u32..9),
+    ) {
+        let mut h = Histogram::new(LineSize::B64);
+        for (o, w) in &samples {
+            h.add(o, Weight::new(*w).unwrap());
+        }
+        let s = h.survival();
+        let mut last = 1.0;
+        for t in (0..60).map(|k| (1u64 << k) as f64) {
+            prop_assert!((0.0..=last).contains(&s.at(t)), "S({t}) = {}", s.at(t));
+            prop_assert!(s.variance_at(t) >= 0.0, "{}", s.variance_at(t));
+            last = s.at(t);
+        }
+        for undecided in [Undecided::AtHorizon, Undecided::Never, Undecided::At(1e9)] {
+            let r = random_miss_ratio(&s, lines, undecided);
+            prop_assert!((0.0..=1.0).contains(&r), "random {r}");
+        }
+        for misses in [false, true] {
+            let r = lru_miss_ratio(&s, lines, ways, misses);
+            prop_assert!((0.0..=1.0).contains(&r), "LRU {r}");
         }
     }
 }

@@ -22,6 +22,9 @@ pub const STREAMS: [&str; 9] = [
 /// Streams that were written after the intervals were settled, to judge them; never tuned on.
 pub const HELD_OUT: [&str; 6] = ["descents", "tiles", "scans", "bursts", "stencil", "pools"];
 
+/// Streams that judge what was changed in view of [`HELD_OUT`]; looked at once, afterwards.
+pub const JUDGES: [&str; 4] = ["nursery", "requests", "mergesort", "drift"];
+
 /// Spreads line numbers over the sets.
 fn scramble(x: u64) -> u64 {
     Rng::new(x).next_u64() >> 20
@@ -203,9 +206,91 @@ fn held_out(name: &str, n: usize, rng: &mut Rng, v: &mut Vec<u64>) {
                 }
             }
         }
-        other => panic!("no stream {other}"),
+        other => judge(other, n, rng, v),
     }
     v.truncate(n);
+}
+
+/// The streams of [`JUDGES`].
+fn judge(name: &str, n: usize, rng: &mut Rng, v: &mut Vec<u64>) {
+    match name {
+        "nursery" => {
+            // Bump allocation in 6,000 lines, reads of what is young, copies of what survives.
+            let (mut old, old_base) = (2_000u64, 1u64 << 32);
+            while v.len() < n {
+                for top in 1..6_000u64 {
+                    v.extend([top, top, top - 1]);
+                    v.extend((0..3).map(|_| top - (rng.unit().powi(6) * top as f64) as u64));
+                    if rng.below(5) == 0 {
+                        v.push(old_base + rng.below(old));
+                    }
+                }
+                for _ in 0..600 {
+                    v.extend([rng.below(6_000), old_base + old]);
+                    old += 1;
+                }
+                // Now and then the old ones are marked and most of them freed.
+                if old > 12_000 {
+                    v.extend((0..old).map(|line| old_base + line));
+                    old = 2_000;
+                }
+            }
+        }
+        "requests" => {
+            // A ring of slots, a hash table with skewed keys, a log, a per-user record.
+            let mut served = 0u64;
+            while v.len() < n {
+                let slot = served % 3_000;
+                v.extend((0..2).map(|l| slot * 2 + l));
+                let user = (rng.unit().powi(3) * 20_000.0) as u64;
+                v.push((1 << 24) + scramble(user) % 8_192);
+                v.extend((0..3).map(|l| (2 << 24) + user * 3 + l));
+                for _ in 0..rng.below(8) {
+                    let item = scramble(rng.below(4_000) * rng.below(4_000) / 4_000);
+                    v.extend([(3 << 24) + item % 16_384, (1 << 30) + item % (1 << 18)]);
+                }
+                v.extend([(4 << 24) + served / 4, slot * 2]);
+                served += 1;
+            }
+        }
+        "mergesort" => {
+            // Bottom-up passes over 30,000 lines of eight keys, runs merged into a second array.
+            let lines = 30_000u64;
+            let mut width = 4u64;
+            while v.len() < n {
+                let (a, b) = if width.ilog2().is_multiple_of(2) {
+                    (0, 1 << 24)
+                } else {
+                    (1 << 24, 0)
+                };
+                for start in (0..lines).step_by(2 * width as usize) {
+                    let ends = [(start + width).min(lines), (start + 2 * width).min(lines)];
+                    let mut at = [start * 8, (start + width).min(lines) * 8];
+                    for out in start * 8..ends[1] * 8 {
+                        let left = [ends[0] * 8 - at[0], ends[1] * 8 - at[1]];
+                        let side = usize::from(rng.below(left[0] + left[1]) >= left[0]);
+                        v.extend([a + at[side] / 8, b + out / 8]);
+                        at[side] += 1;
+                    }
+                    if v.len() > n {
+                        break;
+                    }
+                }
+                width = if width * 2 >= lines { 4 } else { width * 2 };
+            }
+        }
+        "drift" => {
+            // A working set that slides through memory and breathes between 200 and 40,000 lines.
+            let mut base = 0.0;
+            while v.len() < n {
+                let angle = v.len() as f64 / n as f64 * 18.0;
+                let lines = 200.0 * 200f64.powf(0.5 - 0.5 * angle.cos());
+                v.push((base + rng.unit() * lines) as u64);
+                base += 0.02;
+            }
+        }
+        other => panic!("no stream {other}"),
+    }
 }
 
 fn outcome(distance: Option<u64>, left: u64, to_the_end: bool) -> Outcome {
