@@ -320,7 +320,7 @@ fn a_profile_is_thinned_while_it_grows() {
         "--background",
         "-q",
         "--overhead",
-        "1000",
+        "100",
         "--max-size",
         "256K",
         &pid,
