@@ -83,7 +83,7 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>, String> {
     let raw_len = stored.len();
     let mut encoding = PLAIN;
     if raw_len >= PLAIN_BELOW {
-        let mut z = DeflateEncoder::new(Vec::with_capacity(raw_len / 2), Compression::new(6));
+        let mut z = DeflateEncoder::new(Vec::with_capacity(raw_len / 2), Compression::fast());
         z.write_all(&stored).map_err(|e| e.to_string())?;
         let packed = z.finish().map_err(|e| e.to_string())?;
         if packed.len() < raw_len {
