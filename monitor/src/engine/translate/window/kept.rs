@@ -1,0 +1,151 @@
+//! What is kept in the log up to the next stop, and what is read from it there.
+
+use super::super::fragment::FragmentId;
+use super::super::layout::{COUNT_DUE, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, state};
+use super::super::log::{self, LogReader, VIEW};
+use super::super::memory::Block;
+use super::super::state::{StateBlock, get_mut};
+use super::{
+    At, BURST, Control, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, Next, QUIET_LEAST, QUIET_MOST,
+    REHASH_AFTER, Translate, WindowEnd,
+};
+use crate::observe::Observer;
+use crate::tracee::{Regs, Result, Resume, Stopped};
+
+impl Translate {
+    pub(super) fn log_pointer(&self) -> u64 {
+        self.block().word(state::LOG)
+    }
+
+    pub(super) fn block(&self) -> Block<'_> {
+        Block {
+            data: &self.data.memory,
+            gs: self.data.gs,
+        }
+    }
+
+    pub(super) fn set_word(&mut self, offset: i32, value: u64) {
+        self.data
+            .memory
+            .write_word(self.data.gs + offset as u64, value);
+    }
+
+    /// Empties the log and sets what is kept in it, up to the next sample or the end of the window.
+    pub(super) fn prepare(&mut self, left: u64, observer: &mut Observer) {
+        self.limit = observer.accesses().saturating_add(left);
+        let next = observer.until_sample().min(left);
+        let quiet = next.saturating_sub(MAX_RECORD_ACCESSES);
+        self.quiet = !self.exact && quiet >= QUIET_LEAST;
+        self.looked_everywhere &= !self.quiet;
+        let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
+        let (count, bytes) = if self.quiet {
+            (COUNT_DUE - quiet.min(QUIET_MOST), LOG_QUIET)
+        } else if self.exact || observer.spacing() < QUIET_LEAST as f64 {
+            (COUNT_DUE, bytes(left))
+        } else {
+            (COUNT_DUE, bytes(left.min(next.saturating_add(BURST))))
+        };
+        let bytes = bytes.clamp(LOG_AT_LEAST, LOG_IN_USE.min(LOG_BYTES)) & !7;
+        self.log_start = self.data.end - bytes;
+        self.set_word(state::LOG, self.log_start);
+        self.set_word(state::COUNT, count);
+        self.reader.set_count(count);
+        if !self.exact {
+            self.follow_watches(observer);
+        }
+    }
+
+    /// Brings the filter up to date.
+    pub(super) fn follow_watches(&mut self, observer: &mut Observer) {
+        let (filter, data, gs) = (&mut self.filter, &mut self.data.memory, self.data.gs);
+        let same = self.filter_of.replace(observer.id()) == Some(observer.id());
+        match observer.take_changes(self.filter_id) {
+            Some(changes) if same && self.false_logs < REHASH_AFTER => {
+                for (line, watched) in changes {
+                    filter.change(data, gs, line, watched);
+                }
+            }
+            Some(_) if same => {
+                self.false_logs = 0;
+                filter.rehash();
+                filter.fill(data, gs, observer.watched_lines());
+            }
+            _ => filter.fill(data, gs, observer.watched_lines()),
+        }
+    }
+
+    /// Reads the log up to `pointer`, and the open record there: `open` is its fragment, the items
+    /// done and the counter of a `rep` in progress.
+    pub(super) fn drain(
+        &mut self,
+        pointer: u64,
+        open: Option<(FragmentId, u16, Option<u64>)>,
+        observer: &mut Observer,
+    ) {
+        let before = observer.accesses();
+        let count = ((pointer - self.log_start) / 8) as usize;
+        let words = self.data.memory.words(self.log_start, count + VIEW);
+        if let Some(tap) = &mut self.tap {
+            LogReader::every(&words[..count], self.fs_base, &self.cache, tap);
+        }
+        self.reader
+            .read(words, count, self.fs_base, &self.cache, observer);
+        let counted = self.block().word(state::COUNT);
+        self.reader.read_count(counted, observer);
+        let closed = observer.accesses();
+        if let Some((fragment, items, rep)) = open {
+            let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
+            let fragment = self.cache.fragment(fragment);
+            log::expand(fragment, items, record, self.fs_base, rep, &mut |access| {
+                if let Some(tap) = &mut self.tap {
+                    tap(access);
+                }
+                observer.access(access);
+            });
+        }
+        // The open record was counted by us, not by the thread.
+        let counted = counted.wrapping_add(observer.accesses() - closed);
+        self.set_word(state::COUNT, counted);
+        self.reader.set_count(counted);
+        let seen = observer.accesses() - before;
+        if seen > 1000 && !self.quiet {
+            let ratio = count as f64 / seen as f64;
+            self.words_per_access = 0.5 * self.words_per_access + 0.5 * ratio.max(0.01);
+        }
+        self.log_start = pointer;
+    }
+
+    pub(super) fn log_full(
+        &mut self,
+        stopped: Stopped,
+        mut regs: Regs,
+        (fragment, resume): (FragmentId, u64),
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<Next> {
+        let (hits, records) = (observer.filter_hits(), self.reader.records);
+        self.drain(self.log_pointer(), None, observer);
+        if self.quiet && observer.filter_hits() - hits < (self.reader.records - records) / 8 {
+            self.false_logs += 1;
+        } else {
+            self.false_logs = 0;
+        }
+        let left = control.progress(observer, self.code.maps());
+        if left == 0 {
+            regs.orig_rax = u64::MAX;
+            stopped.set_regs(&regs)?;
+            return Ok(Next::End(WindowEnd::Closed(stopped)));
+        }
+        self.prepare(left, observer);
+        let log = self.cache.fragment(fragment).log;
+        *get_mut(&mut regs, log) = self.log_start;
+        regs.rip = resume;
+        regs.gs_base = self.data.gs;
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        self.by_syscall = false;
+        Ok(Next::Go(At::Cache(
+            stopped.resume(Resume::SyscallEmulated, 0)?,
+        )))
+    }
+}

@@ -1,0 +1,534 @@
+//! Driving a thread through one window: into the code cache, through system calls and signal
+//! handlers at its own context, and out again.
+//!
+//! Invariants: outside of the cache the thread has its own registers and no trace of us; a signal is
+//! delivered at the stop it came with, in the original context; at every stop in the cache the
+//! stub it stopped in leads back to native code by itself, should nobody resume it.
+
+mod kept;
+mod native;
+mod signal;
+
+use super::cache::{Blocked, CodeCache};
+use super::filter::TargetFilter;
+use super::fragment::ExitKind;
+use super::layout::{PROBES, TABLE, TABLE_ENTRIES, state};
+use super::log::LogReader;
+use super::runtime::EXIT_INDIRECT;
+use super::state::{StateBlock, get_mut};
+use super::target::{self, Data, TargetCode};
+use crate::arch::Gpr;
+use crate::observe::{Access, Observer};
+use crate::tracee::maps::Maps;
+use crate::tracee::{
+    Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo,
+};
+use nix::unistd::Pid;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most bytes of log in use at a time: it should stay inside a second-level cache.
+const LOG_IN_USE: u64 = 512 << 10;
+/// Least bytes of log in use: a stop costs about as much as filling it.
+const LOG_AT_LEAST: u64 = 4 << 10;
+/// Bytes of log while only records that may touch a watched line are kept, and most accesses kept
+/// behind a sample: most reuses are found among them.
+const LOG_QUIET: u64 = 64 << 10;
+const BURST: u64 = 1_000;
+/// Not worth a stop: with samples nearer to each other than this, every record is kept.
+const QUIET_LEAST: u64 = 3_000;
+/// Accesses counted between two stops at the most: gaps are told by their low 32 bits.
+const QUIET_MOST: u64 = 1 << 30;
+/// Logs full of records that touched nothing watched, after which the filter is placed anew.
+const REHASH_AFTER: u32 = 8;
+/// Numbers filters.
+static NEXT_FILTER: AtomicU64 = AtomicU64::new(0);
+/// Stops after which the tracer looks where the thread runs.
+const FOLLOW_EVERY: u64 = 64;
+
+/// What a wait outside of the cache gave.
+#[derive(Debug)]
+pub enum Waited {
+    /// The thread has something to tell.
+    Event(Event),
+    /// The user wants the window to end.
+    User(Running),
+    /// It sleeps, and others have something to do: the window may end while it does.
+    Leave(Running),
+}
+
+/// How a window is paced; given by the session.
+pub trait Control {
+    /// Waits for the thread while it runs its own code, for as long as that takes.
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
+    fn wait(&mut self, running: Running) -> Result<Waited>;
+
+    /// The log has been read up to where the thread is. Returns the accesses that may still be
+    /// observed; 0 closes the window.
+    fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64;
+}
+
+/// How a window ended. The thread is at its own registers.
+#[derive(Debug)]
+pub enum WindowEnd {
+    /// As paced.
+    Closed(Stopped),
+    /// The thread came to something that must run natively.
+    Declined(Stopped, &'static str),
+    /// The thread is about to leave: stopped at `exit`, `exit_group`, or while dying.
+    Exiting(Stopped),
+    /// The thread sleeps in a system call of its own; a stop at its end is still to come.
+    Left(Running),
+    /// This signal, to be delivered at the resume, will kill the process.
+    Fatal(Stopped, i32),
+    /// A new program image is in place.
+    Exec(Stopped),
+    /// The thread has exited or was killed without warning.
+    Gone(Event),
+}
+
+/// Counts of what windows did, for the curious and the benchmarks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Stops in the cache of any kind.
+    pub stops: u64,
+    /// Stops because a target had no fragment.
+    pub misses: u64,
+    /// Stops because the log was full.
+    pub full: u64,
+    /// System calls made during windows.
+    pub syscalls: u64,
+    /// Signals that arrived during windows.
+    pub signals: u64,
+    /// Declined instructions.
+    pub declined: u64,
+}
+
+/// Takes every access, in order.
+pub type Tap = Box<dyn FnMut(Access)>;
+
+/// The engine, for one process.
+pub struct Translate {
+    pid: Pid,
+    cache: CodeCache,
+    reader: LogReader,
+    code: TargetCode,
+    data: Data,
+    /// First address of the log in use.
+    log_start: u64,
+    fs_base: u64,
+    /// Log words per access, as seen so far.
+    words_per_access: f64,
+    filter: TargetFilter,
+    /// Tells this engine's filter from others that follow the same observer.
+    filter_id: u64,
+    /// The observer whose lines it holds.
+    filter_of: Option<u64>,
+    /// Accesses of the observer at which the window ends.
+    limit: u64,
+    /// Whether only records that may touch a watched line are kept, up to the next sample.
+    quiet: bool,
+    /// Every record is kept, always.
+    exact: bool,
+    /// Whether the last window did.
+    looked_everywhere: bool,
+    /// Quiet logs in a row that held next to no touches of watched lines.
+    false_logs: u32,
+    /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
+    /// ends its stay can be turned into one of the program's own.
+    by_syscall: bool,
+    /// Whether the next entry is one that the table of indirect targets should have held.
+    learn: bool,
+    /// Seccomp filters of the monitor, which the program inherited.
+    own_filters: u64,
+    tap: Option<Tap>,
+    /// What windows did.
+    pub stats: Stats,
+}
+
+/// Where the thread is and how it was resumed.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one value at a time, moved once a stop"
+)]
+enum At {
+    Cache(Running),
+    /// At its own registers; the system call it is in, and whether it is on its way into a handler.
+    Native {
+        running: Running,
+        syscall: Option<(u64, Regs)>,
+        handler: bool,
+    },
+}
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one value at a time, moved once a stop"
+)]
+enum Next {
+    Go(At),
+    End(WindowEnd),
+}
+
+impl Translate {
+    /// Prepares process `pid`, stopped in user mode with its own registers, to be observed. The
+    /// outer error means that it is gone; after the inner one it can go on natively.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn new(stopped: Stopped, pid: Pid) -> Result<(Stopped, Result<Translate>)> {
+        Self::with_lookup(stopped, pid, TargetFilter::fast_extract())
+    }
+
+    /// As [`Translate::new`], saying whether the processor has a fast `pext`.
+    ///
+    /// # Errors
+    /// As [`Translate::new`].
+    pub fn with_lookup(
+        stopped: Stopped,
+        pid: Pid,
+        wide: bool,
+    ) -> Result<(Stopped, Result<Translate>)> {
+        let code = match TargetCode::open(pid) {
+            Ok(code) => code,
+            Err(e) => return Ok((stopped, Err(e))),
+        };
+        let near: Vec<u64> = code
+            .maps()
+            .0
+            .iter()
+            .filter(|m| m.is_stable_code())
+            .map(|m| m.start)
+            .collect();
+        let (stopped, mapped) = target::map_runtime(stopped, code.maps(), &near)?;
+        let translate = mapped.map(|(data, arenas)| {
+            let mut cache = CodeCache::new(wide);
+            for arena in arenas {
+                cache.add_arena(arena);
+            }
+            let log_start = data.end;
+            Translate {
+                pid,
+                cache,
+                reader: LogReader::default(),
+                code,
+                data,
+                log_start,
+                fs_base: 0,
+                words_per_access: 0.5,
+                filter: TargetFilter::new(wide),
+                filter_id: NEXT_FILTER.fetch_add(1, Ordering::Relaxed),
+                filter_of: None,
+                limit: 0,
+                quiet: false,
+                exact: false,
+                looked_everywhere: false,
+                false_logs: 0,
+                by_syscall: false,
+                learn: false,
+                own_filters: procinfo::seccomp_filters(Pid::this()),
+                tap: None,
+                stats: Stats::default(),
+            }
+        });
+        Ok((stopped, translate))
+    }
+
+    /// The process's mappings as last read.
+    pub fn maps(&self) -> &Maps {
+        self.code.maps()
+    }
+
+    /// The code cache.
+    pub fn cache(&self) -> &CodeCache {
+        &self.cache
+    }
+
+    /// Instructions of the last window with their executions, as [`LogReader::executed`].
+    pub fn executed(&self, range: &std::ops::RangeInclusive<u64>, most: usize) -> Vec<(u64, u64)> {
+        let among = (!self.looked_everywhere).then(|| self.cache.marked());
+        self.reader.executed(&self.cache, range, most, among)
+    }
+
+    /// As [`LogReader::seldom`], of the last window.
+    pub fn seldom(&self, most: u64, count: usize) -> Vec<u64> {
+        self.reader.seldom(&self.cache, most, count)
+    }
+
+    /// Whether the last window looked at every address.
+    pub fn looked_everywhere(&self) -> bool {
+        self.looked_everywhere
+    }
+
+    /// In the windows to come, counts executions of these instructions only, and looks at no more
+    /// addresses than it must; of all instructions, and looks at every address, if there are none.
+    pub fn count_executions(&mut self, ips: Option<Vec<u64>>) {
+        self.exact = ips.is_none();
+        self.cache.mark(ips.unwrap_or_default().into_iter());
+    }
+
+    /// Instructions executed for each of the program's own in the last window.
+    pub fn expansion(&self) -> f64 {
+        self.reader.expansion(&self.cache, !self.looked_everywhere)
+    }
+
+    /// From now on hands every access to `tap` too, beside the observer: slow, for comparisons with
+    /// other engines.
+    pub fn set_tap(&mut self, tap: Tap) {
+        self.exact = true;
+        self.tap = Some(tap);
+    }
+
+    /// From now on looks at the address of every access, where else it would do so around samples and
+    /// at watched lines only: slow, for comparisons.
+    pub fn set_exact(&mut self) {
+        self.exact = true;
+    }
+
+    /// Runs one window with `stopped`, which must be stopped in user mode at its own registers.
+    ///
+    /// # Errors
+    /// [`TraceError::Gone`] when the thread vanished; others are ours.
+    pub fn window(
+        &mut self,
+        stopped: Stopped,
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<WindowEnd> {
+        self.code.set_stale();
+        self.reader.reset_executions();
+        self.looked_everywhere = true;
+        let left = control.progress(observer, self.code.maps());
+        self.prepare(left, observer);
+        let regs = stopped.regs()?;
+        // A filter of the program's own may kill it for the refused call that leaves the cache.
+        if procinfo::seccomp_filters(stopped.tid()) > self.own_filters {
+            return Ok(WindowEnd::Declined(
+                stopped,
+                "a seccomp filter of the program's own",
+            ));
+        }
+        if self.in_restartable_sequence(&stopped, &regs) {
+            let reason = "a restartable sequence";
+            return Ok(WindowEnd::Declined(stopped, reason));
+        }
+        let mut next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
+        loop {
+            next = match next {
+                Next::End(end) => return Ok(end),
+                Next::Go(At::Cache(running)) => match running.wait()? {
+                    Event::Stopped(stopped) => self.stopped_in_cache(stopped, observer, control)?,
+                    gone => Next::End(WindowEnd::Gone(gone)),
+                },
+                Next::Go(At::Native {
+                    running,
+                    syscall,
+                    handler,
+                }) => match self.wait_natively(control, running, syscall.is_some())? {
+                    Waited::Leave(running) => {
+                        self.drain(self.log_pointer(), None, observer);
+                        Next::End(WindowEnd::Left(running))
+                    }
+                    Waited::Event(Event::Stopped(stopped)) => {
+                        self.stopped_natively(stopped, syscall, handler, observer)?
+                    }
+                    Waited::Event(gone) => Next::End(WindowEnd::Gone(gone)),
+                    Waited::User(running) => {
+                        running.interrupt()?;
+                        match running.wait()? {
+                            Event::Stopped(stopped) => self.finish_native(stopped, observer)?,
+                            gone => Next::End(WindowEnd::Gone(gone)),
+                        }
+                    }
+                },
+            };
+        }
+    }
+
+    /// Sends the thread, stopped at `regs` of its own, into the cache.
+    fn enter(
+        &mut self,
+        mut stopped: Stopped,
+        mut regs: Regs,
+        observer: &mut Observer,
+        how: Resume,
+    ) -> Result<Next> {
+        const DIRECTION: u64 = 1 << 10;
+        if regs.gs_base != 0 {
+            return self.decline(stopped, regs, observer, "the program uses the gs segment");
+        }
+        if regs.eflags & DIRECTION != 0 {
+            return self.decline(stopped, regs, observer, "direction flag set");
+        }
+        if self.code.refresh()? {
+            self.flush(observer);
+        }
+        if regs.fs_base != self.fs_base {
+            // Records logged so far belong to the old base.
+            self.drain(self.log_pointer(), None, observer);
+            self.fs_base = regs.fs_base;
+            self.set_word(state::FS, regs.fs_base);
+        }
+        let entry = loop {
+            match self.cache.entry(regs.rip, &mut self.code) {
+                Ok(entry) => break entry,
+                Err(Blocked::NeedFlush) => self.flush(observer),
+                Err(Blocked::NeedArena(ip)) => {
+                    let (back, arena) = self.add_arena(stopped, &regs, ip)?;
+                    stopped = back;
+                    if let StopReason::Signal(signal) = stopped.reason {
+                        // It came while the arena was made: the thread is at its own registers.
+                        self.stats.signals += 1;
+                        return self.deliver(stopped, signal, observer);
+                    }
+                    match arena {
+                        Ok(()) => {}
+                        Err(_) => {
+                            return self.decline(stopped, regs, observer, "no room near this code");
+                        }
+                    }
+                }
+            }
+        };
+        if std::mem::take(&mut self.learn) {
+            // While the thread is stopped: it reads its table without any synchronisation.
+            self.cache
+                .learn_indirect(regs.rip, &mut self.data.memory, self.data.gs);
+        }
+        regs.rip = entry;
+        regs.gs_base = self.data.gs;
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        self.by_syscall = how == Resume::Syscall;
+        Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
+    }
+
+    fn add_arena(
+        &mut self,
+        stopped: Stopped,
+        regs: &Regs,
+        ip: u64,
+    ) -> Result<(Stopped, Result<()>)> {
+        // A thread stopped at a refused call must leave the kernel first: its exit is a clean stop.
+        let mut home = *regs;
+        home.orig_rax = u64::MAX;
+        stopped.set_regs(&home)?;
+        let tid = stopped.tid();
+        let stopped = match stopped.reason {
+            StopReason::Syscall => match stopped.resume(Resume::Syscall, 0)?.wait()? {
+                Event::Stopped(stopped) => stopped,
+                _ => return Err(TraceError::Gone(tid)),
+            },
+            // A stop at the start of a handler looks like a signal; only a new one is one.
+            _ => Stopped::of(tid, StopReason::Other(0)),
+        };
+        if let StopReason::Signal(_) = stopped.reason {
+            return Ok((stopped, Ok(())));
+        }
+        let (stopped, arena) = target::map_arena(stopped, self.code.maps(), ip)?;
+        Ok((stopped, arena.map(|arena| self.cache.add_arena(arena))))
+    }
+
+    fn flush(&mut self, observer: &mut Observer) {
+        self.drain(self.log_pointer(), None, observer);
+        self.cache.flush();
+        self.reader.flush();
+        let table = self.data.gs + TABLE as u64;
+        self.data.memory.zero(table, 16 * (TABLE_ENTRIES + PROBES));
+    }
+
+    fn decline(
+        &mut self,
+        stopped: Stopped,
+        mut regs: Regs,
+        observer: &mut Observer,
+        reason: &'static str,
+    ) -> Result<Next> {
+        self.drain(self.log_pointer(), None, observer);
+        self.stats.declined += 1;
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        Ok(Next::End(WindowEnd::Declined(stopped, reason)))
+    }
+
+    fn follow_thread(&mut self, tid: Pid) {
+        self.stats.stops += 1;
+        if self.stats.stops % FOLLOW_EVERY == 1
+            && let Some(cpu) = procinfo::processor(self.pid, tid)
+        {
+            procinfo::move_self_to(cpu);
+        }
+    }
+
+    fn stopped_in_cache(
+        &mut self,
+        stopped: Stopped,
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<Next> {
+        self.follow_thread(stopped.tid());
+        let regs = stopped.regs()?;
+        match stopped.reason {
+            StopReason::Syscall if self.cache.is_exit_stop(regs.rip) => {
+                self.left_cache(stopped, regs, observer, control)
+            }
+            StopReason::Signal(signal) => self.signal_in_cache(stopped, regs, signal, observer),
+            StopReason::Exiting => {
+                self.observe_interrupted(&regs, observer);
+                Ok(Next::End(WindowEnd::Exiting(stopped)))
+            }
+            StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
+            StopReason::Group => Ok(Next::Go(At::Cache(stopped.resume(Resume::Listen, 0)?))),
+            _ => {
+                let how = if self.by_syscall {
+                    Resume::Syscall
+                } else {
+                    Resume::SyscallEmulated
+                };
+                Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
+            }
+        }
+    }
+
+    /// The thread came out through the shared stub.
+    fn left_cache(
+        &mut self,
+        stopped: Stopped,
+        at_stop: Regs,
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<Next> {
+        let block = self.block();
+        let mut regs = at_stop;
+        for gpr in [Gpr::Rax, Gpr::Rcx, Gpr::R11] {
+            *get_mut(&mut regs, gpr) = block.word(state::slot(gpr));
+        }
+        regs.rip = block.word(state::TARGET);
+        regs.gs_base = 0;
+        let number = block.word(state::EXIT) as u32;
+        let exit = self.cache.tables().exit(number).copied();
+        match exit.map(|e| (e.fragment, e.kind)) {
+            None | Some((_, ExitKind::Direct { .. })) => {
+                self.stats.misses += 1;
+                self.learn = number == EXIT_INDIRECT;
+                self.enter(stopped, regs, observer, Resume::SyscallEmulated)
+            }
+            Some((fragment, ExitKind::Side { done, .. })) => {
+                self.stats.misses += 1;
+                self.drain(self.log_pointer(), Some((fragment, done, None)), observer);
+                self.cache.build_side(number);
+                self.enter(stopped, regs, observer, Resume::SyscallEmulated)
+            }
+            Some((fragment, ExitKind::Full { resume })) => {
+                self.stats.full += 1;
+                self.log_full(stopped, regs, (fragment, resume), observer, control)
+            }
+            Some((_, ExitKind::Declined(reason))) => self.decline(stopped, regs, observer, reason),
+            Some((_, ExitKind::Syscall)) => {
+                self.stats.syscalls += 1;
+                self.program_syscall(stopped, regs, observer)
+            }
+        }
+    }
+}

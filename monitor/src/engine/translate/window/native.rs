@@ -1,0 +1,204 @@
+//! The thread at its own registers during a window: system calls, handlers, restartable sequences.
+
+use super::signal::stopped_by_signal;
+use super::{At, Control, Next, Translate, Waited, WindowEnd};
+use crate::observe::Observer;
+use crate::tracee::{Regs, Result, Resume, Running, StopReason, Stopped, procinfo};
+
+impl Translate {
+    /// Waits for a thread outside of the cache. Only one in a system call may be left there: any other
+    /// has a stop to come that nobody else could tell from the program's own doing.
+    pub(super) fn wait_natively(
+        &mut self,
+        control: &mut impl Control,
+        mut running: Running,
+        in_call: bool,
+    ) -> Result<Waited> {
+        loop {
+            match control.wait(running)? {
+                Waited::Leave(same) if !in_call => running = same,
+                waited => return Ok(waited),
+            }
+        }
+    }
+
+    /// Whether the thread is inside a restartable sequence (rseq(2)), which must not be moved. Notes
+    /// where it would announce one.
+    pub(super) fn in_restartable_sequence(&mut self, stopped: &Stopped, regs: &Regs) -> bool {
+        const RSEQ_CS: u64 = 8;
+        let Some(area) = procinfo::rseq_area(stopped.tid()) else {
+            return false;
+        };
+        let word = area + RSEQ_CS;
+        self.code
+            .set_rseq(Some(word.wrapping_sub(regs.fs_base) as i64));
+        // It may name a sequence long left behind: only one around the thread's address counts.
+        let mut pointer = [0; 8];
+        let mut sequence = [0u8; 24];
+        if stopped.read(word, &mut pointer).is_err()
+            || stopped
+                .read(u64::from_le_bytes(pointer), &mut sequence)
+                .is_err()
+        {
+            return false;
+        }
+        // struct rseq_cs: version and flags, then first address and length.
+        let field =
+            |at: usize| u64::from_le_bytes(sequence[at..at + 8].try_into().expect("eight bytes"));
+        regs.rip.wrapping_sub(field(8)) < field(16)
+    }
+
+    /// The user ended the window while the thread was at its own registers.
+    pub(super) fn finish_native(
+        &mut self,
+        stopped: Stopped,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        self.drain(self.log_pointer(), None, observer);
+        Ok(Next::End(match stopped.reason {
+            StopReason::Exec => WindowEnd::Exec(stopped),
+            StopReason::Exiting => WindowEnd::Exiting(stopped),
+            StopReason::Signal(signal) => stopped_by_signal(stopped, signal),
+            _ => WindowEnd::Closed(stopped),
+        }))
+    }
+
+    /// The thread is at a `syscall` instruction of its own, with `regs` of its own.
+    pub(super) fn program_syscall(
+        &mut self,
+        stopped: Stopped,
+        mut regs: Regs,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        const SYSCALL_LENGTH: u64 = 2;
+        const ENOSYS: i64 = 38;
+        if !self.by_syscall {
+            // The refused call is skipped, whatever its number: the thread makes its own next.
+            regs.orig_rax = u64::MAX;
+            stopped.set_regs(&regs)?;
+            let running = stopped.resume(Resume::Syscall, 0)?;
+            return Ok(Next::Go(At::Native {
+                running,
+                syscall: None,
+                handler: false,
+            }));
+        }
+        // The refused call becomes the program's: registers as the processor and the kernel leave
+        // them at the entry of a system call made at the original address.
+        let number = regs.rax;
+        regs.rip += SYSCALL_LENGTH;
+        regs.rcx = regs.rip;
+        regs.r11 = regs.eflags;
+        regs.orig_rax = number;
+        regs.rax = (-ENOSYS) as u64;
+        stopped.set_regs(&regs)?;
+        self.syscall_entry(stopped, regs, observer)
+    }
+
+    /// The thread is stopped at the entry of its own system call.
+    pub(super) fn syscall_entry(
+        &mut self,
+        stopped: Stopped,
+        regs: Regs,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        let number = regs.orig_rax as i64;
+        if number == libc::SYS_exit || number == libc::SYS_exit_group {
+            self.drain(self.log_pointer(), None, observer);
+            return Ok(Next::End(WindowEnd::Exiting(stopped)));
+        }
+        if number == libc::SYS_execve || number == libc::SYS_execveat {
+            self.drain(self.log_pointer(), None, observer);
+        }
+        let running = stopped.resume(Resume::Syscall, 0)?;
+        Ok(Next::Go(At::Native {
+            running,
+            syscall: Some((regs.orig_rax, regs)),
+            handler: false,
+        }))
+    }
+
+    /// What a finished system call means for translated code.
+    pub(super) fn after_syscall(&mut self, number: u64, args: &Regs) {
+        let (address, length) = (args.rdi, args.rsi);
+        match number as i64 {
+            libc::SYS_mmap if args.rdx & libc::PROT_EXEC as u64 != 0 => self.code.set_stale(),
+            libc::SYS_mmap
+            | libc::SYS_munmap
+            | libc::SYS_mprotect
+            | libc::SYS_mremap
+            | libc::SYS_pkey_mprotect
+                if self.code.holds_code(address, length) =>
+            {
+                self.code.set_stale();
+            }
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect
+                if args.rdx & libc::PROT_EXEC as u64 != 0 =>
+            {
+                self.code.set_stale();
+            }
+            libc::SYS_shmat | libc::SYS_remap_file_pages => self.code.set_stale(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn stopped_natively(
+        &mut self,
+        stopped: Stopped,
+        syscall: Option<(u64, Regs)>,
+        handler: bool,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        self.follow_thread(stopped.tid());
+        let go = |running, syscall| {
+            Ok(Next::Go(At::Native {
+                running,
+                syscall,
+                handler: false,
+            }))
+        };
+        match stopped.reason {
+            StopReason::Syscall => {
+                let regs = stopped.regs()?;
+                match syscall {
+                    // The exit of a skipped call.
+                    None if regs.orig_rax == u64::MAX => {
+                        go(stopped.resume(Resume::Syscall, 0)?, None)
+                    }
+                    None => self.syscall_entry(stopped, regs, observer),
+                    Some((number, args)) => {
+                        self.after_syscall(number, &args);
+                        if let Some(reason) = stopped.must_leave_after(number, &args) {
+                            self.drain(self.log_pointer(), None, observer);
+                            return Ok(Next::End(WindowEnd::Declined(stopped, reason)));
+                        }
+                        if will_restart(&regs) {
+                            return go(stopped.resume(Resume::Syscall, 0)?, None);
+                        }
+                        self.enter(stopped, regs, observer, Resume::Syscall)
+                    }
+                }
+            }
+            StopReason::Signal(libc::SIGTRAP) if handler => {
+                let regs = stopped.regs()?;
+                self.enter(stopped, regs, observer, Resume::SyscallEmulated)
+            }
+            StopReason::Signal(signal) => {
+                self.stats.signals += 1;
+                self.deliver(stopped, signal, observer)
+            }
+            StopReason::Exiting => {
+                self.drain(self.log_pointer(), None, observer);
+                Ok(Next::End(WindowEnd::Exiting(stopped)))
+            }
+            StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
+            StopReason::Group => go(stopped.resume(Resume::Listen, 0)?, syscall),
+            _ => go(stopped.resume(Resume::Syscall, 0)?, syscall),
+        }
+    }
+}
+
+/// Whether the kernel will make the call again, or let a handler decide (`ERESTART*`, 512 to 516).
+pub(super) fn will_restart(regs: &Regs) -> bool {
+    (512..=516).contains(&(-(regs.rax as i64)))
+}

@@ -1,0 +1,193 @@
+//! Signals that arrive during a window: delivered at the stop they came with, in the original context.
+
+use super::super::cache::Place;
+use super::super::fragment::{ExitKind, FragmentId};
+use super::super::layout::state;
+use super::super::state::{Context, StateBlock};
+use super::{At, Next, Translate, WindowEnd};
+use crate::observe::Observer;
+use crate::tracee::{self, Regs, Result, Resume, Stopped, procinfo};
+use nix::unistd::Pid;
+
+impl Translate {
+    /// Delivers a signal to a thread at its own registers.
+    pub(super) fn deliver(
+        &mut self,
+        stopped: Stopped,
+        signal: i32,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        match disposition(stopped.tid(), signal) {
+            Disposition::Caught => {
+                let running = stopped.resume(Resume::IntoHandler, signal)?;
+                Ok(Next::Go(At::Native {
+                    running,
+                    syscall: None,
+                    handler: true,
+                }))
+            }
+            Disposition::Fatal => {
+                self.drain(self.log_pointer(), None, observer);
+                Ok(Next::End(WindowEnd::Fatal(stopped, signal)))
+            }
+            Disposition::Harmless => {
+                let running = stopped.resume(Resume::Syscall, signal)?;
+                Ok(Next::Go(At::Native {
+                    running,
+                    syscall: None,
+                    handler: false,
+                }))
+            }
+        }
+    }
+
+    pub(super) fn signal_in_cache(
+        &mut self,
+        stopped: Stopped,
+        regs: Regs,
+        signal: i32,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        self.stats.signals += 1;
+        if disposition(stopped.tid(), signal) == Disposition::Harmless && !tracee::is_fault(signal)
+        {
+            let how = if self.by_syscall {
+                Resume::Syscall
+            } else {
+                Resume::SyscallEmulated
+            };
+            return Ok(Next::Go(At::Cache(stopped.resume(how, signal)?)));
+        }
+        let cache_ip = regs.rip;
+        let Some(context) = self.observe_interrupted(&regs, observer) else {
+            // Not in the cache after all: these are its own registers.
+            return self.deliver(stopped, signal, observer);
+        };
+        stopped.set_regs(&context.regs)?;
+        if tracee::is_fault(signal) {
+            hide_cache_address(&stopped, cache_ip, context.regs.rip)?;
+        }
+        self.deliver(stopped, signal, observer)
+    }
+
+    /// Rebuilds the context of a thread stopped anywhere in the cache, and observes everything it
+    /// did up to there. `None` when it is not in the cache.
+    pub(super) fn observe_interrupted(
+        &mut self,
+        regs: &Regs,
+        observer: &mut Observer,
+    ) -> Option<Context> {
+        let place = self.cache.place(regs.rip)?;
+        let (fragment, state) = match place {
+            Place::Fragment(id, state) => (Some(id), state),
+            Place::Runtime(state) => (None, state),
+        };
+        let context = state.rebuild(regs, &self.block());
+        let mut open = match (fragment, context.open) {
+            (Some(id), Some(items)) => Some((id, items, Some(context.regs.rcx))),
+            _ => None,
+        };
+        if self.cache.is_in_exit(regs.rip) {
+            // On its way out with a record still open?
+            let number = self.block().word(state::EXIT) as u32;
+            if let Some(exit) = self.cache.tables().exit(number)
+                && let ExitKind::Side { done, .. } = exit.kind
+                && self.block().word(state::TARGET) == context.regs.rip
+            {
+                open = Some((exit.fragment, done, None));
+            }
+        }
+        // A `rep` has begun only if its copy is what the thread is stopped at; before, its counter
+        // may not even be logged.
+        if let Some((id, items, rep)) = &mut open
+            && !self.at_item(*id, *items, regs.rip)
+        {
+            *rep = None;
+        }
+        self.drain(context.log, open, observer);
+        let left = self.limit.saturating_sub(observer.accesses());
+        self.prepare(left, observer);
+        Some(context)
+    }
+
+    /// Whether cache address `ip` is the copy of item `items` itself.
+    pub(super) fn at_item(&mut self, id: FragmentId, items: u16, ip: u64) -> bool {
+        let original = self
+            .cache
+            .fragment(id)
+            .item_ips
+            .get(usize::from(items))
+            .copied();
+        let Some(original) = original else {
+            return false;
+        };
+        use crate::engine::translate::trace::Code;
+        let length = {
+            let bytes = self.code.bytes(original);
+            let mut decoder =
+                iced_x86::Decoder::with_ip(64, bytes, original, iced_x86::DecoderOptions::NONE);
+            let instruction = decoder.decode();
+            if !instruction.is_string_instruction() {
+                return false;
+            }
+            instruction.len()
+        };
+        let want = self.code.bytes(original)[..length].to_vec();
+        self.cache
+            .bytes_at(ip, length)
+            .is_some_and(|bytes| bytes == want)
+    }
+}
+
+pub(super) fn stopped_by_signal(stopped: Stopped, signal: i32) -> WindowEnd {
+    // Delivered at the resume, fatal or not.
+    WindowEnd::Fatal(stopped, signal)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Disposition {
+    Caught,
+    Fatal,
+    /// Ignored, or stops or continues the process: nothing of its own runs.
+    Harmless,
+}
+
+/// What delivering `signal` will do (signal(7), "Signal dispositions").
+pub(super) fn disposition(tid: Pid, signal: i32) -> Disposition {
+    let sets = procinfo::signal_sets(tid).unwrap_or_default();
+    let bit = 1u64 << (signal - 1);
+    if sets.caught & bit != 0 {
+        return Disposition::Caught;
+    }
+    let harmless = [
+        libc::SIGCHLD,
+        libc::SIGURG,
+        libc::SIGWINCH,
+        libc::SIGCONT,
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ];
+    let ignored = sets.ignored & bit != 0 && !tracee::is_fault(signal);
+    if ignored || harmless.contains(&signal) {
+        Disposition::Harmless
+    } else {
+        Disposition::Fatal
+    }
+}
+
+/// Replaces an instruction address in a fault's information by the original one.
+pub(super) fn hide_cache_address(stopped: &Stopped, cache_ip: u64, original: u64) -> Result<()> {
+    let mut info = stopped.siginfo()?;
+    // SAFETY: for the signals of `is_fault` the kernel fills the fault member (sigaction(2),
+    // "si_addr"); it lies 16 bytes into siginfo_t on x86-64, inside the structure.
+    unsafe {
+        let address = (&raw mut info).cast::<u64>().add(2);
+        if *address == cache_ip {
+            *address = original;
+            stopped.set_siginfo(&info)?;
+        }
+    }
+    Ok(())
+}
