@@ -193,6 +193,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
         tid: w.tid,
         accesses: w.accesses,
         refs: w.refs,
+        threads: Vec::new(),
         stands_for: w.stands_for,
         declined: w.declined,
         samples: Vec::with_capacity(w.count as usize),
@@ -254,6 +255,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
                 position,
                 memory,
                 own,
+                shared: None,
             },
         });
     }
@@ -370,6 +372,7 @@ mod tests {
                 position: 1 << 41,
                 memory,
                 own,
+                shared: None,
             },
         };
         let window = WindowRecord {
@@ -381,6 +384,7 @@ mod tests {
             tid: 70,
             accesses: 1 << 40,
             refs: [1, 2, 3, 4, u64::MAX],
+            threads: Vec::new(),
             stands_for: Estimate {
                 value: 1e12,
                 low: 1.0,

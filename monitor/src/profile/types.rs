@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
 /// Version of the record layout below; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Index of a module in the profile's module table.
 pub type ModuleId = u32;
@@ -179,12 +179,36 @@ pub struct SampleRecord {
     pub flags: u8,
     /// Thread that made it.
     pub tid: i32,
-    /// Position of the sample: references at 64-byte lines since the window's start.
+    /// Position of the sample: references at 64-byte lines since the window's start, by all its threads.
     pub position: u64,
     /// What kind of memory it lies in.
     pub memory: Memory,
     /// Own-thread outcome for each of [`LINE_SIZES`].
     pub own: [Outcome; 5],
+    /// What the other threads of its window did; `None` where the window had one thread, whose own
+    /// outcomes are those of all threads.
+    pub shared: Option<Box<Shared>>,
+}
+
+/// Bits of [`Shared::remote`].
+pub mod remote_flags {
+    /// Another thread read the line before its own thread touched it again.
+    pub const READ: u8 = 1;
+    /// Another thread wrote it: the copy in a private cache was lost.
+    pub const WRITTEN: u8 = 2;
+    /// All those writes were to bytes that neither of the thread's two accesses touched.
+    pub const DISJOINT: u8 = 4;
+}
+
+/// What all threads of a window did to a sampled line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Outcome for each of [`LINE_SIZES`], whoever touches the line next, counted in the references of all threads.
+    pub all: [Outcome; 5],
+    /// See [`remote_flags`]; up to the thread's own next touch, or as long as it was watched.
+    pub remote: [u8; 5],
+    /// Instruction and thread of the last remote write to the 64-byte line before its own thread's next touch.
+    pub writer: Option<(InstrId, i32)>,
 }
 
 /// One sampling window, complete when written. With `contiguous_with_previous`, the window
@@ -203,18 +227,31 @@ pub struct WindowRecord {
     pub wall_s: f64,
     /// Whether it continues the window before it.
     pub contiguous_with_previous: bool,
-    /// The thread it observed.
+    /// The thread it observed, or the first of several.
     pub tid: i32,
-    /// Accesses executed inside the window.
+    /// Accesses executed inside the window, by all its threads.
     pub accesses: u64,
-    /// Line references inside the window for each of [`LINE_SIZES`].
+    /// Line references inside the window for each of [`LINE_SIZES`], by all its threads.
     pub refs: [u64; 5],
+    /// The share of each of its threads, where it had several.
+    pub threads: Vec<ThreadShare>,
     /// Native accesses this window stands for (rate around it times the CPU time represented), with bounds.
     pub stands_for: Estimate,
     /// Samples whose watches ended (or were cut) in this window.
     pub samples: Vec<TakenSample>,
     /// Units declined while it was open.
     pub declined: u32,
+}
+
+/// What one thread did in a window that observed several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadShare {
+    /// The thread.
+    pub tid: i32,
+    /// Accesses it executed.
+    pub accesses: u64,
+    /// Its line references for each of [`LINE_SIZES`].
+    pub refs: [u64; 5],
 }
 
 /// A sample with the window it was taken in.

@@ -202,6 +202,7 @@ mod tests {
                 position: i,
                 memory: Memory::Heap,
                 own: [Outcome::Censored { at: i * 37 % 1001 }; 5],
+                shared: None,
             },
         };
         let stands_for = Estimate {
@@ -218,6 +219,7 @@ mod tests {
             tid: 1,
             accesses: 100_000,
             refs: [100_000; 5],
+            threads: Vec::new(),
             stands_for,
             samples: (0..100).map(sample).collect(),
             declined: 0,

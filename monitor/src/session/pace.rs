@@ -148,6 +148,7 @@ impl Windows {
             tid: self.tid.as_raw(),
             accesses,
             refs,
+            threads: Vec::new(),
             stands_for: Estimate {
                 value: exact,
                 low: exact,

@@ -103,6 +103,7 @@ impl Recorder {
                     position: sample.position.saturating_sub(first_ref(sample.window)),
                     memory: self.memory(access.address, maps),
                     own,
+                    shared: None,
                 };
                 TakenSample {
                     taken_in: sample.window,

@@ -189,6 +189,7 @@ mod tests {
             tid: 1,
             accesses,
             refs: [accesses; 5],
+            threads: Vec::new(),
             stands_for: Estimate::default(),
             samples: Vec::new(),
             declined: 0,

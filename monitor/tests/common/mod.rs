@@ -237,6 +237,7 @@ pub fn records(plan: Plan) -> Vec<Record> {
                     position: n - start,
                     memory: access.memory,
                     own: [Outcome::NotFollowed; 5],
+                    shared: None,
                 },
             });
         }
@@ -280,6 +281,7 @@ pub fn records(plan: Plan) -> Vec<Record> {
                 tid: 4242,
                 accesses,
                 refs: [accesses; 5],
+                threads: Vec::new(),
                 stands_for: Estimate {
                     value: stands_for,
                     low: stands_for * 0.97,
