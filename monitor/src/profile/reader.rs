@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use super::error::ProfileError;
 use super::frame::{self, Decoded, PREAMBLE, Preamble};
@@ -53,6 +54,10 @@ pub struct Profile {
     pub others: Vec<Profile>,
 }
 
+/// How long a write of a record may take to be seen as a whole, and how often one is waited for.
+const WRITING: Duration = Duration::from_millis(5);
+const LOOKS: u32 = 20;
+
 impl Profile {
     /// Reads the profile at `path`.
     ///
@@ -60,16 +65,36 @@ impl Profile {
     /// [`ProfileError`] when it cannot be read, is something else or of another version, or breaks
     /// off before its header. A torn end is no error but a warning in the result.
     pub fn read(path: &Path) -> Result<Self, ProfileError> {
-        let bytes = fs::read(path).map_err(|source| ProfileError::Read {
+        let bytes = || {
+            fs::read(path).map_err(|source| ProfileError::Read {
+                path: path.to_owned(),
+                hint: if source.kind() == io::ErrorKind::NotFound {
+                    ": make one with `statcache run PROGRAM`, or name the file"
+                } else {
+                    ""
+                },
+                source,
+            })
+        };
+        let mut read = bytes()?;
+        let mut fold = Fold::of_bytes(&read, path)?;
+        // A reader may see half of what a live monitor is just writing.
+        for _ in 0..LOOKS {
+            if fold.torn.is_none() {
+                break;
+            }
+            std::thread::sleep(WRITING);
+            let again = bytes()?;
+            if again == read {
+                break;
+            }
+            read = again;
+            fold = Fold::of_bytes(&read, path)?;
+        }
+        fold.finish().map_err(|what| ProfileError::Empty {
             path: path.to_owned(),
-            hint: if source.kind() == io::ErrorKind::NotFound {
-                ": make one with `statcache run PROGRAM`, or name the file"
-            } else {
-                ""
-            },
-            source,
-        })?;
-        Self::from_bytes(&bytes, path)
+            what,
+        })
     }
 
     /// Folds the bytes of a profile file; `path` is only named in errors.
@@ -77,42 +102,12 @@ impl Profile {
     /// # Errors
     /// As [`Profile::read`].
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, ProfileError> {
-        let path = || path.to_owned();
-        match frame::check_preamble(bytes) {
-            Preamble::Ours => {}
-            Preamble::Version(found) => {
-                return Err(ProfileError::Version {
-                    path: path(),
-                    found,
-                });
-            }
-            Preamble::Foreign => return Err(ProfileError::Foreign { path: path() }),
-            Preamble::Short => {
-                let what = "it ends inside its first bytes";
-                return Err(ProfileError::Empty { path: path(), what });
-            }
-        }
-        let mut fold = Fold::default();
-        let mut at = PREAMBLE;
-        while at < bytes.len() {
-            match frame::decode(&bytes[at..]) {
-                Decoded::Record(record, used) => {
-                    fold.add(*record)
-                        .map_err(|what| ProfileError::Damaged { path: path(), what })?;
-                    at += used;
-                }
-                Decoded::Torn => {
-                    fold.torn = Some((at, bytes.len()));
-                    break;
-                }
-                Decoded::Damaged(what) => {
-                    let what = format!("at byte {at}: {what}");
-                    return Err(ProfileError::Damaged { path: path(), what });
-                }
-            }
-        }
-        fold.finish()
-            .map_err(|what| ProfileError::Empty { path: path(), what })
+        Fold::of_bytes(bytes, path)?
+            .finish()
+            .map_err(|what| ProfileError::Empty {
+                path: path.to_owned(),
+                what,
+            })
     }
 
     /// Folds records that never were in a file.
@@ -198,6 +193,45 @@ struct Fold {
 }
 
 impl Fold {
+    /// Every whole record.
+    fn of_bytes(bytes: &[u8], path: &Path) -> Result<Fold, ProfileError> {
+        let path = || path.to_owned();
+        match frame::check_preamble(bytes) {
+            Preamble::Ours => {}
+            Preamble::Version(found) => {
+                return Err(ProfileError::Version {
+                    path: path(),
+                    found,
+                });
+            }
+            Preamble::Foreign => return Err(ProfileError::Foreign { path: path() }),
+            Preamble::Short => {
+                let what = "it ends inside its first bytes";
+                return Err(ProfileError::Empty { path: path(), what });
+            }
+        }
+        let mut fold = Fold::default();
+        let mut at = PREAMBLE;
+        while at < bytes.len() {
+            match frame::decode(&bytes[at..]) {
+                Decoded::Record(record, used) => {
+                    fold.add(*record)
+                        .map_err(|what| ProfileError::Damaged { path: path(), what })?;
+                    at += used;
+                }
+                Decoded::Torn => {
+                    fold.torn = Some((at, bytes.len()));
+                    break;
+                }
+                Decoded::Damaged(what) => {
+                    let what = format!("at byte {at}: {what}");
+                    return Err(ProfileError::Damaged { path: path(), what });
+                }
+            }
+        }
+        Ok(fold)
+    }
+
     fn add(&mut self, record: Record) -> Result<(), String> {
         if self.processes.is_empty() != matches!(record, Record::Header(_)) {
             return Err("its header is not the first record".to_owned());
