@@ -6,8 +6,10 @@
 //! compared access by access. No process is known here.
 
 pub mod filter;
+mod turns;
 mod watch;
 
+pub use turns::{Lane, Remotely, remote};
 pub use watch::{Ended, Outcome, Sample};
 
 use crate::profile::types::LINE_SIZES;
@@ -15,6 +17,7 @@ use filter::LineFilter;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicU64, Ordering};
+use turns::Turns;
 use watch::WatchTable;
 
 /// log2 of [`LINE_SIZES`].
@@ -67,7 +70,12 @@ pub struct Observer {
     /// Fractions of references that unseen accesses are still owed.
     owed: [f64; 5],
     id: u64,
+    /// With several threads.
+    turns: Option<Box<Turns>>,
 }
+
+/// Samples are this far away while the thread whose turn it is is not sampled.
+const NO_SAMPLE: u64 = 1 << 60;
 
 /// Numbers observers.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -88,6 +96,7 @@ impl Observer {
             crossings: [0; 5],
             owed: [0.0; 5],
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            turns: None,
         };
         observer.draw_first();
         observer
@@ -96,9 +105,100 @@ impl Observer {
     /// Names the window that samples taken from now on belong to, and its sample period.
     pub fn set_window(&mut self, window: u32, period: u64) {
         self.window = window;
+        if let Some(turns) = &mut self.turns {
+            // From the next round on.
+            turns.period = period.max(1);
+            return;
+        }
         if self.period != period.max(1) {
             self.period = period.max(1);
             self.draw_first();
+        }
+    }
+
+    /// From now on several threads are observed in turn, of which `tid` is the one observed so far: every
+    /// access is made in a turn, and every turn in a round, up to [`Observer::end_all`] or [`Observer::end_share`].
+    pub fn share(&mut self, tid: i32) {
+        if self.turns.is_none() {
+            let (until, period) = (self.until_sample, self.period);
+            let turns = Turns::new(tid, self.accesses, self.refs, until, period);
+            self.turns = Some(Box::new(turns));
+            self.watches.share();
+        }
+    }
+
+    /// Whether several threads are observed in turn.
+    pub fn is_shared(&self) -> bool {
+        self.turns.is_some()
+    }
+
+    /// Begins a round of the turns of `threads` threads. Its first turn is to be given to one of them drawn
+    /// at random: it alone is sampled, as many times more often.
+    pub fn begin_round(&mut self, threads: u64) {
+        let Some(turns) = &mut self.turns else { return };
+        turns.begin_round(self.refs);
+        let period = (turns.period / threads.max(1)).max(1);
+        self.until_sample = turns.until_sample;
+        if period != self.period {
+            self.period = period;
+            self.draw_first();
+        }
+    }
+
+    /// The turn of thread `tid` begins.
+    pub fn begin_turn(&mut self, tid: i32) {
+        let Some(turns) = &mut self.turns else { return };
+        if !turns.leads() && self.until_sample < NO_SAMPLE / 2 {
+            turns.until_sample = self.until_sample;
+        }
+        if !turns.leads() {
+            self.until_sample = NO_SAMPLE;
+        }
+        let lane = turns.lane(tid);
+        turns.begin_turn(lane, self.accesses, self.refs);
+        self.watches.begin_turn(lane);
+    }
+
+    /// The turn is over.
+    pub fn end_turn(&mut self) {
+        if let Some(turns) = &mut self.turns {
+            turns.end_turn(self.accesses, self.refs);
+        }
+    }
+
+    /// The round is over.
+    pub fn end_round(&mut self) {
+        let Some(turns) = &mut self.turns else { return };
+        if self.until_sample < NO_SAMPLE / 2 {
+            turns.until_sample = self.until_sample;
+        }
+        let round = turns.end_round(self.refs);
+        self.watches.end_round(&round, &turns.lanes, &self.refs);
+    }
+
+    /// A thread is no more, between two rounds.
+    pub fn thread_ended(&mut self, tid: i32) {
+        let Some(turns) = &mut self.turns else { return };
+        let lane = turns.lane(tid);
+        turns.lanes[lane as usize].ended = true;
+        let refs = turns.lanes[lane as usize].refs;
+        self.watches.thread_ended(lane, &refs);
+    }
+
+    /// What each thread did so far; none where one alone is observed.
+    pub fn lanes(&self) -> &[Lane] {
+        self.turns.as_ref().map_or(&[], |turns| &turns.lanes)
+    }
+
+    /// One thread alone is observed from now on; all watches have ended.
+    pub fn end_share(&mut self) {
+        if let Some(turns) = self.turns.take() {
+            debug_assert_eq!(self.watches.len(), 0);
+            self.until_sample = turns.until_sample;
+            if self.period != turns.period {
+                self.period = turns.period;
+                self.draw_first();
+            }
         }
     }
 
@@ -225,7 +325,9 @@ impl Observer {
             hit |= (first + 1..=last).any(|line| self.watches.filter().may_hold(line));
         }
         if hit {
-            self.watches.touch(&access, first, last, &self.refs);
+            let moment = self.turns.as_ref().map(|turns| turns.moment(self.accesses));
+            self.watches
+                .touch(&access, first, last, &self.refs, moment.as_ref());
         }
         let lines = last - first + 1;
         if self.until_sample <= lines {
@@ -255,8 +357,10 @@ impl Observer {
             line += self.until_sample - 1;
             let byte = access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]);
             let fine = self.random.random_ratio(1, FINE_ONE_IN);
+            let moment = self.turns.as_ref().map(|turns| turns.moment(self.accesses));
+            let moment = moment.as_ref();
             self.watches
-                .arm(access, byte, &self.refs, self.window, fine);
+                .arm(access, byte, &self.refs, self.window, fine, moment);
             self.samples += 1;
             self.draw();
             line += 1;
@@ -319,7 +423,8 @@ impl Observer {
 
     /// Ends every watch: cut off by us, or because the process has ended.
     pub fn end_all(&mut self, how: Ended) -> Vec<Sample> {
-        self.watches.end_all(how, &self.refs)
+        let lanes = self.turns.as_ref().map_or(&[][..], |turns| &turns.lanes);
+        self.watches.end_all(how, &self.refs, lanes)
     }
 
     /// Says that the filter matched without a watch behind it `false_hits` times; the filter moves

@@ -5,6 +5,7 @@
 //! ever). Watches are registered by 64-byte line.
 
 use super::filter::LineFilter;
+use super::turns::{Lane, Moment, Remotely, Round, Together};
 use super::{Access, LINE_SHIFTS, last_byte};
 use rustc_hash::FxHashMap;
 
@@ -46,8 +47,10 @@ pub struct Sample {
     pub window: u32,
     /// 64-byte line references before it since the observer began.
     pub position: u64,
-    /// Outcome for each line size.
+    /// Outcome for each line size, in the references of the thread that made it.
     pub outcomes: [Outcome; 5],
+    /// What all threads did, where several were observed; positions are in the references of all then.
+    pub remotely: Option<Box<Remotely>>,
 }
 
 #[derive(Debug)]
@@ -59,9 +62,27 @@ struct Watch {
     index: [u64; 5],
     /// Bit k: still waiting at `LINE_SIZES[k]`.
     open: u8,
-    /// First and last registered 64-byte line.
+    /// First and last registered 64-byte line; none if that is empty.
     lines: (u64, u64),
+    /// With several threads in turn.
+    together: Option<Box<Together>>,
 }
+
+impl Watch {
+    /// The lines that are needed for these sizes.
+    fn needed(&self, open: u8) -> (u64, u64) {
+        let own = self.byte >> 6;
+        match open {
+            0 => NO_LINES,
+            open if open & 0b10000 != 0 => (own & !3, own | 3),
+            open if open & 0b01000 != 0 => (own & !1, own | 1),
+            _ => (own, own),
+        }
+    }
+}
+
+/// An empty range.
+const NO_LINES: (u64, u64) = (1, 0);
 
 #[derive(Debug)]
 pub(super) struct WatchTable {
@@ -73,6 +94,10 @@ pub(super) struct WatchTable {
     hits: u64,
     /// Who follows the changes, and those it has not taken yet.
     changes: Option<(u64, Vec<(u64, bool)>)>,
+    /// With several threads in turn: watches about which the round's end concludes something, and
+    /// those of which the present turn looks for less than others do.
+    busy: Vec<u32>,
+    aside: Vec<u32>,
 }
 
 /// Sizes of 64 bytes and more.
@@ -88,6 +113,8 @@ impl WatchTable {
             finished: Vec::new(),
             hits: 0,
             changes: None,
+            busy: Vec::new(),
+            aside: Vec::new(),
         }
     }
 
@@ -132,8 +159,9 @@ impl WatchTable {
         refs: &[u64; 5],
         window: u32,
         fine: bool,
+        moment: Option<&Moment>,
     ) {
-        let mut index = *refs;
+        let mut index = own_refs(refs, moment);
         for (index, shift) in index.iter_mut().zip(LINE_SHIFTS) {
             *index += (byte >> shift) - (access.address >> shift);
         }
@@ -142,6 +170,7 @@ impl WatchTable {
             window,
             position: index[super::DEFAULT_LINE],
             outcomes: [Outcome::NotFollowed; 5],
+            remotely: None,
         };
         let open = if fine { COARSE | 0b11 } else { COARSE };
         let group = byte >> 8 << 2;
@@ -151,6 +180,7 @@ impl WatchTable {
             index,
             open,
             lines: (group, group + 3),
+            together: moment.map(|moment| Box::new(Together::new(moment, open))),
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -164,6 +194,9 @@ impl WatchTable {
         };
         for line in group..=group + 3 {
             self.register(line, id);
+        }
+        if moment.is_some() {
+            self.busy.push(id);
         }
     }
 
@@ -184,21 +217,35 @@ impl WatchTable {
         }
     }
 
-    /// Records an access to 64-byte lines `first..=last`; `refs` counts the references before it.
-    pub(super) fn touch(&mut self, access: &Access, first: u64, last: u64, refs: &[u64; 5]) {
+    /// Records an access to 64-byte lines `first..=last`; `refs` counts the references before it, of all
+    /// threads.
+    pub(super) fn touch(
+        &mut self,
+        access: &Access,
+        first: u64,
+        last: u64,
+        refs: &[u64; 5],
+        moment: Option<&Moment>,
+    ) {
         for line in first..=last {
             let Some(ids) = self.by_line.get(&line) else {
                 continue;
             };
             self.hits += 1;
             for id in ids.clone() {
-                self.touch_watch(id, access, refs);
+                match (moment, &self.watches[id as usize].together) {
+                    (Some(moment), Some(together)) if together.lane != moment.lane => {
+                        self.remote_touch(id, access, moment);
+                    }
+                    _ => self.touch_watch(id, access, refs, moment),
+                }
             }
         }
     }
 
-    fn touch_watch(&mut self, id: u32, access: &Access, refs: &[u64; 5]) {
+    fn touch_watch(&mut self, id: u32, access: &Access, refs: &[u64; 5], moment: Option<&Moment>) {
         let watch = &mut self.watches[id as usize];
+        let refs = own_refs(refs, moment);
         let last = last_byte(access);
         for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
             let line = watch.byte >> shift;
@@ -213,31 +260,156 @@ impl WatchTable {
                 store: access.store,
             };
             watch.open &= !(1 << k);
+            if let (Some(together), Some(moment)) = (&mut watch.together, moment) {
+                together.own_touch(k, access, moment, distance);
+            }
         }
-        self.narrow(id);
+        // Lets go of the lines that no open size needs any more.
+        let needed = watch.needed(watch.open);
+        self.set_lines(id, needed);
+        self.note_busy(id);
+        let watch = &self.watches[id as usize];
+        if watch.open == 0 && watch.together.is_none() {
+            self.finished.push(watch.sample.clone());
+            self.free.push(id);
+        }
     }
 
-    /// Lets go of the lines that no open size needs any more.
-    fn narrow(&mut self, id: u32) {
+    /// Another thread than the one that was sampled touches it.
+    fn remote_touch(&mut self, id: u32, access: &Access, moment: &Moment) {
         let watch = &mut self.watches[id as usize];
-        let own = watch.byte >> 6;
-        let needed = match watch.open {
-            0 => None,
-            open if open & 0b10000 != 0 => Some((own & !3, own | 3)),
-            open if open & 0b01000 != 0 => Some((own & !1, own | 1)),
-            _ => Some((own, own)),
+        let open = watch.open;
+        let Some(together) = &mut watch.together else {
+            return;
         };
-        let before = watch.lines;
-        let (low, high) = needed.unwrap_or((1, 0));
+        let more = together.remote_touch(access, moment, open);
+        self.note_busy(id);
+        if !more {
+            self.set_lines(id, NO_LINES);
+        }
+    }
+
+    fn note_busy(&mut self, id: u32) {
+        if let Some(together) = &mut self.watches[id as usize].together
+            && !std::mem::replace(&mut together.busy, true)
+        {
+            self.busy.push(id);
+        }
+    }
+
+    /// Looks for touches of these lines from now on.
+    fn set_lines(&mut self, id: u32, (low, high): (u64, u64)) {
+        let watch = &mut self.watches[id as usize];
+        let (before_low, before_high) = watch.lines;
+        if (before_low, before_high) == (low, high) {
+            return;
+        }
         watch.lines = (low, high);
-        for line in before.0..=before.1 {
+        if let Some(together) = &mut watch.together
+            && !std::mem::replace(&mut together.aside, true)
+        {
+            self.aside.push(id);
+        }
+        for line in before_low..=before_high {
             if line < low || line > high {
                 self.unregister(line, id);
             }
         }
-        if needed.is_none() {
-            self.finished.push(self.watches[id as usize].sample.clone());
-            self.free.push(id);
+        for line in low..=high {
+            if line < before_low || line > before_high {
+                self.register(line, id);
+            }
+        }
+    }
+
+    /// From now on several threads are observed in turn; so far it was one.
+    pub(super) fn share(&mut self) {
+        let free: rustc_hash::FxHashSet<u32> = self.free.iter().copied().collect();
+        for (id, watch) in self.watches.iter_mut().enumerate() {
+            if !free.contains(&(id as u32)) {
+                let mut together = Together::of_lone(watch.index, watch.open);
+                for (k, outcome) in watch.sample.outcomes.iter().enumerate() {
+                    together.known(k, *outcome);
+                }
+                watch.together = Some(Box::new(together));
+            }
+        }
+    }
+
+    /// The turn of thread `lane` begins: looks for all that it may do.
+    pub(super) fn begin_turn(&mut self, lane: u32) {
+        for id in std::mem::take(&mut self.aside) {
+            let watch = &mut self.watches[id as usize];
+            let open = watch.open;
+            let needed = match &mut watch.together {
+                Some(together) => {
+                    together.aside = false;
+                    let own = together.lane == lane;
+                    let open = if own { open } else { together.open_before };
+                    watch.needed(open)
+                }
+                None => continue,
+            };
+            self.set_lines(id, needed);
+            self.put_aside(id);
+        }
+    }
+
+    /// Whoever has the next turn may need other lines of it than the present one.
+    fn put_aside(&mut self, id: u32) {
+        if let Some(together) = &mut self.watches[id as usize].together
+            && !std::mem::replace(&mut together.aside, true)
+        {
+            self.aside.push(id);
+        }
+    }
+
+    /// Concludes what the turns of a round mean together.
+    pub(super) fn end_round(&mut self, round: &Round, lanes: &[Lane], refs: &[u64; 5]) {
+        for id in std::mem::take(&mut self.busy) {
+            let watch = &mut self.watches[id as usize];
+            let (open, byte) = (watch.open, watch.byte);
+            let Some(together) = &mut watch.together else {
+                continue;
+            };
+            together.conclude(round, &watch.sample.access, byte, open);
+            watch.sample.position = together.position();
+            if open == 0 {
+                let remotely = together.outcome(lanes, refs, Outcome::Censored);
+                watch.sample.remotely = Some(Box::new(remotely));
+                let finished = watch.sample.clone();
+                self.set_lines(id, NO_LINES);
+                self.watches[id as usize].together = None;
+                self.finished.push(finished);
+                self.free.push(id);
+            }
+        }
+        for id in std::mem::take(&mut self.aside) {
+            let watch = &mut self.watches[id as usize];
+            let needed = watch.needed(watch.open);
+            if let Some(together) = &mut watch.together {
+                together.aside = false;
+                self.set_lines(id, needed);
+            }
+        }
+    }
+
+    /// A thread has ended: it touches its lines no more.
+    pub(super) fn thread_ended(&mut self, lane: u32, refs: &[u64; 5]) {
+        for id in 0..self.watches.len() as u32 {
+            let watch = &mut self.watches[id as usize];
+            let is_its = watch.together.as_ref().is_some_and(|t| t.lane == lane);
+            if !is_its || watch.open == 0 {
+                continue;
+            }
+            for (k, &refs) in refs.iter().enumerate() {
+                if watch.open & 1 << k != 0 {
+                    let at = refs.saturating_sub(watch.index[k] + 1);
+                    watch.sample.outcomes[k] = Outcome::NeverReused(at);
+                }
+            }
+            watch.open = 0;
+            self.note_busy(id);
         }
     }
 
@@ -249,7 +421,12 @@ impl WatchTable {
         std::mem::take(&mut self.finished)
     }
 
-    pub(super) fn end_all(&mut self, how: Ended, refs: &[u64; 5]) -> Vec<Sample> {
+    /// Ends every watch; with several threads, after the last round has ended.
+    pub(super) fn end_all(&mut self, how: Ended, refs: &[u64; 5], lanes: &[Lane]) -> Vec<Sample> {
+        let ending = |at| match how {
+            Ended::Cut => Outcome::Censored(at),
+            Ended::Exit => Outcome::NeverReused(at),
+        };
         let mut ended = self.drain_finished();
         let free: rustc_hash::FxHashSet<u32> = self.free.iter().copied().collect();
         for (id, watch) in self.watches.drain(..).enumerate() {
@@ -257,18 +434,24 @@ impl WatchTable {
                 continue;
             }
             let mut sample = watch.sample;
+            let own = watch
+                .together
+                .as_ref()
+                .map(|t| &lanes[t.lane as usize].refs);
             for (k, outcome) in sample.outcomes.iter_mut().enumerate() {
                 if watch.open & 1 << k != 0 {
-                    let at = refs[k].saturating_sub(watch.index[k] + 1);
-                    *outcome = match how {
-                        Ended::Cut => Outcome::Censored(at),
-                        Ended::Exit => Outcome::NeverReused(at),
-                    };
+                    let refs = own.unwrap_or(refs)[k];
+                    *outcome = ending(refs.saturating_sub(watch.index[k] + 1));
                 }
+            }
+            if let Some(together) = watch.together {
+                sample.remotely = Some(Box::new(together.outcome(lanes, refs, ending)));
             }
             ended.push(sample);
         }
         self.free.clear();
+        self.busy.clear();
+        self.aside.clear();
         for (line, ids) in std::mem::take(&mut self.by_line) {
             for _ in ids {
                 self.filter.remove(line);
@@ -287,5 +470,13 @@ impl WatchTable {
             }
         }
         self.filter = filter;
+    }
+}
+
+/// The references of the thread whose turn it is.
+fn own_refs(refs: &[u64; 5], moment: Option<&Moment>) -> [u64; 5] {
+    match moment {
+        Some(moment) => std::array::from_fn(|k| refs[k] - moment.foreign[k]),
+        None => *refs,
     }
 }

@@ -406,6 +406,7 @@ impl Counter {
                     window,
                     position: 0,
                     outcomes: [Outcome::NotFollowed; 5],
+                    remotely: None,
                 },
                 byte,
                 from,

@@ -73,7 +73,11 @@ pub struct LogReader {
     ranges: Vec<(u32, u32)>,
     /// Offset from a group's first byte, and size.
     members: Vec<(u8, u8)>,
+    /// Groups whose constant part holds the base of the `fs` segment.
+    in_fs: Vec<u32>,
     false_hits: u64,
+    /// Whether executions are counted.
+    counting: bool,
     /// Records read since the start.
     pub records: u64,
     /// Records expanded since the start.
@@ -106,6 +110,7 @@ impl LogReader {
         self.groups.clear();
         self.ranges.clear();
         self.members.clear();
+        self.in_fs.clear();
     }
 
     /// Begins to count executions anew.
@@ -113,6 +118,12 @@ impl LogReader {
         for shape in &mut self.shapes {
             shape.seen = 0;
         }
+        self.counting = true;
+    }
+
+    /// Goes on without counting executions, or counting them again.
+    pub fn count_executions(&mut self, counting: bool) {
+        self.counting = counting;
     }
 
     /// Up to `most` instructions with how often they were executed since the last reset, a number
@@ -228,11 +239,11 @@ impl LogReader {
         let mut until_sample = observer.until_sample();
         self.false_hits = 0;
         if fs_base != self.fs_base {
-            // Groups hold it.
-            self.shapes.fill(Shape::default());
-            self.groups.clear();
-            self.ranges.clear();
-            self.members.clear();
+            let moved = fs_base.wrapping_sub(self.fs_base);
+            for &group in &self.in_fs {
+                let low = &mut self.groups[group as usize].low;
+                *low = low.wrapping_add(moved);
+            }
             self.fs_base = fs_base;
         }
         let records = &cache.tables().records;
@@ -259,7 +270,7 @@ impl LogReader {
                 until_sample = observer.until_sample();
             }
             self.count = count.wrapping_add(u32::from(shape.adds));
-            self.shapes[id].seen = shape.seen.saturating_add(1);
+            self.shapes[id].seen = shape.seen.saturating_add(u32::from(self.counting));
             let dynamic = shape.kind == Kinds::Dynamic;
             let accesses = u64::from(shape.accesses);
             let due = harmless + accesses >= until_sample;
@@ -410,6 +421,7 @@ impl LogReader {
             let mut low = group.low;
             if group.fs {
                 low = low.wrapping_add(self.fs_base);
+                self.in_fs.push(self.groups.len() as u32);
             }
             self.ranges.push((start, self.members.len() as u32));
             self.groups.push(Group {

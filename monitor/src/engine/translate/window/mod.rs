@@ -133,6 +133,8 @@ pub struct Translate {
     exact: bool,
     /// Whether the last window did.
     looked_everywhere: bool,
+    /// The next thread's turn belongs to the window before it; whether its executions are counted.
+    goes_on: Option<bool>,
     /// Quiet logs in a row that held next to no touches of watched lines.
     false_logs: u32,
     /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
@@ -224,6 +226,7 @@ impl Translate {
                 quiet: false,
                 exact: false,
                 looked_everywhere: false,
+                goes_on: None,
                 false_logs: 0,
                 by_syscall: false,
                 learn: false,
@@ -268,6 +271,12 @@ impl Translate {
         self.cache.mark(ips.unwrap_or_default().into_iter());
     }
 
+    /// The next call of [`Translate::window`] goes on with the window before it, with another thread's turn or another
+    /// turn; `counting`: it is the thread whose executions are counted.
+    pub fn go_on(&mut self, counting: bool) {
+        self.goes_on = Some(counting);
+    }
+
     /// Instructions executed for each of the program's own in the last window.
     pub fn expansion(&self) -> f64 {
         self.reader.expansion(&self.cache, !self.looked_everywhere)
@@ -297,8 +306,13 @@ impl Translate {
         control: &mut impl Control,
     ) -> Result<WindowEnd> {
         self.code.set_stale();
-        self.reader.reset_executions();
-        self.looked_everywhere = true;
+        match std::mem::take(&mut self.goes_on) {
+            Some(counting) => self.reader.count_executions(counting),
+            None => {
+                self.reader.reset_executions();
+                self.looked_everywhere = true;
+            }
+        }
         let left = control.progress(observer, self.code.maps());
         self.prepare(left, observer);
         let regs = stopped.regs()?;

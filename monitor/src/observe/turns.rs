@@ -1,0 +1,677 @@
+//! Several threads in turn: what they do to each other's lines.
+//!
+//! Threads run at once, but are observed one after the other: in *rounds*, in which each of them has a
+//! *turn* of as many accesses as the others. The turns of a round stand for the same stretch of
+//! *virtual time*, whose unit is an access of each thread; what lies between two touches is told by it,
+//! not by the order in which we happened to see them. Only the thread whose turn is the first, drawn at
+//! random by the caller, is sampled: so every touch of a watched line by the others within the same stretch is
+//! seen, because they come after it. What became of a line is concluded at the end of the round.
+//!
+//! All threads are taken to run equally fast. What they wait for each other for shows, since one that
+//! waits for another sleeps in its turn or is held up by what the other has not done yet.
+
+use super::watch::Outcome;
+use super::{Access, LINE_SHIFTS, last_byte};
+
+/// What one thread did so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    /// The thread.
+    pub tid: i32,
+    /// Its accesses.
+    pub accesses: u64,
+    /// Its line references, for each line size.
+    pub refs: [u64; 5],
+    /// Whether it is no more.
+    pub ended: bool,
+}
+
+/// Bits of [`Remotely::remote`]: what other threads did to a line up to its own thread's next touch.
+pub mod remote {
+    /// Another thread read it.
+    pub const READ: u8 = 1;
+    /// Another thread wrote it.
+    pub const WRITTEN: u8 = 2;
+    /// All those writes were to bytes that neither of its own thread's two accesses touched.
+    pub const DISJOINT: u8 = 4;
+}
+
+/// What all threads did to a sampled line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remotely {
+    /// The thread that was sampled.
+    pub tid: i32,
+    /// Outcome for each line size in the references of all threads, whoever touches it next.
+    pub all: [Outcome; 5],
+    /// See [`remote`].
+    pub remote: [u8; 5],
+    /// Instruction and thread of the last remote write to the 64-byte line before its own thread's next touch.
+    pub writer: Option<(u64, i32)>,
+}
+
+/// Touches of one line by another thread within one turn that are looked at.
+const MOST_TOUCHES: u32 = 16;
+/// Different remote writes kept to be compared with what the line's own thread touches next.
+const MOST_WRITES: usize = 16;
+
+/// Fractions of a unit of virtual time.
+const TICKS: u64 = 64;
+
+/// Where in a round an access is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Index of the thread.
+    pub lane: u32,
+    /// Virtual time, in fractions of [`TICKS`].
+    pub clock: u64,
+    /// References of other threads, for each line size: what is left is the thread's own.
+    pub foreign: [u64; 5],
+}
+
+/// The turns of several threads.
+#[derive(Debug)]
+pub(super) struct Turns {
+    pub lanes: Vec<Lane>,
+    /// The lane whose turn it is.
+    current: usize,
+    /// References of the others when its turn began.
+    foreign: [u64; 5],
+    /// Accesses and references of all when its turn began.
+    begun: (u64, [u64; 5]),
+    /// Virtual time at the beginning of the round, and references of all.
+    clock: u64,
+    refs: [u64; 5],
+    /// How long the round is, once its first turn is over.
+    length: Option<u64>,
+    /// References up to the next sample, while others than the first have their turns.
+    pub until_sample: u64,
+    /// Mean references of all threads between two samples.
+    pub period: u64,
+}
+
+impl Turns {
+    pub fn new(tid: i32, accesses: u64, refs: [u64; 5], until_sample: u64, period: u64) -> Turns {
+        Turns {
+            lanes: vec![Lane {
+                tid,
+                accesses,
+                refs,
+                ended: false,
+            }],
+            current: 0,
+            foreign: [0; 5],
+            begun: (accesses, refs),
+            clock: 0,
+            refs,
+            length: None,
+            until_sample,
+            period,
+        }
+    }
+
+    pub fn begin_round(&mut self, refs: [u64; 5]) {
+        (self.refs, self.length) = (refs, None);
+    }
+
+    /// The lane of a thread.
+    pub fn lane(&mut self, tid: i32) -> u32 {
+        let known = self.lanes.iter().position(|l| l.tid == tid && !l.ended);
+        let at = known.unwrap_or_else(|| {
+            self.lanes.push(Lane {
+                tid,
+                accesses: 0,
+                refs: [0; 5],
+                ended: false,
+            });
+            self.lanes.len() - 1
+        });
+        at as u32
+    }
+
+    /// Whether the next turn is the first of its round.
+    pub fn leads(&self) -> bool {
+        self.length.is_none()
+    }
+
+    pub fn begin_turn(&mut self, lane: u32, accesses: u64, refs: [u64; 5]) {
+        self.current = lane as usize;
+        self.begun = (accesses, refs);
+        let own = self.lanes[self.current].refs;
+        self.foreign = std::array::from_fn(|k| refs[k] - own[k]);
+    }
+
+    /// Books the turn; the first one says how long the round is.
+    pub fn end_turn(&mut self, accesses: u64, refs: [u64; 5]) {
+        let done = accesses - self.begun.0;
+        let lane = &mut self.lanes[self.current];
+        lane.accesses += done;
+        for (k, own) in lane.refs.iter_mut().enumerate() {
+            *own += refs[k] - self.begun.1[k];
+        }
+        self.length.get_or_insert(done);
+    }
+
+    pub fn moment(&self, accesses: u64) -> Moment {
+        let into = accesses - self.begun.0;
+        let last = self
+            .length
+            .map_or(u64::MAX, |length| length.saturating_sub(1));
+        // Threads in step do the same thing at the same time, but not at once: in an order that is another
+        // one in every round.
+        let order = (self.current as u64 * 37 + self.clock) % TICKS;
+        Moment {
+            lane: self.current as u32,
+            clock: (self.clock + into.min(last)) * TICKS + order,
+            foreign: self.foreign,
+        }
+    }
+
+    /// The round that ends with `refs` of all threads.
+    pub fn end_round(&mut self, refs: [u64; 5]) -> Round {
+        let length = self.length.take().unwrap_or(0);
+        let round = Round {
+            clock: self.clock,
+            length: length.max(1),
+            begun: self.refs,
+            refs: std::array::from_fn(|k| refs[k] - self.refs[k]),
+        };
+        self.clock += length;
+        self.refs = refs;
+        round
+    }
+}
+
+/// A round that is over.
+#[derive(Debug)]
+pub(super) struct Round {
+    clock: u64,
+    length: u64,
+    /// References of all threads before it and in it.
+    begun: [u64; 5],
+    refs: [u64; 5],
+}
+
+impl Round {
+    /// References of all threads up to a moment of it.
+    fn refs_at(&self, k: usize, clock: u64) -> u64 {
+        let share = (clock / TICKS).saturating_sub(self.clock) as f64 / self.length as f64;
+        self.begun[k] + (share * self.refs[k] as f64) as u64
+    }
+}
+
+/// A touch of a watched line by another thread than the one that was sampled.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    clock: u64,
+    lane: u32,
+    ip: u64,
+    load: bool,
+    store: bool,
+    first: u64,
+    last: u64,
+}
+
+/// The next touch by the thread that was sampled.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    clock: u64,
+    ip: u64,
+    store: bool,
+    first: u64,
+    last: u64,
+    distance: u64,
+}
+
+/// What is known of a watch with several threads.
+#[derive(Debug)]
+pub(super) struct Together {
+    pub lane: u32,
+    /// When it was sampled; `None` once that round is over.
+    sampled: Option<u64>,
+    /// References of all threads before it.
+    index: [u64; 5],
+    followed: u8,
+    own: [Option<Own>; 5],
+    all: [Option<Outcome>; 5],
+    remote: [u8; 5],
+    writer: Option<(u64, u32)>,
+    /// First and last byte of remote writes so far with the virtual time of the first to them, and whether
+    /// there were more.
+    writes: Vec<(u64, u64, u64)>,
+    many_writes: bool,
+    touches: Vec<Touch>,
+    /// Touches in the present turn.
+    in_turn: (u64, u32),
+    /// Whether the round's end has something to conclude about it.
+    pub busy: bool,
+    /// Whether less of it is looked for than it needs, for the present turn or the thread's own.
+    pub aside: bool,
+    /// Sizes at which its own thread had not touched it at the beginning of the round.
+    pub open_before: u8,
+}
+
+impl Together {
+    pub fn new(moment: &Moment, open: u8) -> Together {
+        Together {
+            lane: moment.lane,
+            sampled: Some(moment.clock),
+            index: [0; 5],
+            followed: open,
+            own: [None; 5],
+            all: [None; 5],
+            remote: [0; 5],
+            writer: None,
+            writes: Vec::new(),
+            many_writes: false,
+            touches: Vec::new(),
+            in_turn: (u64::MAX, 0),
+            busy: true,
+            aside: false,
+            open_before: open,
+        }
+    }
+
+    /// A watch that was begun when there was one thread, with this many references before it.
+    pub fn of_lone(index: [u64; 5], open: u8) -> Together {
+        let moment = Moment {
+            lane: 0,
+            clock: 0,
+            foreign: [0; 5],
+        };
+        Together {
+            sampled: None,
+            index,
+            busy: false,
+            ..Together::new(&moment, open)
+        }
+    }
+
+    /// What became of it at line size `k` before there were several threads.
+    pub fn known(&mut self, k: usize, outcome: Outcome) {
+        if let Outcome::Reused { .. } = outcome {
+            self.followed |= 1 << k;
+            self.all[k] = Some(outcome);
+        }
+    }
+
+    /// Its own thread has touched it again, for the first time at line size `k`.
+    pub fn own_touch(&mut self, k: usize, access: &Access, moment: &Moment, distance: u64) {
+        self.own[k] = Some(Own {
+            clock: moment.clock,
+            ip: access.ip,
+            store: access.store,
+            first: access.address,
+            last: last_byte(access),
+            distance,
+        });
+    }
+
+    /// Another thread touches it. False: nothing it does for the rest of its turn matters.
+    pub fn remote_touch(&mut self, access: &Access, moment: &Moment, open: u8) -> bool {
+        if self.sampled.is_some_and(|sampled| moment.clock <= sampled) {
+            return true;
+        }
+        let over = open == 0
+            && self
+                .own
+                .iter()
+                .flatten()
+                .all(|own| own.clock <= moment.clock);
+        if over {
+            return false;
+        }
+        let turn = u64::from(moment.lane);
+        if self.in_turn.0 != turn {
+            self.in_turn = (turn, 0);
+        }
+        self.in_turn.1 += 1;
+        self.touches.push(Touch {
+            clock: moment.clock,
+            lane: moment.lane,
+            ip: access.ip,
+            load: access.load,
+            store: access.store,
+            first: access.address,
+            last: last_byte(access),
+        });
+        self.in_turn.1 < MOST_TOUCHES
+    }
+
+    /// What the round that has ended means for it; `access` was sampled, at `byte`.
+    pub fn conclude(&mut self, round: &Round, access: &Access, byte: u64, open: u8) {
+        if let Some(sampled) = self.sampled.take() {
+            for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
+                let crossed = (byte >> shift) - (access.address >> shift);
+                self.index[k] = round.refs_at(k, sampled) + crossed;
+            }
+        }
+        let mut touches = std::mem::take(&mut self.touches);
+        touches.sort_by_key(|touch| touch.clock);
+        for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
+            if self.open_before & 1 << k == 0 && self.all[k].is_some() {
+                continue;
+            }
+            self.conclude_size(k, shift, round, &touches, byte);
+        }
+        self.note_writes(&touches);
+        for k in 0..LINE_SHIFTS.len() {
+            if self.open_before & 1 << k != 0
+                && let Some(own) = self.own[k]
+                && self.remote[k] & remote::WRITTEN != 0
+                && self.is_disjoint(access, &own)
+            {
+                self.remote[k] |= remote::DISJOINT;
+            }
+        }
+        touches.clear();
+        self.touches = touches;
+        self.open_before = open;
+        self.busy = false;
+        self.in_turn = (u64::MAX, 0);
+    }
+
+    fn conclude_size(&mut self, k: usize, shift: u32, round: &Round, touches: &[Touch], byte: u64) {
+        let line = byte >> shift;
+        let until = self.own[k].map_or(u64::MAX, |own| own.clock);
+        let relevant = touches
+            .iter()
+            .take_while(|t| t.clock < until)
+            .filter(|t| t.first >> shift <= line && line <= t.last >> shift);
+        for touch in relevant {
+            let distance = round
+                .refs_at(k, touch.clock)
+                .saturating_sub(self.index[k] + 1);
+            self.all[k].get_or_insert(Outcome::Reused {
+                distance,
+                trigger: touch.ip,
+                store: touch.store,
+            });
+            self.remote[k] |= if touch.load { remote::READ } else { 0 };
+            if touch.store {
+                self.remote[k] |= remote::WRITTEN;
+                if k == super::DEFAULT_LINE {
+                    self.writer = Some((touch.ip, touch.lane));
+                }
+            }
+        }
+        if let Some(own) = self.own[k] {
+            let all = round
+                .refs_at(k, own.clock)
+                .saturating_sub(self.index[k] + 1);
+            self.all[k].get_or_insert(Outcome::Reused {
+                distance: all.max(own.distance),
+                trigger: own.ip,
+                store: own.store,
+            });
+        }
+    }
+
+    fn note_writes(&mut self, touches: &[Touch]) {
+        for touch in touches.iter().filter(|t| t.store) {
+            let known =
+                |&(first, last, _): &(u64, u64, u64)| (first, last) == (touch.first, touch.last);
+            if self.writes.iter().any(known) {
+                continue;
+            }
+            if self.writes.len() == MOST_WRITES {
+                self.many_writes = true;
+                return;
+            }
+            self.writes.push((touch.first, touch.last, touch.clock));
+        }
+    }
+
+    /// Whether no remote write before its own thread's next touch was to bytes that thread touched.
+    fn is_disjoint(&self, access: &Access, own: &Own) -> bool {
+        let touched = [(access.address, last_byte(access)), (own.first, own.last)];
+        let mut before = self.writes.iter().filter(|write| write.2 < own.clock);
+        let meets = |&(first, last, _): &(u64, u64, u64)| {
+            touched
+                .iter()
+                .any(|&(low, high)| first <= high && low <= last)
+        };
+        !self.many_writes && !before.any(meets)
+    }
+
+    /// References of all threads before the sample at 64-byte lines.
+    pub fn position(&self) -> u64 {
+        self.index[super::DEFAULT_LINE]
+    }
+
+    /// What became of it, with `refs` of all threads by now; what is open yet has ended as `how` says.
+    pub fn outcome(
+        &self,
+        lanes: &[Lane],
+        refs: &[u64; 5],
+        how: impl Fn(u64) -> Outcome,
+    ) -> Remotely {
+        let tid = |lane: u32| lanes[lane as usize].tid;
+        Remotely {
+            tid: tid(self.lane),
+            all: std::array::from_fn(|k| match self.all[k] {
+                _ if self.followed & 1 << k == 0 => Outcome::NotFollowed,
+                Some(outcome) => outcome,
+                None => how(refs[k].saturating_sub(self.index[k] + 1)),
+            }),
+            remote: self.remote,
+            writer: self.writer.map(|(ip, lane)| (ip, tid(lane))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DEFAULT_LINE, Ended, Observer, Sample};
+    use super::*;
+
+    fn write(ip: u64, address: u64) -> Access {
+        Access {
+            ip,
+            address,
+            size: 8,
+            load: true,
+            store: true,
+        }
+    }
+
+    fn read(ip: u64, address: u64) -> Access {
+        Access {
+            store: false,
+            ..write(ip, address)
+        }
+    }
+
+    /// Threads 0, 1, ... of a process: access number `i` of thread `t` is `program(t, i)`. In rounds of
+    /// `length` accesses each, of which every thread leads one in turn.
+    fn observe(
+        threads: u64,
+        rounds: u64,
+        length: u64,
+        program: impl Fn(u64, u64) -> Access,
+    ) -> Vec<Sample> {
+        let mut observer = Observer::new(50, 7);
+        observer.share(0);
+        for round in 0..rounds {
+            observer.begin_round(threads);
+            for turn in 0..threads {
+                let t = (round + turn) % threads;
+                observer.begin_turn(t as i32);
+                for i in 0..length {
+                    observer.access(program(t, round * length + i));
+                }
+                observer.end_turn();
+            }
+            observer.end_round();
+        }
+        let samples = observer.end_all(Ended::Cut);
+        observer.end_share();
+        assert_eq!(observer.watched_lines().count(), 0);
+        assert!(!observer.filter().may_hold(COUNTERS >> 6));
+        samples
+    }
+
+    fn reused(outcome: Outcome) -> Option<u64> {
+        match outcome {
+            Outcome::Reused { distance, .. } => Some(distance),
+            _ => None,
+        }
+    }
+
+    fn remotely(sample: &Sample) -> &Remotely {
+        sample.remotely.as_ref().expect("several threads")
+    }
+
+    const COUNTERS: u64 = 0x10000;
+
+    /// Each thread writes a counter of its own, `apart` bytes from the next one's, every fourth access, and
+    /// reads memory of its own otherwise.
+    fn counters(apart: u64) -> impl Fn(u64, u64) -> Access {
+        move |t, i| match i % 4 {
+            0 => write(0x100 + t, COUNTERS + t * apart),
+            _ => read(0x200 + t, (t + 1) << 24 | (i * 64) & 0xffff),
+        }
+    }
+
+    #[test]
+    fn counters_in_one_line_are_shared_falsely() {
+        let samples = observe(3, 60, 1000, counters(8));
+        assert!(samples.len() > 2500, "{}", samples.len());
+        let of_counters: Vec<&Sample> = samples.iter().filter(|s| s.access.ip < 0x200).collect();
+        assert!(of_counters.len() > 500);
+        let mut lost = 0;
+        for sample in &of_counters {
+            let shared = remotely(sample);
+            let Some(own) = reused(sample.outcomes[DEFAULT_LINE]) else {
+                continue;
+            };
+            assert_eq!(own, 3);
+            // Somebody else writes at the same moment of virtual time, or in between.
+            let all = reused(shared.all[DEFAULT_LINE]).expect("reused");
+            assert!(all <= 12, "{all}");
+            if shared.remote[DEFAULT_LINE] & remote::WRITTEN != 0 {
+                lost += 1;
+                assert_ne!(shared.remote[DEFAULT_LINE] & remote::DISJOINT, 0);
+                let (ip, tid) = shared.writer.expect("written");
+                assert_eq!(ip, 0x100 + tid as u64);
+                assert_ne!(tid, shared.tid);
+            }
+        }
+        // Their writes coincide in virtual time: that of the next round of the loop is between.
+        assert!(
+            lost * 10 > of_counters.len() * 9,
+            "{lost} of {}",
+            of_counters.len()
+        );
+    }
+
+    #[test]
+    fn counters_apart_are_private_and_everybody_else_counts_in_between() {
+        let samples = observe(3, 60, 1000, counters(64));
+        let mut sums = (0, 0, 0);
+        for sample in &samples {
+            let shared = remotely(sample);
+            assert_eq!(shared.remote[DEFAULT_LINE], 0);
+            if let (Some(own), Some(all)) = (
+                reused(sample.outcomes[DEFAULT_LINE]),
+                reused(shared.all[DEFAULT_LINE]),
+            ) {
+                sums = (sums.0 + own, sums.1 + all, sums.2 + 1);
+            }
+        }
+        let ratio = (sums.1 as f64 + f64::from(sums.2)) / (sums.0 as f64 + f64::from(sums.2));
+        assert!(
+            sums.2 > 2000 && (ratio - 3.0).abs() < 0.05,
+            "{sums:?} {ratio}"
+        );
+    }
+
+    #[test]
+    fn data_handed_over_are_shared_truly() {
+        // Thread 0 writes what thread 1 reads, at another pace, and each reads other data too.
+        let samples = observe(2, 60, 1000, |t, i| match (t, i % 8) {
+            (0, 0) => write(0x100, COUNTERS + i / 8 % 4 * 8),
+            (1, 1) => read(0x101, COUNTERS + (i / 8 + 1) % 4 * 8),
+            _ => read(0x200 + t, (t + 1) << 24 | (i * 64) & 0xfff),
+        });
+        let of = |ip: u64| {
+            samples
+                .iter()
+                .filter(move |s| s.access.ip == ip)
+                .map(remotely)
+        };
+        let lost = of(0x101).filter(|s| s.remote[DEFAULT_LINE] & remote::WRITTEN != 0);
+        assert!(lost.count() > 50);
+        let shared = of(0x100).filter(|s| s.remote[DEFAULT_LINE] == remote::READ);
+        assert!(shared.count() > 50);
+    }
+
+    #[test]
+    fn a_thread_that_ends_touches_its_lines_no_more() {
+        let mut observer = Observer::new(20, 3);
+        observer.share(0);
+        for round in 0..4 {
+            observer.begin_round(2);
+            for t in [round % 2, 1 - round % 2] {
+                observer.begin_turn(t);
+                for i in 0..500 {
+                    observer.access(read(t as u64, (t as u64 + 1) << 24 | i * 64));
+                }
+                observer.end_turn();
+            }
+            observer.end_round();
+        }
+        observer.thread_ended(1);
+        observer.begin_round(1);
+        observer.begin_turn(0);
+        for i in 0..250 {
+            observer.access(read(0, 1 << 24 | i * 64));
+        }
+        observer.end_turn();
+        observer.end_round();
+        let lanes: Vec<(i32, u64, bool)> = observer
+            .lanes()
+            .iter()
+            .map(|l| (l.tid, l.accesses, l.ended))
+            .collect();
+        assert_eq!(lanes, [(0, 2250, false), (1, 2000, true)]);
+        let samples = observer.end_all(Ended::Cut);
+        let (mut first, mut second) = (0, 0);
+        for sample in &samples {
+            match (remotely(sample).tid, sample.outcomes[DEFAULT_LINE]) {
+                (0, Outcome::Censored(_)) => first += 1,
+                (1, Outcome::NeverReused(_)) => second += 1,
+                (_, Outcome::Reused { distance, .. }) => assert_eq!(distance, 499),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(first > 5 && second > 5, "{first} {second}");
+    }
+
+    #[test]
+    fn a_watch_from_before_there_were_two_threads_goes_on() {
+        let mut observer = Observer::new(10, 3);
+        for i in 0..1000 {
+            observer.access(read(0, 1 << 24 | i * 64));
+        }
+        observer.share(0);
+        for _ in 0..2 {
+            observer.begin_round(2);
+            for t in 0..2 {
+                observer.begin_turn(t);
+                for i in 0..500 {
+                    observer.access(read(t as u64, (t as u64 + 1) << 24 | i * 64));
+                }
+                observer.end_turn();
+            }
+            observer.end_round();
+        }
+        let samples = observer.end_all(Ended::Cut);
+        let before: Vec<&Sample> = samples.iter().filter(|s| s.position < 500).collect();
+        assert!(before.len() > 20);
+        for sample in before {
+            assert_eq!(reused(sample.outcomes[DEFAULT_LINE]), Some(999));
+            let all = reused(remotely(sample).all[DEFAULT_LINE]).expect("reused");
+            assert!((999..1500).contains(&all), "{all}");
+        }
+    }
+}
