@@ -9,7 +9,7 @@ pub mod filter;
 mod turns;
 mod watch;
 
-pub use turns::{Lane, Remotely, remote};
+pub use turns::{Lane, Remotely};
 pub use watch::{Ended, Outcome, Sample};
 
 use crate::profile::types::LINE_SIZES;
@@ -76,6 +76,8 @@ pub struct Observer {
 
 /// Samples are this far away while the thread whose turn it is is not sampled.
 const NO_SAMPLE: u64 = 1 << 60;
+/// Accesses before the virtual time of a sample from which on other threads are looked at.
+const EARLY: u64 = 8;
 
 /// Numbers observers.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -148,20 +150,25 @@ impl Observer {
     /// The turn of thread `tid` begins.
     pub fn begin_turn(&mut self, tid: i32) {
         let Some(turns) = &mut self.turns else { return };
-        if !turns.leads() && self.until_sample < NO_SAMPLE / 2 {
-            turns.until_sample = self.until_sample;
-        }
-        if !turns.leads() {
-            self.until_sample = NO_SAMPLE;
-        }
         let lane = turns.lane(tid);
         turns.begin_turn(lane, self.accesses, self.refs);
-        self.watches.begin_turn(lane);
+        let pending = self.watches.begin_turn(lane);
+        turns.pending = pending
+            .into_iter()
+            .map(|(clock, id)| (turns.of_round(clock).saturating_sub(EARLY), id))
+            .collect();
+        turns.pending.sort_unstable_by(|a, b| b.cmp(a));
+        if !turns.leads() {
+            self.until_sample = turns.until_pending(self.accesses);
+        }
     }
 
     /// The turn is over.
     pub fn end_turn(&mut self) {
         if let Some(turns) = &mut self.turns {
+            if turns.leads() {
+                turns.until_sample = self.until_sample;
+            }
             turns.end_turn(self.accesses, self.refs);
         }
     }
@@ -169,9 +176,6 @@ impl Observer {
     /// The round is over.
     pub fn end_round(&mut self) {
         let Some(turns) = &mut self.turns else { return };
-        if self.until_sample < NO_SAMPLE / 2 {
-            turns.until_sample = self.until_sample;
-        }
         let round = turns.end_round(self.refs);
         self.watches.end_round(&round, &turns.lanes, &self.refs);
     }
@@ -347,6 +351,17 @@ impl Observer {
 
     /// Arms every reference of this access that is due.
     fn take(&mut self, access: &Access, first: u64, last: u64) {
+        if let Some(turns) = &mut self.turns
+            && !turns.leads()
+        {
+            let into = turns.into_turn(self.accesses);
+            while let Some((_, id)) = turns.pending.pop_if(|(from, _)| *from <= into) {
+                self.watches.look_for(id);
+            }
+            // The references of this access are yet to be counted.
+            self.until_sample = turns.until_pending(self.accesses + 1);
+            return;
+        }
         let mut line = first;
         loop {
             let left = last - line + 1;

@@ -12,6 +12,7 @@
 
 use super::watch::Outcome;
 use super::{Access, LINE_SHIFTS, last_byte};
+use crate::profile::types::remote_flags;
 
 /// What one thread did so far.
 #[derive(Clone, Copy, Debug)]
@@ -26,16 +27,6 @@ pub struct Lane {
     pub ended: bool,
 }
 
-/// Bits of [`Remotely::remote`]: what other threads did to a line up to its own thread's next touch.
-pub mod remote {
-    /// Another thread read it.
-    pub const READ: u8 = 1;
-    /// Another thread wrote it.
-    pub const WRITTEN: u8 = 2;
-    /// All those writes were to bytes that neither of its own thread's two accesses touched.
-    pub const DISJOINT: u8 = 4;
-}
-
 /// What all threads did to a sampled line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remotely {
@@ -43,7 +34,7 @@ pub struct Remotely {
     pub tid: i32,
     /// Outcome for each line size in the references of all threads, whoever touches it next.
     pub all: [Outcome; 5],
-    /// See [`remote`].
+    /// See [`remote_flags`].
     pub remote: [u8; 5],
     /// Instruction and thread of the last remote write to the 64-byte line before its own thread's next touch.
     pub writer: Option<(u64, i32)>,
@@ -81,10 +72,15 @@ pub(super) struct Turns {
     /// Virtual time at the beginning of the round, and references of all.
     clock: u64,
     refs: [u64; 5],
+    /// Rounds so far.
+    rounds: u64,
     /// How long the round is, once its first turn is over.
     length: Option<u64>,
     /// References up to the next sample, while others than the first have their turns.
     pub until_sample: u64,
+    /// Watches of this round's samples with the accesses into the present turn from which on this thread's touches
+    /// matter, last first.
+    pub pending: Vec<(u64, u32)>,
     /// Mean references of all threads between two samples.
     pub period: u64,
 }
@@ -103,14 +99,17 @@ impl Turns {
             begun: (accesses, refs),
             clock: 0,
             refs,
+            rounds: 0,
             length: None,
             until_sample,
+            pending: Vec::new(),
             period,
         }
     }
 
     pub fn begin_round(&mut self, refs: [u64; 5]) {
         (self.refs, self.length) = (refs, None);
+        self.rounds += 1;
     }
 
     /// The lane of a thread.
@@ -140,6 +139,23 @@ impl Turns {
         self.foreign = std::array::from_fn(|k| refs[k] - own[k]);
     }
 
+    /// Accesses of this turn until the first of [`Turns::pending`] is due; references are no fewer.
+    pub fn until_pending(&self, accesses: u64) -> u64 {
+        let into = self.into_turn(accesses);
+        let next = self.pending.last();
+        next.map_or(super::NO_SAMPLE, |&(from, _)| from.saturating_sub(into) + 1)
+    }
+
+    /// Accesses into the present turn.
+    pub fn into_turn(&self, accesses: u64) -> u64 {
+        accesses - self.begun.0
+    }
+
+    /// How far into a turn of this round a moment is.
+    pub fn of_round(&self, clock: u64) -> u64 {
+        (clock / TICKS).saturating_sub(self.clock)
+    }
+
     /// Books the turn; the first one says how long the round is.
     pub fn end_turn(&mut self, accesses: u64, refs: [u64; 5]) {
         let done = accesses - self.begun.0;
@@ -158,7 +174,7 @@ impl Turns {
             .map_or(u64::MAX, |length| length.saturating_sub(1));
         // Threads in step do the same thing at the same time, but not at once: in an order that is another
         // one in every round.
-        let order = (self.current as u64 * 37 + self.clock) % TICKS;
+        let order = (self.current as u64 * 37 + self.rounds * 11) % TICKS;
         Moment {
             lane: self.current as u32,
             clock: (self.clock + into.min(last)) * TICKS + order,
@@ -192,6 +208,11 @@ pub(super) struct Round {
 }
 
 impl Round {
+    /// References of all threads up to its end.
+    fn ended(&self, k: usize) -> u64 {
+        self.begun[k] + self.refs[k]
+    }
+
     /// References of all threads up to a moment of it.
     fn refs_at(&self, k: usize, clock: u64) -> u64 {
         let share = (clock / TICKS).saturating_sub(self.clock) as f64 / self.length as f64;
@@ -271,6 +292,11 @@ impl Together {
         }
     }
 
+    /// When it was sampled, if that was in this round.
+    pub fn sampled(&self) -> Option<u64> {
+        self.sampled
+    }
+
     /// A watch that was begun when there was one thread, with this many references before it.
     pub fn of_lone(index: [u64; 5], open: u8) -> Together {
         let moment = Moment {
@@ -342,7 +368,7 @@ impl Together {
         if let Some(sampled) = self.sampled.take() {
             for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
                 let crossed = (byte >> shift) - (access.address >> shift);
-                self.index[k] = round.refs_at(k, sampled) + crossed;
+                self.index[k] = (round.refs_at(k, sampled) + crossed).min(round.ended(k));
             }
         }
         let mut touches = std::mem::take(&mut self.touches);
@@ -357,10 +383,10 @@ impl Together {
         for k in 0..LINE_SHIFTS.len() {
             if self.open_before & 1 << k != 0
                 && let Some(own) = self.own[k]
-                && self.remote[k] & remote::WRITTEN != 0
+                && self.remote[k] & remote_flags::WRITTEN != 0
                 && self.is_disjoint(access, &own)
             {
-                self.remote[k] |= remote::DISJOINT;
+                self.remote[k] |= remote_flags::DISJOINT;
             }
         }
         touches.clear();
@@ -386,9 +412,9 @@ impl Together {
                 trigger: touch.ip,
                 store: touch.store,
             });
-            self.remote[k] |= if touch.load { remote::READ } else { 0 };
+            self.remote[k] |= if touch.load { remote_flags::READ } else { 0 };
             if touch.store {
-                self.remote[k] |= remote::WRITTEN;
+                self.remote[k] |= remote_flags::WRITTEN;
                 if k == super::DEFAULT_LINE {
                     self.writer = Some((touch.ip, touch.lane));
                 }
@@ -548,9 +574,9 @@ mod tests {
             // Somebody else writes at the same moment of virtual time, or in between.
             let all = reused(shared.all[DEFAULT_LINE]).expect("reused");
             assert!(all <= 12, "{all}");
-            if shared.remote[DEFAULT_LINE] & remote::WRITTEN != 0 {
+            if shared.remote[DEFAULT_LINE] & remote_flags::WRITTEN != 0 {
                 lost += 1;
-                assert_ne!(shared.remote[DEFAULT_LINE] & remote::DISJOINT, 0);
+                assert_ne!(shared.remote[DEFAULT_LINE] & remote_flags::DISJOINT, 0);
                 let (ip, tid) = shared.writer.expect("written");
                 assert_eq!(ip, 0x100 + tid as u64);
                 assert_ne!(tid, shared.tid);
@@ -599,9 +625,9 @@ mod tests {
                 .filter(move |s| s.access.ip == ip)
                 .map(remotely)
         };
-        let lost = of(0x101).filter(|s| s.remote[DEFAULT_LINE] & remote::WRITTEN != 0);
+        let lost = of(0x101).filter(|s| s.remote[DEFAULT_LINE] & remote_flags::WRITTEN != 0);
         assert!(lost.count() > 50);
-        let shared = of(0x100).filter(|s| s.remote[DEFAULT_LINE] == remote::READ);
+        let shared = of(0x100).filter(|s| s.remote[DEFAULT_LINE] == remote_flags::READ);
         assert!(shared.count() > 50);
     }
 

@@ -336,8 +336,13 @@ impl WatchTable {
         }
     }
 
-    /// The turn of thread `lane` begins: looks for all that it may do.
-    pub(super) fn begin_turn(&mut self, lane: u32) {
+    /// The turn of thread `lane` begins: looks for all that it may do. Returns the watches of samples of this round
+    /// with their virtual times: what it does before does not matter.
+    pub(super) fn begin_turn(&mut self, lane: u32) -> Vec<(u64, u32)> {
+        let mut pending = Vec::new();
+        for id in self.busy.clone() {
+            self.put_aside(id);
+        }
         for id in std::mem::take(&mut self.aside) {
             let watch = &mut self.watches[id as usize];
             let open = watch.open;
@@ -345,13 +350,32 @@ impl WatchTable {
                 Some(together) => {
                     together.aside = false;
                     let own = together.lane == lane;
-                    let open = if own { open } else { together.open_before };
-                    watch.needed(open)
+                    match together.sampled() {
+                        Some(clock) if !own => {
+                            pending.push((clock, id));
+                            NO_LINES
+                        }
+                        _ if own => watch.needed(open),
+                        _ => {
+                            let before = together.open_before;
+                            watch.needed(before)
+                        }
+                    }
                 }
                 None => continue,
             };
             self.set_lines(id, needed);
             self.put_aside(id);
+        }
+        pending
+    }
+
+    /// From now on looks for what another thread does to a line that was sampled in this round.
+    pub(super) fn look_for(&mut self, id: u32) {
+        let watch = &self.watches[id as usize];
+        if let Some(together) = &watch.together {
+            let needed = watch.needed(together.open_before);
+            self.set_lines(id, needed);
         }
     }
 

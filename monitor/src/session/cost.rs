@@ -13,6 +13,13 @@ pub struct Cost {
 /// a round trip, measured as 8 us on one processor.)
 const STOP_S: f64 = 4e-6;
 
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, more: Cost) {
+        self.thread_s += more.thread_s;
+        self.stops += more.stops;
+    }
+}
+
 impl Cost {
     /// Accesses per CPU second while the thread was in the code cache.
     pub fn rate_in_cache(&self, accesses: u64) -> f64 {

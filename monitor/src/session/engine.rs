@@ -109,6 +109,13 @@ impl Engine {
         }
     }
 
+    /// As [`Translate::go_on`]; where it is the `begin` of a window, that window begins anew.
+    pub fn go_on(&mut self, counting: bool, begin: bool) {
+        if let (Engine::Translate(engine), false) = (self, begin) {
+            engine.go_on(counting);
+        }
+    }
+
     /// How much slower than native the last window's code may have run for its own sake.
     pub fn expansion(&self) -> f64 {
         match self {

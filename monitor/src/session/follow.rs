@@ -20,6 +20,8 @@ use crate::profile::ProfileError;
 use crate::profile::types::Warning;
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
 use nix::unistd::Pid;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -54,6 +56,8 @@ pub struct Session<'a> {
     pub(super) warnings: Vec<Warning>,
     /// What sees the accesses of windows.
     pub(super) kind: Kind,
+    /// Draws the order of turns.
+    pub(super) random: SmallRng,
 }
 
 impl<'a> Session<'a> {
@@ -92,6 +96,7 @@ impl<'a> Session<'a> {
                 EngineChoice::Step => Kind::Step,
                 _ => Kind::Translate,
             },
+            random: SmallRng::seed_from_u64(seed ^ 0x7042),
         }
     }
 
@@ -264,16 +269,19 @@ impl<'a> Session<'a> {
             self.schedule.spend(monitor_cpu_s() - own);
             return Ok(());
         }
+        if observed.process.threads.len() > 1 && matches!(self.kind, Kind::Translate) {
+            return self.sample_together(stopped, id, own);
+        }
         let plan = self.schedule.plan(self.start.elapsed().as_secs_f64());
         let opened = observed.open(tid, plan.period);
         let (end, accesses, error) =
-            observed.window(stopped, Some(plan.accesses), self.signals, self.until)?;
+            observed.window(stopped, Some(plan.accesses), None, self.signals, self.until)?;
         let how = match end {
             WindowEnd::Exiting(_) | WindowEnd::Fatal(..) | WindowEnd::Gone(_) => Ended::Exit,
             _ => Ended::Cut,
         };
-        observed.close(how, accesses);
-        let inside = observed.inside(accesses);
+        observed.close(how);
+        let inside = observed.inside();
         let rate = observed.weights().native_rate(inside);
         let native_s = accesses as f64 / rate.max(1.0);
         let counting = match &end {
@@ -294,7 +302,7 @@ impl<'a> Session<'a> {
     }
 
     /// Sets a breakpoint on an instruction that should come up often enough, but not too often.
-    fn start_counting(
+    pub(super) fn start_counting(
         &mut self,
         id: u32,
         tid: Pid,
@@ -309,7 +317,7 @@ impl<'a> Session<'a> {
         Some((counting, Duration::from_secs_f64(seconds)))
     }
 
-    fn measure_rate(
+    pub(super) fn measure_rate(
         &mut self,
         id: u32,
         tid: Pid,

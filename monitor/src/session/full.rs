@@ -1,7 +1,9 @@
 //! A run observed as a whole: one thread after the other, each until it sleeps, ends or has had its
 //! turn, while all others that could run are held.
 
+use super::engine::Kind;
 use super::follow::{Session, resume_after};
+use super::observed::Observed;
 use crate::engine::translate::window::WindowEnd;
 use crate::session::pace::FULL_PERIOD;
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, hub};
@@ -31,7 +33,7 @@ struct Pause {
 
 impl Pauses {
     /// Lets a thread go natively after a turn with so few accesses; the present pause doubles.
-    fn begin(&mut self, tid: Pid, accesses: u64) {
+    pub(super) fn begin(&mut self, tid: Pid, accesses: u64) {
         let before = self.0.iter().position(|p| p.tid == tid);
         let before = before.map(|at| self.0.swap_remove(at).length);
         let length = match before {
@@ -73,7 +75,10 @@ impl Session<'_> {
         match hub::take_held() {
             Some(stopped) => {
                 let tid = stopped.tid();
-                let turn = self.observe_turn(stopped);
+                let turn = match self.is_one_of_several(tid) {
+                    true => self.observe_round(stopped),
+                    false => self.observe_turn(stopped),
+                };
                 if turn.is_err() {
                     hub::abandon(tid);
                 }
@@ -86,6 +91,16 @@ impl Session<'_> {
                 self.rest(Some(due.map_or(look, |due| due.min(look))))
             }
         }
+    }
+
+    /// Whether the thread's process has, or has had, others.
+    fn is_one_of_several(&self, tid: Pid) -> bool {
+        let Some(process) = hub::process_of(tid) else {
+            return false;
+        };
+        let shared = |observed: &Observed| observed.is_shared();
+        matches!(self.kind, Kind::Translate)
+            && (process.threads.len() > 1 || self.observed.get(&process.id).is_some_and(shared))
     }
 
     /// Asks a thread to stop that runs natively for no reason: it ran before we came, or has been
@@ -122,7 +137,8 @@ impl Session<'_> {
             return stopped.resume(Resume::Continue, 0).map(|_| ());
         }
         let opened = observed.open(tid, FULL_PERIOD);
-        let (end, accesses, error) = observed.window(stopped, None, self.signals, self.until)?;
+        let (end, accesses, error) =
+            observed.window(stopped, None, None, self.signals, self.until)?;
         self.over |= self.signals.end_wanted;
         let mut lost = None;
         match end {

@@ -72,6 +72,12 @@ pub struct Observed {
     declined: BTreeMap<&'static str, u64>,
     /// What the last window took.
     pub cost: Cost,
+    /// Of that, and of its accesses, the part of the thread that it was opened for.
+    first: (Cost, u64),
+    /// CPU seconds of threads that have not run since their last turn of the window.
+    held: BTreeMap<i32, f64>,
+    /// Whether all threads are observed in turn, in one lane.
+    together: bool,
     /// gs bases that an earlier monitor left here when it was killed.
     pub stale_gs: Vec<std::ops::Range<u64>>,
 }
@@ -113,6 +119,9 @@ impl Observed {
             past: (0, 0),
             declined: BTreeMap::new(),
             cost: Cost::default(),
+            first: (Cost::default(), 0),
+            held: BTreeMap::new(),
+            together: false,
             stale_gs: Vec::new(),
         }
     }
@@ -238,6 +247,7 @@ impl Observed {
     /// Ends and records every open window of a run that is observed as a whole.
     fn close_all(&mut self, how: Ended) -> std::result::Result<(), ProfileError> {
         let mut result = Ok(());
+        self.together = false;
         for (_, mut lane) in std::mem::take(&mut self.lanes) {
             self.past.0 += lane.observer.samples();
             self.past.1 += lane.observer.accesses();
@@ -256,6 +266,12 @@ impl Observed {
     /// # Errors
     /// When the profile cannot be written.
     pub fn thread_ended(&mut self, tid: Pid) -> std::result::Result<(), ProfileError> {
+        if self.together {
+            if let Some(lane) = self.lanes.get_mut(&0) {
+                lane.observer.thread_ended(tid.as_raw());
+            }
+            return Ok(());
+        }
         let others = self.lanes.split_off(&(tid.as_raw() + 1));
         let own = self.lanes.remove(&tid.as_raw());
         let before = std::mem::replace(
@@ -273,7 +289,7 @@ impl Observed {
     /// # Errors
     /// When the window before it cannot be written.
     pub fn open(&mut self, tid: Pid, period: u64) -> std::result::Result<(), ProfileError> {
-        let key = if self.full { tid.as_raw() } else { 0 };
+        let key = self.key(tid);
         let (seed, full) = (self.seed ^ u64::from(self.process.id) << 32, self.full);
         let lane = self.lanes.entry(key).or_insert_with(|| {
             let first = key == 0 || tid == self.process.pid;
@@ -288,6 +304,8 @@ impl Observed {
                 windows: Windows::new(self.process.pid, tid, self.start, Rc::clone(&self.numbers)),
             }
         });
+        self.held.clear();
+        (self.cost, self.first) = (Cost::default(), (Cost::default(), 0));
         if full && lane.windows.any() {
             return Ok(());
         }
@@ -300,6 +318,76 @@ impl Observed {
         }
     }
 
+    /// The lane of a thread.
+    fn key(&self, tid: Pid) -> i32 {
+        if self.full && !self.together {
+            tid.as_raw()
+        } else {
+            0
+        }
+    }
+
+    /// From now on all threads of the open window are observed in turn, of which `tid` was the first.
+    pub fn share(&mut self, tid: Pid) {
+        let before = self.key(tid);
+        self.together = true;
+        if let Some(mut lane) = self.lanes.remove(&before) {
+            lane.observer.share(tid.as_raw());
+            self.lanes.insert(0, lane);
+        }
+    }
+
+    /// Opens the window of a run observed as a whole for all threads in turn, of which `tid` is one.
+    ///
+    /// # Errors
+    /// As [`Observed::open`].
+    pub fn open_whole(&mut self, tid: Pid) -> std::result::Result<(), ProfileError> {
+        if self.together {
+            return Ok(());
+        }
+        let first = self.lanes.keys().next().copied();
+        let first = first.map_or(tid, Pid::from_raw);
+        let opened = self.open(first, FULL_PERIOD);
+        self.share(first);
+        opened
+    }
+
+    /// Whether the thread has not run since its last turn of the open window.
+    pub fn is_held(&self, tid: Pid) -> bool {
+        self.held.contains_key(&tid.as_raw())
+    }
+
+    /// Whether they are.
+    pub fn is_shared(&self) -> bool {
+        self.together
+    }
+
+    /// Begins a round of the turns of `threads` threads.
+    pub fn begin_round(&mut self, threads: usize) {
+        if let Some(lane) = self.lanes.get_mut(&0) {
+            lane.observer.begin_round(threads as u64);
+        }
+    }
+
+    /// Ends the round; a run observed as a whole may be cut there.
+    pub fn end_round(&mut self) -> std::result::Result<(), ProfileError> {
+        let (Some(lane), Some(engine)) = (self.lanes.get_mut(&0), &self.engine) else {
+            return Ok(());
+        };
+        lane.observer.end_round();
+        if !self.full {
+            return Ok(());
+        }
+        let (observer, recorder) = (&mut lane.observer, &mut self.recorder);
+        pace::cut(&mut lane.windows, observer, recorder, engine.maps())
+    }
+
+    /// Accesses of the window so far.
+    pub fn accesses(&self) -> u64 {
+        let lane = self.lanes.get(&0);
+        lane.map_or(0, |lane| lane.windows.accesses(&lane.observer))
+    }
+
     /// CPU seconds of the process outside of windows.
     fn native_clock_s(&self) -> f64 {
         let clock = procinfo::process_clock_s(self.process.pid);
@@ -307,8 +395,8 @@ impl Observed {
         clock - self.process.cpu_before_s - self.in_windows_s
     }
 
-    /// Runs the open window of the thread; books its time. Returns how it ended, its accesses, and
-    /// the error if a part could not be written.
+    /// Runs the open window of the thread, or its turn of `turn` accesses; books its time. Returns how it
+    /// ended, its accesses, and the error if a part could not be written.
     ///
     /// # Errors
     /// As [`Engine::window`].
@@ -316,26 +404,36 @@ impl Observed {
         &mut self,
         stopped: Stopped,
         accesses: Option<u64>,
+        turn: Option<u64>,
         signals: &mut Signals,
         until: Option<Instant>,
     ) -> Result<(WindowEnd, u64, Option<ProfileError>)> {
         let (tid, pid) = (stopped.tid(), self.process.pid);
-        let key = if self.full { tid.as_raw() } else { 0 };
+        let key = self.key(tid);
         let (Some(engine), Some(lane)) = (&mut self.engine, self.lanes.get_mut(&key)) else {
             return Ok((WindowEnd::Closed(stopped), 0, None));
         };
         let begun = Instant::now();
-        let cpu = procinfo::thread_cpu_s(pid, tid).unwrap_or(0.0);
+        let cpu = match self.held.remove(&tid.as_raw()) {
+            Some(cpu) => cpu,
+            None => procinfo::thread_cpu_s(pid, tid).unwrap_or(0.0),
+        };
         if let Some(since) = self.paused.remove(&tid.as_raw()) {
             self.missed_s += (cpu - since).max(0.0);
         }
         let stops = engine.stats().stops;
         let before = lane.observer.accesses();
+        let first = lane.windows.tid == tid;
+        if lane.observer.is_shared() {
+            lane.observer.begin_turn(tid.as_raw());
+            engine.go_on(first, self.first.1 == 0 && first);
+        }
         let mut pace = Pace {
             signals,
             windows: &mut lane.windows,
             recorder: &mut self.recorder,
             accesses,
+            turn_ends: turn.map(|turn| before + turn),
             error: None,
             begun,
             until,
@@ -343,15 +441,24 @@ impl Observed {
         };
         let end = engine.window(stopped, &mut lane.observer, &mut pace);
         let error = pace.error;
+        lane.observer.end_turn();
         self.window_wall_s += begun.elapsed().as_secs_f64();
         // It may have another id by now, or none: its clock as of the last stop is lost then.
         let cpu_now = procinfo::thread_cpu_s(pid, tid).unwrap_or(cpu).max(cpu);
-        self.cost = Cost {
+        let cost = Cost {
             thread_s: cpu_now - cpu,
             stops: engine.stats().stops - stops,
         };
-        self.in_windows_s += self.cost.thread_s;
+        self.cost += cost;
+        self.in_windows_s += cost.thread_s;
         let accesses = lane.observer.accesses() - before;
+        if first {
+            self.first.0 += cost;
+            self.first.1 += accesses;
+        }
+        if let (Ok(WindowEnd::Closed(_)), true) = (&end, self.together) {
+            self.held.insert(tid.as_raw(), cpu_now);
+        }
         if let Ok(WindowEnd::Declined(_, reason)) = &end {
             *self.declined.entry(reason).or_default() += 1;
             lane.windows.declined += 1;
@@ -359,27 +466,39 @@ impl Observed {
                 self.paused.insert(tid.as_raw(), cpu_now);
             }
         }
-        self.native_s += accesses as f64 / self.weights.native_rate(self.inside(accesses)).max(1.0);
+        let inside = self.inside_of(cost, accesses);
+        self.native_s += accesses as f64 / self.weights.native_rate(inside).max(1.0);
         Ok((end?, accesses, error))
     }
 
     /// Closes the window of a sampled run; it is recorded with the next one.
-    pub fn close(&mut self, how: Ended, accesses: u64) {
-        let inside = self.inside(accesses);
+    pub fn close(&mut self, how: Ended) {
+        let inside = self.inside();
         let opened = self.opened_at_s;
         let (Some(engine), Some(lane)) = (&self.engine, self.lanes.get_mut(&0)) else {
             return;
         };
         let (windows, observer) = (&lane.windows, &mut lane.observer);
         let record = pace::end_window(windows, observer, how, &mut self.recorder, engine.maps());
+        observer.end_share();
+        self.together = false;
         // On a clock that counts no window: what other threads did meanwhile was native.
         self.weights.close(record, opened, opened, inside);
     }
 
-    /// How the last window ran, with this many accesses.
-    pub fn inside(&self, accesses: u64) -> Inside {
+    /// How the last window ran: of several threads, the one it was opened for.
+    pub fn inside(&self) -> Inside {
+        self.inside_of(self.first.0, self.first.1)
+    }
+
+    /// Accesses of the thread that the last window was opened for.
+    pub fn first_accesses(&self) -> u64 {
+        self.first.1
+    }
+
+    fn inside_of(&self, cost: Cost, accesses: u64) -> Inside {
         Inside {
-            per_second: self.cost.rate_in_cache(accesses),
+            per_second: cost.rate_in_cache(accesses),
             expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
             everywhere: self.engine.as_ref().is_none_or(Engine::looked_everywhere),
         }

@@ -3,9 +3,9 @@
 use super::recorder::Recorder;
 use super::signals::{Signals, Wait};
 use crate::engine::translate::window::{Control, Waited};
-use crate::observe::{Ended, Observer, Sample};
+use crate::observe::{Ended, Lane, Observer, Sample};
 use crate::profile::ProfileError;
-use crate::profile::types::{Estimate, WindowRecord};
+use crate::profile::types::{Estimate, ThreadShare, WindowRecord};
 use crate::tracee::maps::Maps;
 use crate::tracee::{Result, Running, hub, procinfo};
 use nix::unistd::Pid;
@@ -66,6 +66,8 @@ pub struct Windows {
     first_refs: FxHashMap<u32, u64>,
     accesses: u64,
     refs: [u64; 5],
+    /// What each of several threads had done before.
+    lanes: Vec<Lane>,
     opened: Instant,
     cpu_s: f64,
     /// Units declined in the present window.
@@ -85,6 +87,7 @@ impl Windows {
             first_refs: FxHashMap::default(),
             accesses: 0,
             refs: [0; 5],
+            lanes: Vec::new(),
             opened: start,
             cpu_s: 0.0,
             declined: 0,
@@ -112,6 +115,7 @@ impl Windows {
         self.first_refs
             .insert(self.index, self.refs[crate::observe::DEFAULT_LINE]);
         self.accesses = observer.accesses();
+        self.lanes = observer.lanes().to_vec();
         self.opened = Instant::now();
         self.cpu_s = procinfo::thread_cpu_s(self.pid, self.tid).unwrap_or(0.0);
         self.declined = 0;
@@ -120,6 +124,34 @@ impl Windows {
     /// Accesses observed in the open window.
     pub fn accesses(&self, observer: &Observer) -> u64 {
         observer.accesses() - self.accesses
+    }
+
+    /// What each of several threads did in the open window.
+    fn shares(&self, observer: &Observer) -> Vec<ThreadShare> {
+        let lanes = observer.lanes().iter().enumerate();
+        let shares = lanes.map(|(at, lane)| {
+            let (accesses, refs) = self.before(at, lane);
+            ThreadShare {
+                tid: lane.tid,
+                accesses: lane.accesses - accesses,
+                refs: std::array::from_fn(|k| lane.refs[k] - refs[k]),
+            }
+        });
+        shares.filter(|share| share.accesses > 0).collect()
+    }
+
+    /// What lane `at` had done before the open window.
+    fn before(&self, at: usize, lane: &Lane) -> (u64, [u64; 5]) {
+        match self.lanes.get(at) {
+            Some(before) => (before.accesses, before.refs),
+            // The first lane began when the others joined it, perhaps in the middle of this window.
+            None if at == 0 => (self.accesses.min(lane.accesses), self.refs_of_first(lane)),
+            None => (0, [0; 5]),
+        }
+    }
+
+    fn refs_of_first(&self, lane: &Lane) -> [u64; 5] {
+        std::array::from_fn(|k| self.refs[k].min(lane.refs[k]))
     }
 
     /// The open window as a record, with `samples` of this or earlier windows that ended in it.
@@ -148,7 +180,7 @@ impl Windows {
             tid: self.tid.as_raw(),
             accesses,
             refs,
-            threads: Vec::new(),
+            threads: self.shares(observer),
             stands_for: Estimate {
                 value: exact,
                 low: exact,
@@ -160,7 +192,7 @@ impl Windows {
     }
 }
 
-/// Paces one window.
+/// Paces one window, or a thread's turn in it.
 pub struct Pace<'a> {
     /// The monitor's signals.
     pub signals: &'a mut Signals,
@@ -171,6 +203,8 @@ pub struct Pace<'a> {
     /// Accesses after which the window closes; `None` to observe until the program ends, cut into
     /// model windows.
     pub accesses: Option<u64>,
+    /// Accesses of the observer at which the thread's turn ends, where several are observed in turn.
+    pub turn_ends: Option<u64>,
     /// Set when a cut could not be written: the profile ends there.
     pub error: Option<ProfileError>,
     /// When the turn of the thread began.
@@ -181,21 +215,27 @@ pub struct Pace<'a> {
     pub slept: Duration,
 }
 
-impl Pace<'_> {
-    /// Cuts an observed run where the present model window is long enough.
-    fn cut(&mut self, observer: &mut Observer, maps: &Maps) {
-        let total = observer.accesses();
-        if self.windows.accesses(observer) < FIRST_CUT.max(total / CUT_FRACTION) {
-            return;
-        }
-        let samples = observer.drain_finished();
-        let record = self.windows.close(observer, samples, self.recorder, maps);
-        if let Err(error) = self.recorder.window(record) {
-            self.error = Some(error);
-        }
-        let period = FULL_PERIOD.max(total / FULL_SAMPLES_PER_E_FOLD);
-        self.windows.open(observer, period, true);
+/// Cuts an observed run where the present model window is long enough; between two rounds where several
+/// threads are observed.
+///
+/// # Errors
+/// When the part cannot be written.
+pub fn cut(
+    windows: &mut Windows,
+    observer: &mut Observer,
+    recorder: &mut Recorder,
+    maps: &Maps,
+) -> std::result::Result<(), ProfileError> {
+    let total = observer.accesses();
+    if windows.accesses(observer) < FIRST_CUT.max(total / CUT_FRACTION) {
+        return Ok(());
     }
+    let samples = observer.drain_finished();
+    let record = windows.close(observer, samples, recorder, maps);
+    let written = recorder.window(record);
+    let period = FULL_PERIOD.max(total / FULL_SAMPLES_PER_E_FOLD);
+    windows.open(observer, period, true);
+    written
 }
 
 impl Control for Pace<'_> {
@@ -206,6 +246,7 @@ impl Control for Pace<'_> {
         loop {
             // Looked at again and again: the thread may have given birth just before it fell asleep.
             let leave = match self.accesses {
+                _ if self.turn_ends.is_some() => Some(asleep + FULL_PATIENCE),
                 Some(_) if hub::count() > 1 => Some(asleep + PATIENCE.saturating_sub(self.slept)),
                 Some(_) => Some(asleep + LONE_PATIENCE.saturating_sub(self.slept)),
                 None if hub::count() > 1 => Some(asleep + FULL_PATIENCE),
@@ -234,10 +275,13 @@ impl Control for Pace<'_> {
         if self.error.is_some() || late || self.signals.poll_end() {
             return 0;
         }
+        if let Some(ends) = self.turn_ends {
+            return ends.saturating_sub(observer.accesses());
+        }
         match self.accesses {
             Some(accesses) => accesses.saturating_sub(self.windows.accesses(observer)),
             None => {
-                self.cut(observer, maps);
+                self.error = cut(self.windows, observer, self.recorder, maps).err();
                 if hub::any_held() && self.begun.elapsed() > SLICE {
                     return 0;
                 }

@@ -3,11 +3,11 @@
 use super::names::Names;
 use super::output::Output;
 use super::root::{self, ForeignFiles};
-use crate::observe::{Outcome as Ended, Sample};
+use crate::observe::{Outcome as Ended, Remotely, Sample};
 use crate::profile::ProfileError;
 use crate::profile::types::{
     Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome, ProcessRecord, Record, SampleRecord,
-    TakenSample, WindowRecord, sample_flags,
+    Shared, TakenSample, WindowRecord, sample_flags,
 };
 use crate::tracee::maps::{Backing, Mapping, Maps};
 use nix::unistd::Pid;
@@ -77,20 +77,7 @@ impl Recorder {
         samples
             .into_iter()
             .map(|sample| {
-                let own = sample.outcomes.map(|outcome| match outcome {
-                    Ended::Reused {
-                        distance,
-                        trigger,
-                        store,
-                    } => Outcome::Reused {
-                        distance,
-                        trigger: self.instr(trigger, maps),
-                        store,
-                    },
-                    Ended::Censored(at) => Outcome::Censored { at },
-                    Ended::NeverReused(at) => Outcome::NeverReused { at },
-                    Ended::NotFollowed => Outcome::NotFollowed,
-                });
+                let own = sample.outcomes.map(|outcome| self.outcome(outcome, maps));
                 let access = sample.access;
                 let flags = if access.store { sample_flags::STORE } else { 0 }
                     | if access.load { sample_flags::LOAD } else { 0 };
@@ -99,11 +86,11 @@ impl Recorder {
                     address: access.address,
                     size: access.size as u16,
                     flags,
-                    tid,
+                    tid: sample.remotely.as_ref().map_or(tid, |r| r.tid),
                     position: sample.position.saturating_sub(first_ref(sample.window)),
                     memory: self.memory(access.address, maps),
                     own,
-                    shared: None,
+                    shared: sample.remotely.map(|r| Box::new(self.shared(&r, maps))),
                 };
                 TakenSample {
                     taken_in: sample.window,
@@ -111,6 +98,31 @@ impl Recorder {
                 }
             })
             .collect()
+    }
+
+    fn outcome(&mut self, outcome: Ended, maps: &Maps) -> Outcome {
+        match outcome {
+            Ended::Reused {
+                distance,
+                trigger,
+                store,
+            } => Outcome::Reused {
+                distance,
+                trigger: self.instr(trigger, maps),
+                store,
+            },
+            Ended::Censored(at) => Outcome::Censored { at },
+            Ended::NeverReused(at) => Outcome::NeverReused { at },
+            Ended::NotFollowed => Outcome::NotFollowed,
+        }
+    }
+
+    fn shared(&mut self, remotely: &Remotely, maps: &Maps) -> Shared {
+        Shared {
+            all: remotely.all.map(|outcome| self.outcome(outcome, maps)),
+            remote: remotely.remote,
+            writer: remotely.writer.map(|(ip, tid)| (self.instr(ip, maps), tid)),
+        }
     }
 
     fn instr(&mut self, ip: u64, maps: &Maps) -> InstrId {

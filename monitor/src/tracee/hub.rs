@@ -211,6 +211,22 @@ pub fn take_held() -> Option<Stopped> {
     with(|hub| hub.held.pop_front()).flatten()
 }
 
+/// Takes the threads of a process that are held.
+pub fn take_held_of(pid: Pid) -> Vec<Stopped> {
+    with(|hub| {
+        let threads = &hub.threads;
+        let of = |stopped: &Stopped| {
+            threads
+                .get(&stopped.tid().as_raw())
+                .is_some_and(|t| t.pid == pid)
+        };
+        let (its, others) = std::mem::take(&mut hub.held).into_iter().partition(of);
+        hub.held = others;
+        its.into()
+    })
+    .unwrap_or_default()
+}
+
 /// Gives a thread back to be held, behind all others.
 pub fn hold(stopped: Stopped) {
     with(|hub| hub.held.push_back(stopped));

@@ -24,6 +24,7 @@ use crate::tracee::{
     Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo,
 };
 use nix::unistd::Pid;
+use rustc_hash::FxHashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes of log in use at a time: it should stay inside a second-level cache.
@@ -142,6 +143,8 @@ pub struct Translate {
     by_syscall: bool,
     /// Whether the next entry is one that the table of indirect targets should have held.
     learn: bool,
+    /// Threads of the present window without filters of their own: they get none without our seeing it.
+    unfiltered: FxHashSet<i32>,
     /// Seccomp filters of the monitor, which the program inherited.
     own_filters: u64,
     tap: Option<Tap>,
@@ -230,6 +233,7 @@ impl Translate {
                 false_logs: 0,
                 by_syscall: false,
                 learn: false,
+                unfiltered: FxHashSet::default(),
                 own_filters: procinfo::seccomp_filters(Pid::this()),
                 tap: None,
                 stats: Stats::default(),
@@ -311,18 +315,23 @@ impl Translate {
             None => {
                 self.reader.reset_executions();
                 self.looked_everywhere = true;
+                self.unfiltered.clear();
             }
         }
         let left = control.progress(observer, self.code.maps());
         self.prepare(left, observer);
         let regs = stopped.regs()?;
         // A filter of the program's own may kill it for the refused call that leaves the cache.
-        if procinfo::seccomp_filters(stopped.tid()) > self.own_filters {
+        let tid = stopped.tid().as_raw();
+        if !self.unfiltered.contains(&tid)
+            && procinfo::seccomp_filters(stopped.tid()) > self.own_filters
+        {
             return Ok(WindowEnd::Declined(
                 stopped,
                 "a seccomp filter of the program's own",
             ));
         }
+        self.unfiltered.insert(tid);
         if self.in_restartable_sequence(&stopped, &regs) {
             let reason = "a restartable sequence";
             return Ok(WindowEnd::Declined(stopped, reason));
