@@ -11,7 +11,7 @@ use crate::hash::FastMap;
 use crate::interval::Z95;
 use crate::placed::{Group, Placed};
 use crate::point::{ALLOWANCE, DISAGREEMENT, SIZE_FACTOR};
-use crate::prepare::{Stored, outcome};
+use crate::prepare::{Stored, lost, outcome};
 use crate::run::Run;
 use crate::view::Probabilities;
 use crate::{
@@ -119,6 +119,7 @@ impl Run {
             if p.imputed {
                 continue;
             }
+            let lost = stream == Stream::Private && lost(&stored.samples[p.sample as usize], line);
             let s = &mut names.sums[from as usize];
             s.samples += 1;
             s.taken += p.raw;
@@ -133,6 +134,8 @@ impl Run {
             t.triggered += 1;
             t.weight += p.weight;
             t.weight_squares += p.weight * p.weight;
+            // A line that a remote write took misses whatever the model says.
+            let (miss, by_whole) = if lost { (1.0, 1.0) } else { (miss, by_whole) };
             t.misses += p.weight * miss;
             t.whole += p.weight * by_whole;
             // The exposure of a line scales as one over the cache's size.

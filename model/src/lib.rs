@@ -2,7 +2,8 @@
 //!
 //! Pure: no IO, no clock, no operating system, no `unsafe`; deterministic for a seed. The caller
 //! turns its profile into [`Window`]s of [`Sample`]s and asks a [`Run`] for curves
-//! ([`Run::curve`]), keys ([`Run::attribute`], [`Run::threads`]) and line use ([`Run::spatial_use`],
+//! ([`Run::curve`]), keys ([`Run::attribute`], [`Run::threads`]), lines that threads take from each other
+//! ([`Run::coherence`], [`Run::rivalries`]) and line use ([`Run::spatial_use`],
 //! [`Run::bytes_used`]); nothing about a cache is fixed before the question.
 //!
 //! # How it works
@@ -79,6 +80,7 @@ mod agreement;
 mod attribute;
 pub mod bins;
 mod cluster;
+mod coherence;
 mod contiguous;
 mod counted;
 mod equation;
@@ -106,13 +108,14 @@ mod timeline;
 mod units;
 mod view;
 
+pub use coherence::{Coherence, Lost, Rivalry};
 pub use equation::{Undecided, random_miss_ratio};
 pub use error::ModelError;
 pub use histogram::Histogram;
 pub use result::{Attribution, CurvePoint, KeyFigures, ReuseFrom, Site, Weak};
 pub use rng::Rng;
 pub use run::{Options, Run, RunBuilder};
-pub use sample::{Estimate, Key, Kind, Outcome, Remote, Sample, Stream, Trigger, Window};
+pub use sample::{Estimate, Key, Kind, Outcome, Remote, Sample, Stream, Trigger, Window, Writer};
 pub use spatial::{BytesUsed, Footprint, Touch, spatial_use, spatial_use_by_key};
 pub use stack::{StackDistance, lru_miss_ratio, lru_miss_ratio_with, miss_probability};
 pub use survival::{Step, Survival};

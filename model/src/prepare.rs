@@ -30,6 +30,8 @@ pub(crate) struct Stored {
     /// Per line size, per part.
     own: [Vec<Arc<CompactHistogram>>; 5],
     all: Option<[Vec<Arc<CompactHistogram>>; 5]>,
+    /// Only where some line was lost to a remote write.
+    private: Option<[Vec<Arc<CompactHistogram>>; 5]>,
 }
 
 impl Stored {
@@ -50,6 +52,9 @@ impl Stored {
                 Default::default()
             }
         });
+        let any_lost = |s: &Sample| LineSize::ALL.iter().any(|&line| lost(s, line));
+        let private = (bin && window.samples.iter().any(any_lost))
+            .then(|| binned(&window, parts, Stream::Private));
         Ok(Self {
             index,
             start: window.start,
@@ -61,6 +66,7 @@ impl Stored {
             samples: if keep { window.samples } else { Vec::new() },
             own,
             all,
+            private,
         })
     }
 
@@ -96,13 +102,27 @@ impl Stored {
     }
 }
 
-/// The outcome of a sample at a line size in a stream.
+/// The outcome of a sample at a line size in a stream. A line that a remote write took occupied a
+/// private cache until then: half-way, as far as anybody knows.
 pub(crate) fn outcome(sample: &Sample, line: LineSize, stream: Stream) -> Outcome {
-    match (stream, &sample.all) {
-        (Stream::Own, _) => sample.own[line.index()],
-        (Stream::All, Some(all)) => all[line.index()],
-        (Stream::All, None) => Outcome::NotFollowed,
+    let own = sample.own[line.index()];
+    match (stream, &sample.all, own) {
+        (Stream::Private, _, Outcome::Reused { distance, trigger }) if lost(sample, line) => {
+            Outcome::Reused {
+                distance: distance / 2,
+                trigger,
+            }
+        }
+        (Stream::Own | Stream::Private, ..) => own,
+        (Stream::All, Some(all), _) => all[line.index()],
+        (Stream::All, None, _) => Outcome::NotFollowed,
     }
+}
+
+/// Whether a remote write took the line before the thread touched it again.
+pub(crate) fn lost(sample: &Sample, line: LineSize) -> bool {
+    let remote = sample.remote.as_ref();
+    remote.is_some_and(|remote| remote[line.index()].written)
 }
 
 /// Returns what the window stands for.
@@ -242,10 +262,12 @@ pub(crate) fn groups(
             for (at, &i) in members.iter().enumerate() {
                 let w = &windows[i];
                 let weight = w.weight(l, options.plain_mean);
-                let parts = match (stream, &w.all) {
-                    (Stream::All, Some(all)) => &all[l],
-                    _ => &w.own[l],
+                let other = match stream {
+                    Stream::Own => None,
+                    Stream::Private => w.private.as_ref(),
+                    Stream::All => w.all.as_ref(),
                 };
+                let parts = &other.unwrap_or(&w.own)[l];
                 let share = 1.0 / parts.len().max(1) as f64;
                 blocks.extend(parts.iter().map(|h| Block {
                     window: at,

@@ -94,7 +94,7 @@ impl RunBuilder {
 pub struct Run {
     pub(crate) windows: Vec<Stored>,
     options: Options,
-    views: [OnceLock<View>; 10],
+    views: [OnceLock<View>; 15],
 }
 
 impl Run {
@@ -129,7 +129,7 @@ impl Run {
     }
 
     pub(crate) fn view(&self, line: LineSize, stream: Stream) -> Result<&View, ModelError> {
-        let slot = &self.views[line.index() * 2 + usize::from(stream == Stream::All)];
+        let slot = &self.views[line.index() * 3 + stream as usize];
         if let Some(view) = slot.get() {
             return Ok(view);
         }
@@ -159,7 +159,14 @@ impl Run {
             .map(|&bytes| Cache::new(bytes, line, policy))
             .collect();
         let view = self.view(line, stream)?;
-        Ok(caches?.iter().map(|cache| view.point(cache)).collect())
+        let points = caches?.into_iter().map(|cache| (cache, view.point(&cache)));
+        if stream != Stream::Private {
+            return Ok(points.map(|(_, point)| point).collect());
+        }
+        let reuses = self.reuses(view, line);
+        Ok(points
+            .map(|(cache, own)| Self::with_coherence(view, &reuses, &cache, own))
+            .collect())
     }
 
     /// Miss ratios of the three forms at one cache: whole run in one equation, window-wise,

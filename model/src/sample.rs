@@ -65,6 +65,15 @@ pub struct Remote {
     pub disjoint: bool,
 }
 
+/// A remote access that took a line from a private cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Writer {
+    /// The instruction that wrote.
+    pub instr: Key,
+    /// The thread it ran in.
+    pub thread: Key,
+}
+
 /// One sampled line reference and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
@@ -88,6 +97,8 @@ pub struct Sample {
     pub all: Option<Box<[Outcome; 5]>>,
     /// What other threads did to the line meanwhile, where followed (per line size).
     pub remote: Option<Box<[Remote; 5]>>,
+    /// Who wrote to the 64-byte line last before the own-thread reuse, where that is known.
+    pub writer: Option<Writer>,
 }
 
 impl Default for Sample {
@@ -103,6 +114,7 @@ impl Default for Sample {
             own: [Outcome::NotFollowed; 5],
             all: None,
             remote: None,
+            writer: None,
         }
     }
 }
@@ -169,9 +181,11 @@ pub struct Window {
 /// Which references a distance counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Stream {
-    /// The thread's own: private caches.
+    /// The thread's own.
     #[default]
     Own,
+    /// The thread's own, and a reuse lost to a remote write misses: private caches.
+    Private,
     /// All threads': shared caches.
     All,
 }

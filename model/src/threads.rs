@@ -13,7 +13,7 @@ use crate::run::Run;
 use crate::{Cache, LineSize, ModelError, Outcome, Policy, Site, Stream};
 
 /// Coherence misses below which no verdict is given.
-const VERDICT_MISSES: u64 = 20;
+pub(crate) const VERDICT_MISSES: u64 = 20;
 /// Share of a key's reuses lost to remote writes from which they are worth a verdict.
 const VERDICT_SHARE: f64 = 0.01;
 
@@ -156,7 +156,7 @@ impl Sums {
     }
 }
 
-fn verdict(coherence: f64, disjoint: f64, lost: u64) -> Sharing {
+pub(crate) fn verdict(coherence: f64, disjoint: f64, lost: u64) -> Sharing {
     if lost < VERDICT_MISSES || coherence < VERDICT_SHARE {
         return Sharing::NoVerdict;
     }

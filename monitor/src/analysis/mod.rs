@@ -299,5 +299,6 @@ fn model_sample(s: &SampleRecord, datum: u32) -> model::Sample {
         }),
         all: None,
         remote: None,
+        writer: None,
     }
 }

@@ -3,13 +3,16 @@
 //! A sample repeats itself: its five outcomes differ by a few references, its neighbours share
 //! thread, instructions and memory. Columns of differences put the like beside the like, so that
 //! deflate (in [`super::frame`]) finds it; measured sizes are in the tests of `tests/profile.rs`.
+//! What only windows of several threads have takes no byte a sample elsewhere: its columns are empty.
 
 use serde::{Deserialize, Serialize};
 
 use super::types::{
-    Estimate, Footer, Frame, Header, Instr, Memory, Module, ModuleId, Outcome, ProcessRecord,
-    Record, SampleRecord, TakenSample, WindowRecord,
+    Estimate, Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, Outcome,
+    ProcessRecord, Record, SampleRecord, Shared, TakenSample, ThreadShare, WindowRecord,
+    remote_flags,
 };
+use super::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
 
 /// [`Record`] as stored; the variants' order is the format.
 #[derive(Serialize, Deserialize)]
@@ -37,6 +40,7 @@ struct StoredWindow {
     refs: [u64; 5],
     stands_for: Estimate,
     declined: u32,
+    threads: Vec<ThreadShare>,
     count: u32,
     columns: Vec<Vec<u8>>,
 }
@@ -57,8 +61,28 @@ enum Column {
     OutcomeKind,
     Distance,
     Trigger,
+    /// What a sample has of the next ones; empty where no sample of the window has any.
+    Shared,
+    AllKind,
+    AllDistance,
+    AllTrigger,
+    Remote,
+    WriterInstr,
+    WriterTid,
 }
-const COLUMNS: usize = Column::Trigger as usize + 1;
+const COLUMNS: usize = Column::WriterTid as usize + 1;
+
+/// The columns of outcomes: kind, distance, trigger.
+type OutcomeColumns = [Column; 3];
+const OWN: OutcomeColumns = [Column::OutcomeKind, Column::Distance, Column::Trigger];
+const ALL: OutcomeColumns = [Column::AllKind, Column::AllDistance, Column::AllTrigger];
+
+/// Bits of [`Column::Shared`].
+const SHARED: u8 = 1;
+/// Some flag of [`Shared::remote`] is set, and all are stored.
+const REMOTE_BIT: u8 = 2;
+/// The writer is stored.
+const WRITER_BIT: u8 = 4;
 
 /// Kinds of an outcome, with the bits beside them.
 const REUSED: u8 = 0;
@@ -106,6 +130,7 @@ fn pack(w: &WindowRecord) -> Result<StoredWindow, String> {
     let mut columns = vec![Vec::new(); COLUMNS];
     let mut put = |c: Column, v: u64| put_varint(&mut columns[c as usize], v);
     let mut before = Before::default();
+    let shares = w.samples.iter().any(|taken| taken.sample.shared.is_some());
     for taken in &w.samples {
         let s = &taken.sample;
         put(
@@ -128,32 +153,9 @@ fn pack(w: &WindowRecord) -> Result<StoredWindow, String> {
             let bias = s.address.wrapping_sub(offset);
             put(Column::MemoryBias, difference(bias, &mut before.bias));
         }
-        let mut trigger_before = s.ip;
-        let mut distance_before = 0;
-        for outcome in &s.own {
-            let (kind, distance) = match *outcome {
-                Outcome::Reused {
-                    distance,
-                    trigger,
-                    store,
-                } => {
-                    let mut kind = REUSED | if store { STORE_BIT } else { 0 };
-                    if trigger == trigger_before {
-                        kind |= SAME_TRIGGER_BIT;
-                    } else {
-                        put(Column::Trigger, u64::from(trigger));
-                        trigger_before = trigger;
-                    }
-                    (kind, Some(distance))
-                }
-                Outcome::Censored { at } => (CENSORED, Some(at)),
-                Outcome::NeverReused { at } => (NEVER, Some(at)),
-                Outcome::NotFollowed => (NOT_FOLLOWED, None),
-            };
-            put(Column::OutcomeKind, u64::from(kind));
-            if let Some(d) = distance {
-                put(Column::Distance, difference(d, &mut distance_before));
-            }
+        put_outcomes(&mut put, OWN, s.ip, &s.own);
+        if shares {
+            put_shared(&mut put, w.tid, s);
         }
     }
     Ok(StoredWindow {
@@ -167,6 +169,7 @@ fn pack(w: &WindowRecord) -> Result<StoredWindow, String> {
         refs: w.refs,
         stands_for: w.stands_for,
         declined: w.declined,
+        threads: w.threads.clone(),
         count: u32::try_from(w.samples.len()).map_err(|_| "too many samples in a window")?,
         columns,
     })
@@ -193,12 +196,13 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
         tid: w.tid,
         accesses: w.accesses,
         refs: w.refs,
-        threads: Vec::new(),
+        threads: w.threads.clone(),
         stands_for: w.stands_for,
         declined: w.declined,
         samples: Vec::with_capacity(w.count as usize),
     };
     let mut before = Before::default();
+    let shares = !w.columns[Column::Shared as usize].is_empty();
     for _ in 0..w.count {
         let taken_in = narrow(i64::from(w.index).wrapping_sub(unzigzag(get(Column::TakenIn)?)))?;
         let ip = narrow(get(Column::Ip)?)?;
@@ -221,29 +225,12 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
             3 => Memory::Mapping,
             other => return Err(format!("memory kind {other}")),
         };
-        let mut own = [Outcome::NotFollowed; 5];
-        let mut trigger = ip;
-        let mut distance_before = 0;
-        for outcome in &mut own {
-            let kind = get(Column::OutcomeKind)? as u8;
-            if kind == NOT_FOLLOWED {
-                continue;
-            }
-            if kind & 3 == REUSED && kind & SAME_TRIGGER_BIT == 0 {
-                trigger = narrow(get(Column::Trigger)?)?;
-            }
-            let distance = sum(get(Column::Distance)?, &mut distance_before);
-            *outcome = match kind & 3 {
-                REUSED => Outcome::Reused {
-                    distance,
-                    trigger,
-                    store: kind & STORE_BIT != 0,
-                },
-                CENSORED => Outcome::Censored { at: distance },
-                NEVER => Outcome::NeverReused { at: distance },
-                _ => return Err(format!("outcome kind {kind}")),
-            };
-        }
+        let own = get_outcomes(&mut get, OWN, ip)?;
+        let shared = if shares {
+            get_shared(&mut get, w.tid, ip)?
+        } else {
+            None
+        };
         window.samples.push(TakenSample {
             taken_in,
             sample: SampleRecord {
@@ -255,7 +242,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
                 position,
                 memory,
                 own,
-                shared: None,
+                shared,
             },
         });
     }
@@ -282,145 +269,139 @@ fn memory_kind(memory: &Memory) -> u64 {
     }
 }
 
-/// Difference to the value before, as a small number whatever its sign.
-fn difference(value: u64, before: &mut u64) -> u64 {
-    let d = value.wrapping_sub(*before) as i64;
-    *before = value;
-    zigzag(d)
-}
-
-fn sum(stored: u64, before: &mut u64) -> u64 {
-    *before = before.wrapping_add(unzigzag(stored) as u64);
-    *before
-}
-
-fn zigzag(v: i64) -> u64 {
-    ((v << 1) ^ (v >> 63)) as u64
-}
-
-fn unzigzag(v: u64) -> i64 {
-    (v >> 1) as i64 ^ -((v & 1) as i64)
-}
-
-fn narrow<T, S: Copy + std::fmt::Display + TryInto<T>>(value: S) -> Result<T, String> {
-    value
-        .try_into()
-        .map_err(|_| format!("value {value} is out of range"))
-}
-
-fn put_varint(out: &mut Vec<u8>, mut v: u64) {
-    while v >= 0x80 {
-        out.push(v as u8 | 0x80);
-        v >>= 7;
-    }
-    out.push(v as u8);
-}
-
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut v = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&b, rest) = bytes.split_first()?;
-        *bytes = rest;
-        v |= u64::from(b & 0x7f) << shift;
-        if b < 0x80 {
-            return Some(v);
+/// Appends the outcomes at the five line sizes, each relative to the one before.
+fn put_outcomes(
+    put: &mut impl FnMut(Column, u64),
+    [kinds, distances, triggers]: OutcomeColumns,
+    ip: InstrId,
+    outcomes: &[Outcome; 5],
+) {
+    let mut trigger_before = ip;
+    let mut distance_before = 0;
+    for outcome in outcomes {
+        let (kind, distance) = match *outcome {
+            Outcome::Reused {
+                distance,
+                trigger,
+                store,
+            } => {
+                let mut kind = REUSED | if store { STORE_BIT } else { 0 };
+                if trigger == trigger_before {
+                    kind |= SAME_TRIGGER_BIT;
+                } else {
+                    put(triggers, u64::from(trigger));
+                    trigger_before = trigger;
+                }
+                (kind, Some(distance))
+            }
+            Outcome::Censored { at } => (CENSORED, Some(at)),
+            Outcome::NeverReused { at } => (NEVER, Some(at)),
+            Outcome::NotFollowed => (NOT_FOLLOWED, None),
+        };
+        put(kinds, u64::from(kind));
+        if let Some(d) = distance {
+            put(distances, difference(d, &mut distance_before));
         }
     }
-    None
+}
+
+/// Undoes [`put_outcomes`].
+fn get_outcomes(
+    get: &mut impl FnMut(Column) -> Result<u64, String>,
+    [kinds, distances, triggers]: OutcomeColumns,
+    ip: InstrId,
+) -> Result<[Outcome; 5], String> {
+    let mut outcomes = [Outcome::NotFollowed; 5];
+    let mut trigger = ip;
+    let mut distance_before = 0;
+    for outcome in &mut outcomes {
+        let kind: u8 = narrow(get(kinds)?)?;
+        if kind == NOT_FOLLOWED {
+            continue;
+        }
+        if kind & 3 == REUSED && kind & SAME_TRIGGER_BIT == 0 {
+            trigger = narrow(get(triggers)?)?;
+        }
+        let distance = sum(get(distances)?, &mut distance_before);
+        *outcome = match kind & 3 {
+            REUSED => Outcome::Reused {
+                distance,
+                trigger,
+                store: kind & STORE_BIT != 0,
+            },
+            CENSORED => Outcome::Censored { at: distance },
+            NEVER => Outcome::NeverReused { at: distance },
+            _ => return Err(format!("outcome kind {kind}")),
+        };
+    }
+    Ok(outcomes)
+}
+
+/// Appends what other threads did to the line of `sample`.
+fn put_shared(put: &mut impl FnMut(Column, u64), window_tid: i32, sample: &SampleRecord) {
+    let Some(shared) = &sample.shared else {
+        put(Column::Shared, 0);
+        return;
+    };
+    let remote = shared.remote.iter().any(|&flags| flags != 0);
+    let mut has = SHARED;
+    if remote {
+        has |= REMOTE_BIT;
+    }
+    if shared.writer.is_some() {
+        has |= WRITER_BIT;
+    }
+    put(Column::Shared, u64::from(has));
+    put_outcomes(put, ALL, sample.ip, &shared.all);
+    if remote {
+        for &flags in &shared.remote {
+            put(Column::Remote, u64::from(flags));
+        }
+    }
+    if let Some((instr, tid)) = shared.writer {
+        put(Column::WriterInstr, u64::from(instr));
+        let tid = i64::from(tid) - i64::from(window_tid);
+        put(Column::WriterTid, zigzag(tid));
+    }
+}
+
+/// Undoes [`put_shared`].
+fn get_shared(
+    get: &mut impl FnMut(Column) -> Result<u64, String>,
+    window_tid: i32,
+    ip: InstrId,
+) -> Result<Option<Box<Shared>>, String> {
+    const KNOWN: u8 = remote_flags::READ | remote_flags::WRITTEN | remote_flags::DISJOINT;
+    let has: u8 = narrow(get(Column::Shared)?)?;
+    if has == 0 {
+        return Ok(None);
+    }
+    if has & SHARED == 0 || has > SHARED | REMOTE_BIT | WRITER_BIT {
+        return Err(format!("what other threads did: {has}"));
+    }
+    let all = get_outcomes(get, ALL, ip)?;
+    let mut remote = [0; 5];
+    if has & REMOTE_BIT != 0 {
+        for flags in &mut remote {
+            *flags = narrow(get(Column::Remote)?)?;
+            if *flags > KNOWN {
+                return Err(format!("remote accesses of kind {flags}"));
+            }
+        }
+    }
+    let writer = if has & WRITER_BIT != 0 {
+        let instr = narrow(get(Column::WriterInstr)?)?;
+        let tid = unzigzag(get(Column::WriterTid)?);
+        Some((instr, narrow(i64::from(window_tid).wrapping_add(tid))?))
+    } else {
+        None
+    };
+    Ok(Some(Box::new(Shared {
+        all,
+        remote,
+        writer,
+    })))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn varints_and_differences_return_what_was_put() {
-        for v in [
-            0,
-            1,
-            127,
-            128,
-            300,
-            u64::from(u32::MAX),
-            u64::MAX - 1,
-            u64::MAX,
-        ] {
-            let mut bytes = Vec::new();
-            put_varint(&mut bytes, v);
-            assert_eq!(take_varint(&mut bytes.as_slice()), Some(v));
-            let (mut a, mut b) = (12345, 12345);
-            let d = difference(v, &mut a);
-            assert_eq!(sum(d, &mut b), v);
-        }
-    }
-
-    #[test]
-    fn outcomes_of_every_kind_survive() {
-        let r = |distance, trigger, store| Outcome::Reused {
-            distance,
-            trigger,
-            store,
-        };
-        let sample = |own, memory| TakenSample {
-            taken_in: 3,
-            sample: SampleRecord {
-                ip: 9,
-                address: 0x7fff_dead_beef,
-                size: 64,
-                flags: 3,
-                tid: 77,
-                position: 1 << 41,
-                memory,
-                own,
-                shared: None,
-            },
-        };
-        let window = WindowRecord {
-            index: 5,
-            start_s: 0.5,
-            cpu_start_s: 0.4,
-            wall_s: 0.1,
-            contiguous_with_previous: true,
-            tid: 70,
-            accesses: 1 << 40,
-            refs: [1, 2, 3, 4, u64::MAX],
-            threads: Vec::new(),
-            stands_for: Estimate {
-                value: 1e12,
-                low: 1.0,
-                high: f64::INFINITY,
-            },
-            samples: vec![
-                sample(
-                    [
-                        r(7, 9, true),
-                        r(7, 9, false),
-                        r(5, 8, true),
-                        r(5, 8, true),
-                        r(0, 2, false),
-                    ],
-                    Memory::Static {
-                        module: 4,
-                        offset: 0x4010,
-                    },
-                ),
-                sample(
-                    [
-                        Outcome::NotFollowed,
-                        Outcome::NotFollowed,
-                        Outcome::Censored { at: 1 << 50 },
-                        Outcome::Censored { at: 4 },
-                        r(u64::MAX, 0, false),
-                    ],
-                    Memory::Heap,
-                ),
-                sample([Outcome::NeverReused { at: 12 }; 5], Memory::Stack),
-                sample([Outcome::NotFollowed; 5], Memory::Mapping),
-            ],
-            declined: 2,
-        };
-        let record = Record::Window(window);
-        let bytes = encode_record(&record).unwrap();
-        assert_eq!(decode_record(&bytes).unwrap(), record);
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ mod frame;
 mod reader;
 mod thin;
 pub mod types;
+mod varint;
 mod writer;
 
 pub use error::ProfileError;

@@ -354,10 +354,15 @@ impl Tables {
             if let Memory::Static { module, .. } = taken.sample.memory {
                 self.module(module)?;
             }
-            for outcome in taken.sample.own {
-                if let Outcome::Reused { trigger, .. } = outcome {
+            let shared = taken.sample.shared.as_deref();
+            let all = shared.map_or(&[][..], |shared| &shared.all);
+            for outcome in taken.sample.own.iter().chain(all) {
+                if let Outcome::Reused { trigger, .. } = *outcome {
                     self.instr(trigger)?;
                 }
+            }
+            if let Some((writer, _)) = shared.and_then(|shared| shared.writer) {
+                self.instr(writer)?;
             }
         }
         self.windows.push(window);

@@ -173,7 +173,7 @@ fn rewrite(bytes: &[u8], windows: &[Place], forgotten: &HashSet<u32>) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::{Header, ProcessRecord};
+    use super::super::types::{Header, ProcessRecord, ThreadShare};
     use super::*;
     use crate::profile::Profile;
     use rand::SeedableRng;
@@ -189,7 +189,13 @@ mod tests {
             tid: 1,
             accesses,
             refs: [accesses; 5],
-            threads: Vec::new(),
+            threads: [1, 2]
+                .map(|tid| ThreadShare {
+                    tid,
+                    accesses: accesses / 2,
+                    refs: [accesses / 2; 5],
+                })
+                .to_vec(),
             stands_for: Estimate {
                 value,
                 low: 0.5 * value,
@@ -232,6 +238,12 @@ mod tests {
         let thinned = thin(&bytes, bytes.len() / 3, &HashSet::new(), &mut random).unwrap();
         assert!(thinned.bytes.len() <= bytes.len() / 3);
         let after = Profile::from_bytes(&thinned.bytes, Path::new("p")).unwrap();
+        let whole =
+            |w: &WindowRecord| w.threads.iter().map(|t| t.accesses).sum::<u64>() == w.accesses;
+        assert!(
+            after.windows.iter().all(whole),
+            "a kept window keeps its threads"
+        );
         let left = 1400 - after.windows.len() - after.others[0].windows.len();
         assert_eq!(thinned.dropped, left as u64);
         for (a, b) in [(&before, &after), (&before.others[0], &after.others[0])] {

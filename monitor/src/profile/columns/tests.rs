@@ -1,0 +1,201 @@
+//! Windows through their columns and back; bytes nobody wrote.
+
+use super::*;
+
+#[test]
+fn outcomes_of_every_kind_survive() {
+    let r = |distance, trigger, store| Outcome::Reused {
+        distance,
+        trigger,
+        store,
+    };
+    let sample = |own, memory| TakenSample {
+        taken_in: 3,
+        sample: SampleRecord {
+            ip: 9,
+            address: 0x7fff_dead_beef,
+            size: 64,
+            flags: 3,
+            tid: 77,
+            position: 1 << 41,
+            memory,
+            own,
+            shared: None,
+        },
+    };
+    let window = WindowRecord {
+        index: 5,
+        start_s: 0.5,
+        cpu_start_s: 0.4,
+        wall_s: 0.1,
+        contiguous_with_previous: true,
+        tid: 70,
+        accesses: 1 << 40,
+        refs: [1, 2, 3, 4, u64::MAX],
+        threads: Vec::new(),
+        stands_for: Estimate {
+            value: 1e12,
+            low: 1.0,
+            high: f64::INFINITY,
+        },
+        samples: vec![
+            sample(
+                [
+                    r(7, 9, true),
+                    r(7, 9, false),
+                    r(5, 8, true),
+                    r(5, 8, true),
+                    r(0, 2, false),
+                ],
+                Memory::Static {
+                    module: 4,
+                    offset: 0x4010,
+                },
+            ),
+            sample(
+                [
+                    Outcome::NotFollowed,
+                    Outcome::NotFollowed,
+                    Outcome::Censored { at: 1 << 50 },
+                    Outcome::Censored { at: 4 },
+                    r(u64::MAX, 0, false),
+                ],
+                Memory::Heap,
+            ),
+            sample([Outcome::NeverReused { at: 12 }; 5], Memory::Stack),
+            sample([Outcome::NotFollowed; 5], Memory::Mapping),
+        ],
+        declined: 2,
+    };
+    let record = Record::Window(window);
+    let bytes = encode_record(&record).unwrap();
+    assert_eq!(decode_record(&bytes).unwrap(), record);
+}
+
+/// A window of two threads, its samples with every kind of what others did.
+fn of_threads() -> WindowRecord {
+    let r = |distance, trigger| Outcome::Reused {
+        distance,
+        trigger,
+        store: trigger % 2 == 0,
+    };
+    let shared = |all, remote, writer| {
+        Some(Box::new(Shared {
+            all,
+            remote,
+            writer,
+        }))
+    };
+    let whats = [
+        None,
+        shared([r(3, 9); 5], [0; 5], None),
+        shared(
+            [r(9, 1), r(8, 2), r(8, 2), r(0, 3), Outcome::NotFollowed],
+            [0, 1, 3, 7, 6],
+            Some((4, 71)),
+        ),
+        shared(
+            [Outcome::Censored { at: u64::MAX }; 5],
+            [2; 5],
+            Some((u32::MAX, i32::MIN)),
+        ),
+        shared([Outcome::NeverReused { at: 0 }; 5], [1; 5], None),
+        shared([Outcome::NotFollowed; 5], [0; 5], Some((0, i32::MAX))),
+    ];
+    let thread = |tid, accesses| ThreadShare {
+        tid,
+        accesses,
+        refs: [accesses + 1; 5],
+    };
+    WindowRecord {
+        index: 0,
+        start_s: 0.0,
+        cpu_start_s: 0.0,
+        wall_s: 1.0,
+        contiguous_with_previous: false,
+        tid: 70,
+        accesses: 300,
+        refs: [302; 5],
+        threads: vec![thread(70, 100), thread(71, 200)],
+        stands_for: Estimate::default(),
+        samples: whats
+            .into_iter()
+            .enumerate()
+            .map(|(i, shared)| TakenSample {
+                taken_in: 0,
+                sample: SampleRecord {
+                    ip: 9,
+                    address: 0x1000 + i as u64,
+                    size: 8,
+                    flags: 1,
+                    tid: 70 + i as i32 % 2,
+                    position: i as u64,
+                    memory: Memory::Heap,
+                    own: [r(1, 9); 5],
+                    shared,
+                },
+            })
+            .collect(),
+        declined: 0,
+    }
+}
+
+#[test]
+fn what_other_threads_did_survives() {
+    let record = Record::Window(of_threads());
+    assert_eq!(
+        decode_record(&encode_record(&record).unwrap()).unwrap(),
+        record
+    );
+}
+
+#[test]
+fn windows_of_one_thread_pay_nothing_a_sample() {
+    let mut window = of_threads();
+    window.threads.clear();
+    for taken in &mut window.samples {
+        taken.sample.shared = None;
+    }
+    let packed = pack(&window).unwrap();
+    let bytes: usize = packed.columns[Column::Shared as usize..]
+        .iter()
+        .map(Vec::len)
+        .sum();
+    assert_eq!(bytes, 0);
+}
+
+#[test]
+fn bytes_nobody_wrote_are_refused_or_read_and_never_more() {
+    let good = pack(&of_threads()).unwrap();
+    let spoilt = |column: Column, bytes: &[u8]| {
+        let mut window = pack(&of_threads()).unwrap();
+        window.columns[column as usize] = bytes.to_vec();
+        unpack(&window)
+    };
+    assert!(unpack(&good).is_ok());
+    for (column, bytes, says) in [
+        (Column::Shared, &[2, 0, 0, 0, 0, 0][..], "did: 2"),
+        (Column::Shared, &[9, 0, 0, 0, 0, 0], "did: 9"),
+        (Column::Shared, &[0, 1], "short"),
+        (Column::Shared, &[], "longer"),
+        (Column::Remote, &[8; 15], "kind 8"),
+        (Column::Remote, &[0xff; 15], "out of range"),
+        (Column::AllKind, &[0xff, 1], "out of range"),
+        (Column::AllDistance, &[], "short"),
+        (Column::WriterTid, &[0xff; 9], "out of range"),
+        (Column::WriterInstr, &[0xff; 9], "out of range"),
+    ] {
+        let error = spoilt(column, bytes).unwrap_err();
+        assert!(error.contains(says), "column {}: {error}", column as u8);
+    }
+    // Any one byte changed, and cut anywhere: an answer or an error, no panic.
+    let bytes = encode_record(&Record::Window(of_threads())).unwrap();
+    for at in 0..bytes.len() {
+        assert!(decode_record(&bytes[..at]).is_err(), "cut at {at}");
+        for change in [1, 0x7f, 0x80, 0xff] {
+            let mut changed = bytes.clone();
+            changed[at] ^= change;
+            let _ = decode_record(&changed);
+        }
+    }
+}
