@@ -147,11 +147,11 @@ impl Observer {
         }
     }
 
-    /// The turn of thread `tid` begins.
-    pub fn begin_turn(&mut self, tid: i32) {
+    /// The turn of thread `tid` begins, to which an access takes `pace` units of virtual time: 1 for the fastest.
+    pub fn begin_turn(&mut self, tid: i32, pace: f64) {
         let Some(turns) = &mut self.turns else { return };
         let lane = turns.lane(tid);
-        turns.begin_turn(lane, self.accesses, self.refs);
+        turns.begin_turn(lane, pace.max(1.0), self.accesses, self.refs);
         let pending = self.watches.begin_turn(lane);
         turns.pending = pending
             .into_iter()
@@ -187,6 +187,11 @@ impl Observer {
         turns.lanes[lane as usize].ended = true;
         let refs = turns.lanes[lane as usize].refs;
         self.watches.thread_ended(lane, &refs);
+    }
+
+    /// How many accesses the turn of a thread of this pace is to have; `None` for the first of a round.
+    pub fn turn_length(&self, pace: f64) -> Option<u64> {
+        self.turns.as_ref()?.accesses_left(pace.max(1.0))
     }
 
     /// What each thread did so far; none where one alone is observed.
@@ -354,7 +359,7 @@ impl Observer {
         if let Some(turns) = &mut self.turns
             && !turns.leads()
         {
-            let into = turns.into_turn(self.accesses);
+            let into = turns.turn_so_far(self.accesses);
             while let Some((_, id)) = turns.pending.pop_if(|(from, _)| *from <= into) {
                 self.watches.look_for(id);
             }

@@ -1,14 +1,14 @@
 //! Several threads in turn: what they do to each other's lines.
 //!
 //! Threads run at once, but are observed one after the other: in *rounds*, in which each of them has a
-//! *turn* of as many accesses as the others. The turns of a round stand for the same stretch of
-//! *virtual time*, whose unit is an access of each thread; what lies between two touches is told by it,
+//! *turn* as long as the others'. The turns of a round stand for the same stretch of *virtual time*, in which
+//! an access takes each thread its own *pace*; what lies between two touches is told by it,
 //! not by the order in which we happened to see them. Only the thread whose turn is the first, drawn at
 //! random by the caller, is sampled: so every touch of a watched line by the others within the same stretch is
 //! seen, because they come after it. What became of a line is concluded at the end of the round.
 //!
-//! All threads are taken to run equally fast. What they wait for each other for shows, since one that
-//! waits for another sleeps in its turn or is held up by what the other has not done yet.
+//! What threads wait for each other for shows, since one that waits for another sleeps in its turn or is
+//! held up by what the other has not done yet.
 
 use super::watch::Outcome;
 use super::{Access, LINE_SHIFTS, last_byte};
@@ -74,8 +74,10 @@ pub(super) struct Turns {
     refs: [u64; 5],
     /// Rounds so far.
     rounds: u64,
-    /// How long the round is, once its first turn is over.
+    /// How long the round is in virtual time, once its first turn is over.
     length: Option<u64>,
+    /// Virtual time of an access in the present turn.
+    pace: f64,
     /// References up to the next sample, while others than the first have their turns.
     pub until_sample: u64,
     /// Watches of this round's samples with the accesses into the present turn from which on this thread's touches
@@ -101,6 +103,7 @@ impl Turns {
             refs,
             rounds: 0,
             length: None,
+            pace: 1.0,
             until_sample,
             pending: Vec::new(),
             period,
@@ -132,8 +135,9 @@ impl Turns {
         self.length.is_none()
     }
 
-    pub fn begin_turn(&mut self, lane: u32, accesses: u64, refs: [u64; 5]) {
+    pub fn begin_turn(&mut self, lane: u32, pace: f64, accesses: u64, refs: [u64; 5]) {
         self.current = lane as usize;
+        self.pace = pace;
         self.begun = (accesses, refs);
         let own = self.lanes[self.current].refs;
         self.foreign = std::array::from_fn(|k| refs[k] - own[k]);
@@ -141,19 +145,29 @@ impl Turns {
 
     /// Accesses of this turn until the first of [`Turns::pending`] is due; references are no fewer.
     pub fn until_pending(&self, accesses: u64) -> u64 {
-        let into = self.into_turn(accesses);
+        let into = self.turn_so_far(accesses);
         let next = self.pending.last();
         next.map_or(super::NO_SAMPLE, |&(from, _)| from.saturating_sub(into) + 1)
     }
 
     /// Accesses into the present turn.
-    pub fn into_turn(&self, accesses: u64) -> u64 {
+    pub fn turn_so_far(&self, accesses: u64) -> u64 {
         accesses - self.begun.0
     }
 
-    /// How far into a turn of this round a moment is.
+    /// How many accesses into the present turn a moment of this round is.
     pub fn of_round(&self, clock: u64) -> u64 {
-        (clock / TICKS).saturating_sub(self.clock)
+        ((clock / TICKS).saturating_sub(self.clock) as f64 / self.pace) as u64
+    }
+
+    /// Accesses that make the present round's turns equally long for a thread of this pace; `None` for the first turn.
+    pub fn accesses_left(&self, pace: f64) -> Option<u64> {
+        Some((self.length? as f64 / pace) as u64)
+    }
+
+    /// Virtual time since the turn began.
+    fn passed(&self, accesses: u64) -> u64 {
+        (self.turn_so_far(accesses) as f64 * self.pace) as u64
     }
 
     /// Books the turn; the first one says how long the round is.
@@ -164,11 +178,12 @@ impl Turns {
         for (k, own) in lane.refs.iter_mut().enumerate() {
             *own += refs[k] - self.begun.1[k];
         }
-        self.length.get_or_insert(done);
+        let passed = self.passed(accesses);
+        self.length.get_or_insert(passed);
     }
 
     pub fn moment(&self, accesses: u64) -> Moment {
-        let into = accesses - self.begun.0;
+        let into = self.passed(accesses);
         let last = self
             .length
             .map_or(u64::MAX, |length| length.saturating_sub(1));
@@ -521,7 +536,7 @@ mod tests {
             observer.begin_round(threads);
             for turn in 0..threads {
                 let t = (round + turn) % threads;
-                observer.begin_turn(t as i32);
+                observer.begin_turn(t as i32, 1.0);
                 for i in 0..length {
                     observer.access(program(t, round * length + i));
                 }
@@ -554,7 +569,7 @@ mod tests {
     fn counters(apart: u64) -> impl Fn(u64, u64) -> Access {
         move |t, i| match i % 4 {
             0 => write(0x100 + t, COUNTERS + t * apart),
-            _ => read(0x200 + t, (t + 1) << 24 | (i * 64) & 0xffff),
+            _ => read(0x200 + t, ((t + 1) << 24) | ((i * 64) & 0xffff)),
         }
     }
 
@@ -617,7 +632,7 @@ mod tests {
         let samples = observe(2, 60, 1000, |t, i| match (t, i % 8) {
             (0, 0) => write(0x100, COUNTERS + i / 8 % 4 * 8),
             (1, 1) => read(0x101, COUNTERS + (i / 8 + 1) % 4 * 8),
-            _ => read(0x200 + t, (t + 1) << 24 | (i * 64) & 0xfff),
+            _ => read(0x200 + t, ((t + 1) << 24) | ((i * 64) & 0xfff)),
         });
         let of = |ip: u64| {
             samples
@@ -638,9 +653,9 @@ mod tests {
         for round in 0..4 {
             observer.begin_round(2);
             for t in [round % 2, 1 - round % 2] {
-                observer.begin_turn(t);
+                observer.begin_turn(t, 1.0);
                 for i in 0..500 {
-                    observer.access(read(t as u64, (t as u64 + 1) << 24 | i * 64));
+                    observer.access(read(t as u64, ((t as u64 + 1) << 24) | (i * 64)));
                 }
                 observer.end_turn();
             }
@@ -648,9 +663,9 @@ mod tests {
         }
         observer.thread_ended(1);
         observer.begin_round(1);
-        observer.begin_turn(0);
+        observer.begin_turn(0, 1.0);
         for i in 0..250 {
-            observer.access(read(0, 1 << 24 | i * 64));
+            observer.access(read(0, (1 << 24) | (i * 64)));
         }
         observer.end_turn();
         observer.end_round();
@@ -677,15 +692,15 @@ mod tests {
     fn a_watch_from_before_there_were_two_threads_goes_on() {
         let mut observer = Observer::new(10, 3);
         for i in 0..1000 {
-            observer.access(read(0, 1 << 24 | i * 64));
+            observer.access(read(0, (1 << 24) | (i * 64)));
         }
         observer.share(0);
         for _ in 0..2 {
             observer.begin_round(2);
             for t in 0..2 {
-                observer.begin_turn(t);
+                observer.begin_turn(t, 1.0);
                 for i in 0..500 {
-                    observer.access(read(t as u64, (t as u64 + 1) << 24 | i * 64));
+                    observer.access(read(t as u64, ((t as u64 + 1) << 24) | (i * 64)));
                 }
                 observer.end_turn();
             }

@@ -11,6 +11,7 @@ pub mod rate;
 pub mod recorder;
 pub mod schedule;
 pub mod signals;
+mod speeds;
 mod together;
 pub mod weights;
 

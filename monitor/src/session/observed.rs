@@ -9,6 +9,7 @@ use super::rate::Unit;
 use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::signals::Signals;
+use super::speeds::Speeds;
 use super::unit::Units;
 use super::weights::{Inside, Weights};
 use crate::engine::counter::window::Counter;
@@ -26,6 +27,15 @@ use std::time::{Duration, Instant};
 struct Lane {
     observer: Observer,
     windows: Windows,
+}
+
+/// Threads that have the processors while others wait.
+#[derive(Debug, Default)]
+pub struct InTurn {
+    /// The threads.
+    pub threads: Vec<i32>,
+    /// Rounds since they were drawn.
+    pub rounds: u32,
 }
 
 /// Why a process has no windows of the `counter` engine.
@@ -74,6 +84,9 @@ pub struct Observed {
     pub cost: Cost,
     /// Of that, and of its accesses, the part of the thread that it was opened for.
     first: (Cost, u64),
+    in_turn: InTurn,
+    /// What is known of its threads' speeds.
+    speeds: Speeds,
     /// CPU seconds of threads that have not run since their last turn of the window.
     held: BTreeMap<i32, f64>,
     /// Whether all threads are observed in turn, in one lane.
@@ -120,6 +133,8 @@ impl Observed {
             declined: BTreeMap::new(),
             cost: Cost::default(),
             first: (Cost::default(), 0),
+            in_turn: InTurn::default(),
+            speeds: Speeds::default(),
             held: BTreeMap::new(),
             together: false,
             stale_gs: Vec::new(),
@@ -305,6 +320,7 @@ impl Observed {
             }
         });
         self.held.clear();
+        self.in_turn = InTurn::default();
         (self.cost, self.first) = (Cost::default(), (Cost::default(), 0));
         if full && lane.windows.any() {
             return Ok(());
@@ -362,10 +378,32 @@ impl Observed {
         self.together
     }
 
-    /// Begins a round of the turns of `threads` threads.
-    pub fn begin_round(&mut self, threads: usize) {
+    /// Begins a round of the turns of these threads.
+    pub fn begin_round(&mut self, threads: &[Stopped]) {
+        self.speeds
+            .begin_round(threads.iter().map(|stopped| stopped.tid().as_raw()));
         if let Some(lane) = self.lanes.get_mut(&0) {
-            lane.observer.begin_round(threads as u64);
+            lane.observer.begin_round(threads.len() as u64);
+        }
+    }
+
+    /// Who has the processors, where there are fewer than threads.
+    pub fn running(&mut self) -> &mut InTurn {
+        &mut self.in_turn
+    }
+
+    /// The thread is no more.
+    pub fn forget_speed(&mut self, tid: Pid) {
+        self.speeds.forget(tid.as_raw());
+    }
+
+    /// Accesses of the thread's turn in the present round, of which the fastest thread has `most`.
+    pub fn turn_length(&self, tid: Pid, most: u64) -> u64 {
+        let pace = self.speeds.pace(tid.as_raw());
+        let lane = self.lanes.get(&0);
+        match lane.and_then(|lane| lane.observer.turn_length(pace)) {
+            Some(accesses) => accesses,
+            None => (most as f64 / pace) as u64,
         }
     }
 
@@ -424,9 +462,14 @@ impl Observed {
         let stops = engine.stats().stops;
         let before = lane.observer.accesses();
         let first = lane.windows.tid == tid;
+        // Of which thread executions are counted: where all is observed, of one after the other.
+        let clocked = self.full && self.together && self.speeds.is_due();
+        let counts = clocked || first && !self.full;
+        let begins = clocked || first && self.first.1 == 0;
         if lane.observer.is_shared() {
-            lane.observer.begin_turn(tid.as_raw());
-            engine.go_on(first, self.first.1 == 0 && first);
+            lane.observer
+                .begin_turn(tid.as_raw(), self.speeds.pace(tid.as_raw()));
+            engine.go_on(counts, begins);
         }
         let mut pace = Pace {
             signals,
@@ -467,6 +510,9 @@ impl Observed {
             }
         }
         let inside = self.inside_of(cost, accesses);
+        if clocked {
+            self.speeds.clocked(tid.as_raw(), accesses, inside);
+        }
         self.native_s += accesses as f64 / self.weights.native_rate(inside).max(1.0);
         Ok((end?, accesses, error))
     }
@@ -481,7 +527,10 @@ impl Observed {
         let (windows, observer) = (&lane.windows, &mut lane.observer);
         let record = pace::end_window(windows, observer, how, &mut self.recorder, engine.maps());
         observer.end_share();
-        self.together = false;
+        if std::mem::take(&mut self.together) {
+            let tid = windows.tid.as_raw();
+            self.speeds.clocked(tid, self.first.1, inside);
+        }
         // On a clock that counts no window: what other threads did meanwhile was native.
         self.weights.close(record, opened, opened, inside);
     }

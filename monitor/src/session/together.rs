@@ -21,6 +21,9 @@ const LEAST_ROUNDS: u64 = 4;
 const LEAST_TURN: u64 = 5_000;
 /// Threads that sleep are made to join when they wake up where there are no more than this.
 const MOST_SLEEPERS: usize = 8;
+/// Rounds in which the same threads have the processors where there are not enough for all: some
+/// milliseconds, as the kernel would let them run.
+const SLICE_ROUNDS: u32 = 40;
 /// How long to wait for running threads to stop, once.
 const GATHER: Duration = Duration::from_millis(2);
 /// How long a window waits while all threads sleep, and a look at that.
@@ -198,19 +201,18 @@ impl Session<'_> {
         ready: &mut Vec<Stopped>,
         rounds: &mut Rounds,
     ) -> Result<()> {
-        ready.shuffle(&mut self.random);
-        let waiting = std::mem::take(ready);
-        let mut length = None;
-        let threads = waiting.len();
+        let waiting = self.draw(id, ready);
         let Some(observed) = self.observed.get_mut(&id) else {
-            *ready = waiting;
+            ready.extend(waiting);
             return Ok(());
         };
-        observed.begin_round(threads);
+        let threads = waiting.len();
+        observed.begin_round(&waiting);
         let mut gone = Vec::new();
         let mut result = Ok(());
         for stopped in waiting {
-            let limit = length.unwrap_or(turn);
+            let limit = self.observed.get(&id);
+            let limit = limit.map_or(0, |observed| observed.turn_length(stopped.tid(), turn));
             if limit == 0 || rounds.ended || result.is_err() {
                 ready.push(stopped);
                 continue;
@@ -220,7 +222,6 @@ impl Session<'_> {
                 Ok(Turn { accesses, ended }) => {
                     rounds.crowd.0 += threads as f64 * accesses as f64;
                     rounds.crowd.1 += accesses as f64;
-                    length.get_or_insert(accesses);
                     if ended {
                         gone.push(tid);
                     }
@@ -236,10 +237,35 @@ impl Session<'_> {
             return result;
         };
         for tid in gone {
+            observed.forget_speed(tid);
             rounds.error = rounds.error.take().or(observed.thread_ended(tid).err());
         }
         rounds.error = rounds.error.take().or(observed.end_round().err());
         result
+    }
+
+    /// Takes the threads of the next round, the first of which is drawn at random: as many as there are
+    /// processors for them, the same ones for about as long as the kernel would let them run.
+    fn draw(&mut self, id: u32, ready: &mut Vec<Stopped>) -> Vec<Stopped> {
+        let Some(observed) = self.observed.get_mut(&id) else {
+            return std::mem::take(ready);
+        };
+        let most = procinfo::processors(observed.process.pid).max(1);
+        if ready.len() > most {
+            let running = observed.running();
+            if running.rounds == 0 {
+                ready.shuffle(&mut self.random);
+            } else {
+                ready.sort_by_key(|stopped| !running.threads.contains(&stopped.tid().as_raw()));
+            }
+            running.rounds = (running.rounds + 1) % SLICE_ROUNDS;
+            let tids = ready[..most].iter().map(|stopped| stopped.tid().as_raw());
+            running.threads = tids.collect();
+        }
+        let rest = ready.split_off(most.min(ready.len()));
+        let mut waiting = std::mem::replace(ready, rest);
+        waiting.shuffle(&mut self.random);
+        waiting
     }
 
     /// The turn of one thread.

@@ -34,6 +34,11 @@ pub struct Inside {
 }
 
 impl Inside {
+    /// Best guess of the native rate where none was ever measured.
+    pub fn likely(self) -> f64 {
+        self.native(SHOWS.1)
+    }
+
     /// Native rate if this part of the added instructions shows in the time.
     fn native(self, shows: f64) -> f64 {
         self.per_second * (1.0 + shows * (self.expansion - 1.0))

@@ -24,6 +24,16 @@ pub fn thread_cpu_s(pid: Pid, tid: Pid) -> Option<f64> {
     }
 }
 
+/// Processors that the first thread of a process may run on (sched_getaffinity(2)).
+pub fn processors(pid: Pid) -> usize {
+    let count = |set: nix::sched::CpuSet| {
+        (0..nix::sched::CpuSet::count())
+            .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
+            .count()
+    };
+    nix::sched::sched_getaffinity(pid).map_or(1, count)
+}
+
 /// CPU seconds of the whole process, ended threads included, to the nanosecond
 /// (clock_getcpuclockid(3)).
 pub fn process_clock_s(pid: Pid) -> Option<f64> {

@@ -1,0 +1,105 @@
+//! How fast the threads of a process run beside each other: whose accesses fall into the same time.
+
+use super::weights::Inside;
+use rustc_hash::FxHashMap;
+
+/// Estimates of one thread that are kept; the median counts.
+const KEPT: usize = 9;
+/// Fewest accesses that say something of a thread's speed.
+const LEAST_ACCESSES: u64 = 10_000;
+/// A thread is taken to be at most this many times slower than the fastest.
+const SLOWEST: f64 = 20.0;
+/// Rounds between two looks at a speed, where a run is observed as a whole.
+const ROUNDS: u64 = 8;
+
+/// Accesses per native CPU second of threads, as far as known.
+#[derive(Debug, Default)]
+pub struct Speeds {
+    by_thread: FxHashMap<i32, Vec<f64>>,
+    /// Of the fastest thread of the present round, and of one that is not known.
+    fastest: f64,
+    usual: f64,
+    rounds: u64,
+    looked: bool,
+}
+
+impl Speeds {
+    /// Begins a round of these threads.
+    pub fn begin_round(&mut self, threads: impl Iterator<Item = i32>) {
+        let known: Vec<f64> = threads.filter_map(|tid| self.of(tid)).collect();
+        self.fastest = known.iter().copied().fold(0.0, f64::max);
+        self.usual = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        self.rounds += 1;
+        self.looked = self.rounds % ROUNDS != 1;
+    }
+
+    /// Time of an access of the thread, in those of the fastest thread of the round.
+    pub fn pace(&self, tid: i32) -> f64 {
+        let speed = self.of(tid).unwrap_or(self.usual);
+        if speed > 0.0 {
+            (self.fastest / speed).clamp(1.0, SLOWEST)
+        } else {
+            1.0
+        }
+    }
+
+    /// Whether the speed of the thread whose turn comes is to be looked at: once in some rounds.
+    pub fn is_due(&mut self) -> bool {
+        !std::mem::replace(&mut self.looked, true)
+    }
+
+    /// A thread has run like this for so many accesses.
+    pub fn clocked(&mut self, tid: i32, accesses: u64, inside: Inside) {
+        let speed = inside.likely();
+        if accesses < LEAST_ACCESSES || !speed.is_finite() || speed <= 0.0 {
+            return;
+        }
+        let kept = self.by_thread.entry(tid).or_default();
+        if kept.len() == KEPT {
+            kept.remove(0);
+        }
+        kept.push(speed);
+    }
+
+    /// A thread is no more.
+    pub fn forget(&mut self, tid: i32) {
+        self.by_thread.remove(&tid);
+    }
+
+    fn of(&self, tid: i32) -> Option<f64> {
+        let mut sorted = self.by_thread.get(&tid)?.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inside(per_second: f64) -> Inside {
+        Inside {
+            per_second,
+            expansion: 2.0,
+            everywhere: false,
+        }
+    }
+
+    #[test]
+    fn the_slower_thread_takes_longer_and_an_unknown_one_the_usual_time() {
+        let mut speeds = Speeds::default();
+        speeds.begin_round([1, 2].into_iter());
+        assert_eq!((speeds.pace(1), speeds.pace(2)), (1.0, 1.0));
+        for rate in [1e9, 1.1e9, 9e12] {
+            speeds.clocked(1, 50_000, inside(rate));
+        }
+        speeds.clocked(2, 50_000, inside(5.5e8));
+        speeds.clocked(2, 100, inside(1e12));
+        speeds.begin_round([1, 2, 3].into_iter());
+        assert_eq!((speeds.pace(1), speeds.pace(2)), (1.0, 2.0));
+        assert!((speeds.pace(3) - 4.0 / 3.0).abs() < 1e-9);
+        speeds.forget(1);
+        speeds.begin_round([2, 3].into_iter());
+        assert_eq!((speeds.pace(2), speeds.pace(3)), (1.0, 1.0));
+    }
+}
