@@ -10,6 +10,7 @@ use cli::{WAYS, installed, lossy, native, readable, run, shell_status, text, und
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
+use statcache::profile::types::WindowRecord;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -39,8 +40,17 @@ fn accesses(profile: &Profile) -> u64 {
     profile.windows.iter().map(|w| w.accesses).sum()
 }
 
+/// The threads that a window observed.
+fn tids(window: &WindowRecord) -> Vec<i32> {
+    match window.threads.is_empty() {
+        true => vec![window.tid],
+        false => window.threads.iter().map(|share| share.tid).collect(),
+    }
+}
+
 fn threads(profile: &Profile) -> usize {
-    let mut tids: Vec<i32> = profile.windows.iter().map(|w| w.tid).collect();
+    let windows = profile.windows.iter();
+    let mut tids: Vec<i32> = windows.flat_map(tids).collect();
     tids.sort_unstable();
     tids.dedup();
     tids.len()

@@ -271,7 +271,10 @@ fn other_threads_and_children_are_observed() {
                 if words[0].ends_with("sh") { 5 } else { 0 }
             );
             let profile = readable(&profiles.path().join("p"));
-            let of_threads = |w: &&WindowRecord| w.tid != profile.header.pid;
+            let first = profile.header.pid;
+            let of_threads = |w: &&WindowRecord| {
+                w.tid != first || w.threads.iter().any(|share| share.tid != first)
+            };
             let of_threads = profile.windows.iter().filter(of_threads).count();
             let of_children = profile
                 .others

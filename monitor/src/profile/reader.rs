@@ -424,7 +424,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::types::ProcessRecord;
+    use crate::profile::types::{ProcessRecord, SCHEMA_VERSION};
 
     fn base() -> Vec<Record> {
         vec![
@@ -544,7 +544,9 @@ mod tests {
         assert!(read(b"hello world, this is text").contains("not a statcache profile"));
         let mut newer = frame::preamble();
         newer[frame::MAGIC.len()] = 9;
-        assert!(read(&newer).contains("format 9, this statcache reads format 2"));
+        assert!(read(&newer).contains(&format!(
+            "format 9, this statcache reads format {SCHEMA_VERSION}"
+        )));
         let text = Profile::read(Path::new("/nonexistent.prof"))
             .unwrap_err()
             .to_string();

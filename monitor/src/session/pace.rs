@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const LONE_PATIENCE: Duration = Duration::from_millis(500);
 /// How long one may sleep while others wait for their turn, where all of the run is observed.
 const FULL_PATIENCE: Duration = Duration::from_micros(300);
+/// How long one may sleep in its turn: others wait for theirs, and what it waits for is theirs to do.
+const TURN_PATIENCE: Duration = Duration::from_micros(50);
 /// Longest time between two looks whether there are others.
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
 /// After this time the next thread has its turn, where all of the run is observed.
@@ -242,11 +244,14 @@ impl Control for Pace<'_> {
     fn wait(&mut self, running: Running) -> Result<Waited> {
         let asleep = Instant::now();
         let mut running = running;
-        let mut look = FULL_PATIENCE;
+        let mut look = match self.turn_ends {
+            Some(_) => TURN_PATIENCE,
+            None => FULL_PATIENCE,
+        };
         loop {
             // Looked at again and again: the thread may have given birth just before it fell asleep.
             let leave = match self.accesses {
-                _ if self.turn_ends.is_some() => Some(asleep + FULL_PATIENCE),
+                _ if self.turn_ends.is_some() => Some(asleep + TURN_PATIENCE),
                 Some(_) if hub::count() > 1 => Some(asleep + PATIENCE.saturating_sub(self.slept)),
                 Some(_) => Some(asleep + LONE_PATIENCE.saturating_sub(self.slept)),
                 None if hub::count() > 1 => Some(asleep + FULL_PATIENCE),

@@ -116,6 +116,12 @@ impl Hub {
             let mine = mine.and_then(|at| self.queue.remove(at));
             self.act_on_queue();
             if let Some(mine) = mine {
+                if let Event::Stopped(stopped) = &mine.event
+                    && stopped.reason == StopReason::Interrupt
+                    && let Some(thread) = self.threads.get_mut(&tid.as_raw())
+                {
+                    thread.interrupted = false;
+                }
                 return Ok(Some(mine.event));
             }
             if !self.threads.contains_key(&tid.as_raw()) {
@@ -274,8 +280,14 @@ impl Hub {
     }
 
     fn hold_or_resume(&mut self, stopped: Stopped) {
+        // One that we have interrupted leaves its call with what the interruption made of it: that is mended
+        // at the stop that is still to come.
+        let threads = &self.threads;
+        let awaited = threads
+            .get(&stopped.tid().as_raw())
+            .is_some_and(|thread| thread.interrupted);
         let clean = match stopped.reason {
-            StopReason::Syscall => stopped.leaves_call(),
+            StopReason::Syscall => !awaited && stopped.leaves_call(),
             StopReason::Interrupt => leave_kernel(&stopped),
             _ => false,
         };

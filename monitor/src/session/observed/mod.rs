@@ -1,8 +1,12 @@
 //! One process of the run: its engine, what is seen of its threads, and its part of the profile.
 
+mod prepare;
+mod turns;
+
+pub use turns::InTurn;
+
 use super::cost::Cost;
-use super::engine::{Engine, Kind};
-use super::leave::{self, Left};
+use super::engine::Engine;
 use super::output::Output;
 use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
 use super::rate::Unit;
@@ -12,12 +16,11 @@ use super::signals::Signals;
 use super::speeds::Speeds;
 use super::unit::Units;
 use super::weights::{Inside, Weights};
-use crate::engine::counter::window::Counter;
-use crate::engine::translate::window::{Translate, WindowEnd};
+use crate::engine::translate::window::WindowEnd;
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, ProcessRecord};
-use crate::tracee::{Result, StopReason, Stopped, hub, procinfo};
+use crate::tracee::{Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,24 +31,6 @@ struct Lane {
     observer: Observer,
     windows: Windows,
 }
-
-/// Threads that have the processors while others wait.
-#[derive(Debug, Default)]
-pub struct InTurn {
-    /// The threads.
-    pub threads: Vec<i32>,
-    /// Rounds since they were drawn.
-    pub rounds: u32,
-}
-
-/// Why a process has no windows of the `counter` engine.
-const NO_SHIM: &str = "it has not loaded the shim (child processes and statically linked programs do not; use --engine translate)";
-
-/// How long a program may take to load the shim.
-const LOADING: Duration = Duration::from_secs(1);
-
-/// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
-const CODE_64: u64 = 0x33;
 
 /// A process with at least one window.
 pub struct Observed {
@@ -146,119 +131,6 @@ impl Observed {
         self.refused.is_some() && self.image == image
     }
 
-    /// Makes sure that there is an engine for the present image, made by `stopped`, which is in user
-    /// mode at its own registers. `None`: it is gone, or goes on natively.
-    ///
-    /// # Errors
-    /// When the process is gone, or the profile cannot be written.
-    pub fn prepare(
-        &mut self,
-        stopped: Stopped,
-        kind: &Kind,
-    ) -> Result<(Stopped, Option<ProfileError>)> {
-        let mut error = None;
-        let now = hub::process(self.process.pid).filter(|now| now.id == self.process.id);
-        if let Some(now) = now {
-            if now.image != self.image {
-                error = self.new_image(now.image).err();
-            }
-            self.process = now;
-        }
-        // No call could be made in it for us either.
-        if self.engine.is_some() || self.refused.is_some() || stopped.must_be_native().is_some() {
-            return Ok((stopped, error));
-        }
-        let pid = self.process.pid;
-        // What this program's registers mean is told by its code segment.
-        if stopped.regs()?.cs != CODE_64 {
-            self.refused = Some("it is a 32-bit program".to_owned());
-            return Ok((stopped, error));
-        }
-        // What a fork copied, or a monitor left that was killed.
-        let left = Left::find(pid);
-        if !left.is_empty() && leave::may_be_in_use(&self.process) {
-            return Ok((stopped, error));
-        }
-        let stopped = match left.is_empty() {
-            true => stopped,
-            false => leave::remove(stopped, &left)?,
-        };
-        self.stale_gs.extend(left.ranges);
-        if let StopReason::Signal(_) = stopped.reason {
-            return Ok((stopped, error));
-        }
-        match kind {
-            Kind::Translate => {}
-            Kind::Step => {
-                self.engine = Some(Engine::step(pid));
-                return Ok((stopped, error));
-            }
-            Kind::Counter(shim, source) => {
-                if shim.is_in(pid) {
-                    let counter = Counter::new(Rc::clone(shim), *source, pid, self.seed);
-                    self.engine = Some(Engine::Counter(Box::new(counter)));
-                } else if self.process.id > 0 || self.process.born.elapsed() > LOADING {
-                    self.refused = Some(NO_SHIM.to_owned());
-                }
-                return Ok((stopped, error));
-            }
-        }
-        let (stopped, engine) = Translate::new(stopped, pid)?;
-        match engine {
-            Ok(mut engine) => {
-                if !self.full {
-                    engine.count_executions(None);
-                }
-                self.engine = Some(Engine::Translate(Box::new(engine)));
-            }
-            // Nothing wrong with the process: a signal came while it was being prepared.
-            Err(_) if matches!(stopped.reason, StopReason::Signal(_)) => {}
-            Err(reason) => self.refused = Some(reason.to_string()),
-        }
-        Ok((stopped, error))
-    }
-
-    fn new_image(&mut self, image: u32) -> std::result::Result<(), ProfileError> {
-        // The old image's lines are gone: what was watched is never touched again.
-        let closed = self.close_all(Ended::Exit);
-        self.image = image;
-        self.engine = None;
-        self.refused = None;
-        self.stale_gs.clear();
-        closed?;
-        self.recorder.new_image(procinfo::command(self.process.pid))
-    }
-
-    /// Whether the thread leaves to windows what they need: the gs segment, that a refused system
-    /// call is no more than that, and returns to where the stack says. What an earlier monitor left in the segment is cleared.
-    ///
-    /// # Errors
-    /// [`crate::tracee::TraceError::Gone`].
-    pub fn is_free(&mut self, stopped: &Stopped) -> Result<bool> {
-        if let Some(reason) = stopped.must_be_native() {
-            *self.declined.entry(reason).or_default() += 1;
-            return Ok(false);
-        }
-        let mut regs = stopped.regs()?;
-        if regs.gs_base == 0 {
-            return Ok(true);
-        }
-        let stale = self
-            .stale_gs
-            .iter()
-            .any(|left| left.contains(&regs.gs_base));
-        if stale {
-            regs.gs_base = 0;
-            stopped.set_regs(&regs)?;
-        } else {
-            *self
-                .declined
-                .entry("the program uses the gs segment")
-                .or_default() += 1;
-        }
-        Ok(stale)
-    }
-
     /// Ends and records every open window of a run that is observed as a whole.
     fn close_all(&mut self, how: Ended) -> std::result::Result<(), ProfileError> {
         let mut result = Ok(());
@@ -332,98 +204,6 @@ impl Observed {
             Some(before) if !full => self.recorder.window(before),
             _ => Ok(()),
         }
-    }
-
-    /// The lane of a thread.
-    fn key(&self, tid: Pid) -> i32 {
-        if self.full && !self.together {
-            tid.as_raw()
-        } else {
-            0
-        }
-    }
-
-    /// From now on all threads of the open window are observed in turn, of which `tid` was the first.
-    pub fn share(&mut self, tid: Pid) {
-        let before = self.key(tid);
-        self.together = true;
-        if let Some(mut lane) = self.lanes.remove(&before) {
-            lane.observer.share(tid.as_raw());
-            self.lanes.insert(0, lane);
-        }
-    }
-
-    /// Opens the window of a run observed as a whole for all threads in turn, of which `tid` is one.
-    ///
-    /// # Errors
-    /// As [`Observed::open`].
-    pub fn open_whole(&mut self, tid: Pid) -> std::result::Result<(), ProfileError> {
-        if self.together {
-            return Ok(());
-        }
-        let first = self.lanes.keys().next().copied();
-        let first = first.map_or(tid, Pid::from_raw);
-        let opened = self.open(first, FULL_PERIOD);
-        self.share(first);
-        opened
-    }
-
-    /// Whether the thread has not run since its last turn of the open window.
-    pub fn is_held(&self, tid: Pid) -> bool {
-        self.held.contains_key(&tid.as_raw())
-    }
-
-    /// Whether they are.
-    pub fn is_shared(&self) -> bool {
-        self.together
-    }
-
-    /// Begins a round of the turns of these threads.
-    pub fn begin_round(&mut self, threads: &[Stopped]) {
-        self.speeds
-            .begin_round(threads.iter().map(|stopped| stopped.tid().as_raw()));
-        if let Some(lane) = self.lanes.get_mut(&0) {
-            lane.observer.begin_round(threads.len() as u64);
-        }
-    }
-
-    /// Who has the processors, where there are fewer than threads.
-    pub fn running(&mut self) -> &mut InTurn {
-        &mut self.in_turn
-    }
-
-    /// The thread is no more.
-    pub fn forget_speed(&mut self, tid: Pid) {
-        self.speeds.forget(tid.as_raw());
-    }
-
-    /// Accesses of the thread's turn in the present round, of which the fastest thread has `most`.
-    pub fn turn_length(&self, tid: Pid, most: u64) -> u64 {
-        let pace = self.speeds.pace(tid.as_raw());
-        let lane = self.lanes.get(&0);
-        match lane.and_then(|lane| lane.observer.turn_length(pace)) {
-            Some(accesses) => accesses,
-            None => (most as f64 / pace) as u64,
-        }
-    }
-
-    /// Ends the round; a run observed as a whole may be cut there.
-    pub fn end_round(&mut self) -> std::result::Result<(), ProfileError> {
-        let (Some(lane), Some(engine)) = (self.lanes.get_mut(&0), &self.engine) else {
-            return Ok(());
-        };
-        lane.observer.end_round();
-        if !self.full {
-            return Ok(());
-        }
-        let (observer, recorder) = (&mut lane.observer, &mut self.recorder);
-        pace::cut(&mut lane.windows, observer, recorder, engine.maps())
-    }
-
-    /// Accesses of the window so far.
-    pub fn accesses(&self) -> u64 {
-        let lane = self.lanes.get(&0);
-        lane.map_or(0, |lane| lane.windows.accesses(&lane.observer))
     }
 
     /// CPU seconds of the process outside of windows.
