@@ -7,14 +7,16 @@ mod format;
 pub mod processes;
 mod ranking;
 mod run;
+mod sharing;
 mod source;
 mod style;
+mod threads;
 mod windows;
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use statcache_model::{ModelError, Policy};
+use statcache_model::{CurvePoint, ModelError, Policy, Stream};
 
 use crate::analysis::sizes::{curve_sizes, host_sizes, label};
 use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
@@ -31,6 +33,9 @@ pub struct Options {
     pub line_bytes: u32,
     /// Replacement policy of the rankings.
     pub policy: Policy,
+    /// Whose references a cache sees, where threads were seen together; `None`: as at the levels of
+    /// the profile's host.
+    pub stream: Option<Stream>,
     /// One ranking alone; `None`: lines, functions and data.
     pub by: Option<By>,
     /// Rows of a ranking; `None`: as many as suit the report.
@@ -83,7 +88,7 @@ pub fn render(
 pub fn summary(analysis: &Analysis<'_>, style: &Style) -> Result<String, ModelError> {
     let header = &analysis.profile.header;
     let sizes = host_sizes(header);
-    let curve = analysis.curve(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes)?;
+    let curve = analysis.curve_of_host(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes)?;
     let mut out = run::observation(analysis, &curve, style);
     if !curve.is_empty() {
         let ratios: Vec<String> = curve
@@ -99,7 +104,18 @@ pub fn summary(analysis: &Analysis<'_>, style: &Style) -> Result<String, ModelEr
             .collect();
         out.push_str(&run::fact("misses", &ratios.join(", "), style));
     }
+    if let Some(figures) = analysis.sharing()? {
+        out.push_str(&run::fact("sharing", &sharing::in_short(&figures), style));
+    }
     Ok(out)
+}
+
+/// The curves of an overview.
+struct Drawn {
+    main: Vec<CurvePoint>,
+    /// The other policy's; where threads were seen together the other stream's.
+    other: Vec<CurvePoint>,
+    by_stream: Option<threads::ByStream>,
 }
 
 struct Report<'a> {
@@ -125,6 +141,7 @@ fn caches(analysis: &Analysis<'_>, options: &Options) -> Caches {
         sizes,
         line_bytes: options.line_bytes,
         policy: options.policy,
+        stream: options.stream,
         primary: Some(primary),
     }
 }
@@ -151,7 +168,11 @@ impl Report<'_> {
     }
 
     fn overview(&self) -> Result<String, ReportError> {
-        let (main, other) = self.curves()?;
+        let Drawn {
+            main,
+            other,
+            by_stream,
+        } = self.curves()?;
         let mut out = run::block(self.analysis, &main, self.style);
         out.push('\n');
         if self.analysis.is_empty() {
@@ -159,7 +180,11 @@ impl Report<'_> {
             out.push_str(&self.warnings());
             return Ok(out);
         }
-        let (main_name, other_name) = self.policy_names();
+        let (policy, other_policy) = self.policy_names();
+        let (main_name, other_name) = match &by_stream {
+            Some(_) => self.stream_names(),
+            None => (policy, other_policy),
+        };
         let curves = curve::Curves {
             main: &main,
             main_name,
@@ -168,10 +193,16 @@ impl Report<'_> {
             bytes_per_second: self.analysis.bytes_per_second(self.options.line_bytes),
         };
         let header = &self.analysis.profile.header;
-        let note = format!("{}-byte lines, fully associative", self.options.line_bytes);
+        let note = match &by_stream {
+            Some(_) => format!(
+                "{policy} replacement, {}-byte lines, fully associative",
+                self.options.line_bytes
+            ),
+            None => format!("{}-byte lines, fully associative", self.options.line_bytes),
+        };
         out.push_str(&self.style.heading("Miss ratio by cache size", &note));
         let grid = curve_sizes(header);
-        let on_grid = |points: &[statcache_model::CurvePoint]| {
+        let on_grid = |points: &[CurvePoint]| {
             points
                 .iter()
                 .filter(|p| grid.contains(&p.cache_bytes))
@@ -192,7 +223,24 @@ impl Report<'_> {
             out.push_str(&style::wrap(&text, self.style.width, 0));
         }
         out.push('\n');
-        out.push_str(&curve::table(&curves, &self.marks(), header, self.style));
+        match &by_stream {
+            Some(by_stream) => {
+                let table = threads::Table {
+                    curves: by_stream,
+                    main: policy,
+                    other: other_policy,
+                    bytes_per_second: curves.bytes_per_second,
+                    named: &self.marks(),
+                    header,
+                };
+                out.push_str(&table.render(self.analysis, self.style));
+            }
+            None => out.push_str(&curve::table(&curves, &self.marks(), header, self.style)),
+        }
+        if let Some(figures) = self.analysis.sharing()? {
+            out.push('\n');
+            out.push_str(&sharing::section(&figures, self.style));
+        }
         let lines = self.analysis.ranking(By::Line, &self.caches)?;
         // Without line numbers a list by line would be the one by function, twice.
         let has_lines = ranking::without_lines(&lines, self.primary()).0 < 0.9;
@@ -240,15 +288,7 @@ impl Report<'_> {
         marks
     }
 
-    fn curves(
-        &self,
-    ) -> Result<
-        (
-            Vec<statcache_model::CurvePoint>,
-            Vec<statcache_model::CurvePoint>,
-        ),
-        ReportError,
-    > {
+    fn curves(&self) -> Result<Drawn, ReportError> {
         let mut sizes = curve_sizes(&self.analysis.profile.header);
         sizes.extend(self.marks());
         sizes.sort_unstable();
@@ -259,11 +299,54 @@ impl Report<'_> {
             Policy::Random { .. } => Policy::LRU,
             Policy::Lru { .. } => Policy::RANDOM,
         };
-        let (main, other) = rayon::join(
-            || self.analysis.curve(line, self.options.policy, &sizes),
-            || self.analysis.curve(line, other, &sizes),
-        );
-        Ok((main?, other?))
+        let curve = |policy, stream| self.analysis.curve(line, policy, stream, &sizes);
+        if !self.analysis.has_threads() {
+            let (main, other) = rayon::join(
+                || curve(self.options.policy, Stream::Own),
+                || curve(other, Stream::Own),
+            );
+            return Ok(Drawn {
+                main: main?,
+                other: other?,
+                by_stream: None,
+            });
+        }
+        let both = |stream| {
+            rayon::join(
+                || curve(self.options.policy, stream),
+                || curve(other, stream),
+            )
+        };
+        let own = match self.options.stream {
+            Some(Stream::Own) => Stream::Own,
+            _ => Stream::Private,
+        };
+        let ((own, own_other), (all, all_other)) = rayon::join(|| both(own), || both(Stream::All));
+        let by_stream = threads::ByStream {
+            own: own?,
+            own_other: own_other?,
+            all: all?,
+            all_other: all_other?,
+        };
+        let (main, other) = match self.options.stream {
+            Some(Stream::All) => (&by_stream.all, &by_stream.own),
+            _ => (&by_stream.own, &by_stream.all),
+        };
+        Ok(Drawn {
+            main: main.clone(),
+            other: other.clone(),
+            by_stream: Some(by_stream),
+        })
+    }
+
+    /// What the plot calls the chosen stream, and the one it marks beside it.
+    fn stream_names(&self) -> (&'static str, &'static str) {
+        const ALL: &str = "one cache for all threads";
+        match self.options.stream {
+            Some(Stream::All) => (ALL, "one a thread"),
+            Some(Stream::Own) => ("one cache a thread, without coherence misses", ALL),
+            _ => ("one cache a thread", ALL),
+        }
     }
 
     fn table(&self, by: By, top: usize) -> Result<String, ReportError> {
@@ -288,8 +371,16 @@ impl Report<'_> {
             ),
         };
         let policy = self.policy_names().0;
+        let bytes = self.caches.sizes[primary];
+        let stream = self.caches.stream.unwrap_or(self.analysis.stream_at(bytes));
+        let whose = match stream {
+            _ if !self.analysis.has_threads() => "",
+            Stream::Own => ", own distances",
+            Stream::Private => ", private caches",
+            Stream::All => ", a cache of all threads",
+        };
         let note = format!(
-            "{policy} replacement, {}-byte lines",
+            "{policy} replacement, {}-byte lines{whose}",
             self.options.line_bytes
         );
         let mut out = self.style.heading(&title, &note);

@@ -1,0 +1,329 @@
+//! A profile's windows as the model takes them: one run of each thread's own distances, and one of
+//! all threads' where some window saw several.
+//!
+//! A window of several threads becomes one a thread, as each has private caches of its own: the
+//! thread's accesses and references, its part of what the window stands for, its samples. Their
+//! positions, which count all threads' references, are scaled to the thread's. Where all windows
+//! are of one thread, both runs would be the same and there is but one.
+
+use std::collections::{HashMap, HashSet};
+
+use statcache_model::{self as model, ModelError, Run};
+
+use super::subjects::{self, Interner, Subject};
+use super::{DEFAULT_LINE, DEFAULT_LINE_BYTES};
+use crate::profile::Profile;
+use crate::profile::types::{
+    Estimate, Memory, Outcome, SampleRecord, ThreadShare, WindowRecord, remote_flags, sample_flags,
+};
+
+/// Part of the run from which on a single window is the whole of it.
+const WHOLE: f64 = 0.95;
+
+/// What an analysis is made from.
+pub(super) struct Fed {
+    pub(super) own: Run,
+    pub(super) all: Option<Run>,
+    /// Profile window of each window of `own`.
+    pub(super) window_of: Vec<u32>,
+    pub(super) data: Vec<Subject>,
+    /// Per (instruction, datum): samples taken.
+    pub(super) touched: HashMap<(u32, u32), u64>,
+}
+
+/// One thread's part of a window, and its place among the model's windows.
+struct Part {
+    share: ThreadShare,
+    at: usize,
+}
+
+pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
+    let several = profile.windows.iter().any(|w| w.threads.len() > 1);
+    let mut own: Vec<model::Window> = Vec::new();
+    let mut window_of = Vec::new();
+    let mut parts: Vec<Vec<Part>> = Vec::new();
+    for (i, w) in profile.windows.iter().enumerate() {
+        let of_window = shares(w).into_iter().map(|share| {
+            let at = own.len();
+            own.push(own_window(w, &share));
+            window_of.push(i as u32);
+            Part { share, at }
+        });
+        parts.push(of_window.collect());
+    }
+    let mut all: Vec<model::Window> = profile
+        .windows
+        .iter()
+        .filter(|_| several)
+        .map(all_window)
+        .collect();
+    let places: HashMap<u32, usize> = profile
+        .windows
+        .iter()
+        .enumerate()
+        .map(|(at, w)| (w.index, at))
+        .collect();
+    let mut tids = profile.windows.iter().map(|w| w.tid);
+    let first = tids.next();
+    let many_threads = several || tids.any(|t| Some(t) != first);
+    let owners = several.then(|| StackOwners::new(profile));
+    let mut data = Interner::new();
+    let mut by_memory = HashMap::new();
+    let mut touched: HashMap<(u32, u32), u64> = HashMap::new();
+    for taken in profile.windows.iter().flat_map(|w| &w.samples) {
+        // A window that never was written takes its samples with it.
+        let Some(&at) = places.get(&taken.taken_in) else {
+            continue;
+        };
+        let sample = &taken.sample;
+        let Some(part) = part_of(&parts[at], sample.tid) else {
+            continue;
+        };
+        let thread = many_threads.then(|| match &owners {
+            Some(owners) => owners.thread(sample),
+            None => sample.tid,
+        });
+        let datum = *by_memory
+            .entry((sample.memory, thread))
+            .or_insert_with(|| data.id(subjects::data_subject(profile, sample.memory, thread)));
+        *touched.entry((sample.ip, datum)).or_default() += 1;
+        if let Some(window) = all.get_mut(at) {
+            window.samples.push(all_sample(sample, datum));
+        }
+        let mut of_thread = own_sample(sample, datum, several);
+        if several {
+            of_thread.position = scaled(sample.position, &profile.windows[at], &part.share);
+        }
+        own[part.at].samples.push(of_thread);
+    }
+    let options = options(profile);
+    let all = match several {
+        true => Some(Run::new(all, options)?),
+        false => None,
+    };
+    Ok(Fed {
+        own: Run::new(own, options)?,
+        all,
+        window_of,
+        data: data.into_list(),
+        touched,
+    })
+}
+
+/// The threads of a window, each once.
+fn shares(w: &WindowRecord) -> Vec<ThreadShare> {
+    let mut shares: Vec<ThreadShare> = Vec::new();
+    for thread in w.threads.iter().filter(|t| t.accesses > 0) {
+        match shares.iter_mut().find(|s| s.tid == thread.tid) {
+            Some(known) => {
+                known.accesses = known.accesses.saturating_add(thread.accesses);
+                for (a, b) in known.refs.iter_mut().zip(thread.refs) {
+                    *a = a.saturating_add(b);
+                }
+            }
+            None => shares.push(*thread),
+        }
+    }
+    if shares.is_empty() {
+        shares.push(ThreadShare {
+            tid: w.tid,
+            accesses: w.accesses,
+            refs: w.refs,
+        });
+    }
+    shares
+}
+
+/// The part a sample belongs to: its thread's; the only one's, whatever the thread is called.
+fn part_of(parts: &[Part], tid: i32) -> Option<&Part> {
+    match parts {
+        [part] => Some(part),
+        parts => parts.iter().find(|p| p.share.tid == tid),
+    }
+}
+
+fn own_window(w: &WindowRecord, share: &ThreadShare) -> model::Window {
+    let part = if w.threads.is_empty() || w.accesses == 0 {
+        1.0
+    } else {
+        share.accesses as f64 / w.accesses as f64
+    };
+    model::Window {
+        start: w.start_s,
+        thread: key_of_tid(share.tid),
+        accesses: share.accesses,
+        refs: share.refs,
+        stands_for: estimate(w.stands_for, part),
+        samples: Vec::new(),
+    }
+}
+
+fn all_window(w: &WindowRecord) -> model::Window {
+    model::Window {
+        start: w.start_s,
+        thread: 0,
+        accesses: w.accesses,
+        refs: w.refs,
+        stands_for: estimate(w.stands_for, 1.0),
+        samples: Vec::with_capacity(w.samples.len()),
+    }
+}
+
+fn estimate(e: Estimate, part: f64) -> model::Estimate {
+    model::Estimate {
+        value: e.value * part,
+        low: e.low * part,
+        high: e.high * part,
+    }
+}
+
+/// A position among all threads' references as one among the thread's own.
+fn scaled(position: u64, w: &WindowRecord, share: &ThreadShare) -> u64 {
+    let (all, own) = (w.refs[DEFAULT_LINE], share.refs[DEFAULT_LINE]);
+    if all == 0 || w.threads.is_empty() {
+        return position;
+    }
+    let scaled = u128::from(position) * u128::from(own) / u128::from(all);
+    u64::try_from(scaled).unwrap_or(u64::MAX).min(own)
+}
+
+fn options(profile: &Profile) -> model::Options {
+    let windows = &profile.windows;
+    let gapless = match windows.as_slice() {
+        // One window is told by the model itself whether it is the run, but not where it is several.
+        [w] => w.threads.len() > 1 && w.accesses as f64 >= WHOLE * w.stands_for.value,
+        windows => windows.len() > 1 && windows[1..].iter().all(|w| w.contiguous_with_previous),
+    };
+    model::Options {
+        seed: profile.header.seed,
+        contiguous: gapless,
+        footprint_bytes: profile
+            .footer
+            .as_ref()
+            .map(|footer| footer.footprint_bytes)
+            .filter(|&bytes| bytes > 0),
+        ..model::Options::default()
+    }
+}
+
+fn key_of_tid(tid: i32) -> model::Key {
+    tid.unsigned_abs()
+}
+
+fn own_sample(s: &SampleRecord, datum: u32, several: bool) -> model::Sample {
+    let thread = key_of_tid(s.tid);
+    let shared = s.shared.as_deref();
+    // Where other windows saw several threads, one without others is all private.
+    let remote = several.then(|| {
+        let flags = shared.map_or([0; 5], |shared| shared.remote);
+        Box::new(flags.map(|f| model::Remote {
+            read: f & remote_flags::READ != 0,
+            written: f & remote_flags::WRITTEN != 0,
+            disjoint: f & remote_flags::DISJOINT != 0,
+        }))
+    });
+    let writer = shared.and_then(|shared| shared.writer);
+    model::Sample {
+        remote,
+        writer: writer.map(|(instr, tid)| model::Writer {
+            instr,
+            thread: key_of_tid(tid),
+        }),
+        ..model_sample(s, datum, thread, &s.own)
+    }
+}
+
+fn all_sample(s: &SampleRecord, datum: u32) -> model::Sample {
+    let outcomes = s.shared.as_ref().map_or(&s.own, |shared| &shared.all);
+    model_sample(s, datum, 0, outcomes)
+}
+
+fn model_sample(
+    s: &SampleRecord,
+    datum: u32,
+    thread: model::Key,
+    outcomes: &[Outcome; 5],
+) -> model::Sample {
+    let kind = match (
+        s.flags & sample_flags::LOAD != 0,
+        s.flags & sample_flags::STORE != 0,
+    ) {
+        (true, true) => model::Kind::Modify,
+        (false, true) => model::Kind::Store,
+        _ => model::Kind::Load,
+    };
+    model::Sample {
+        position: s.position,
+        address: s.address,
+        size: s.size,
+        kind,
+        instr: s.ip,
+        data: datum,
+        thread,
+        own: outcomes.map(|outcome| match outcome {
+            Outcome::Reused {
+                distance,
+                trigger,
+                store,
+            } => model::Outcome::Reused {
+                distance,
+                trigger: model::Trigger {
+                    instr: trigger,
+                    thread,
+                    store,
+                },
+            },
+            Outcome::Censored { at } => model::Outcome::Censored { at },
+            Outcome::NeverReused { at } => model::Outcome::NeverReused { at },
+            Outcome::NotFollowed => model::Outcome::NotFollowed,
+        }),
+        all: None,
+        remote: None,
+        writer: None,
+    }
+}
+
+/// Whose stack an address lies on: that of the thread with the nearest stack access in a line that
+/// nobody else was seen in.
+struct StackOwners {
+    /// Addresses and threads, sorted.
+    private: Vec<(u64, i32)>,
+}
+
+impl StackOwners {
+    fn new(profile: &Profile) -> Self {
+        let samples = || {
+            let all = profile.windows.iter().flat_map(|w| &w.samples);
+            all.map(|taken| &taken.sample)
+                .filter(|s| s.memory == Memory::Stack)
+        };
+        let line = |s: &SampleRecord| s.address / u64::from(DEFAULT_LINE_BYTES);
+        let shared: HashSet<u64> = samples()
+            .filter(|s| touched_by_others(s))
+            .map(line)
+            .collect();
+        let mut private: Vec<(u64, i32)> = samples()
+            .filter(|s| !shared.contains(&line(s)))
+            .map(|s| (s.address, s.tid))
+            .collect();
+        private.sort_unstable();
+        private.dedup();
+        Self { private }
+    }
+
+    fn thread(&self, sample: &SampleRecord) -> i32 {
+        if sample.memory != Memory::Stack || !touched_by_others(sample) {
+            return sample.tid;
+        }
+        let after = self.private.partition_point(|p| p.0 < sample.address);
+        let near = &self.private[after.saturating_sub(1)..self.private.len().min(after + 1)];
+        near.iter()
+            .min_by_key(|p| p.0.abs_diff(sample.address))
+            .map_or(sample.tid, |p| p.1)
+    }
+}
+
+fn touched_by_others(sample: &SampleRecord) -> bool {
+    let shared = sample.shared.as_ref();
+    shared.is_some_and(|shared| shared.remote[DEFAULT_LINE] != 0)
+}
