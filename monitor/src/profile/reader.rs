@@ -510,7 +510,7 @@ mod tests {
         assert!(read(b"hello world, this is text").contains("not a statcache profile"));
         let mut newer = frame::preamble();
         newer[frame::MAGIC.len()] = 9;
-        assert!(read(&newer).contains("format 9, this statcache reads format 2"));
+        assert!(read(&newer).contains("format 9, this statcache reads format 3"));
         let text = Profile::read(Path::new("/nonexistent.prof"))
             .unwrap_err()
             .to_string();
