@@ -327,3 +327,108 @@ fn touched_by_others(sample: &SampleRecord) -> bool {
     let shared = sample.shared.as_ref();
     shared.is_some_and(|shared| shared.remote[DEFAULT_LINE] != 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::types::{Header, Instr, Record, Shared, TakenSample};
+
+    fn share(tid: i32, accesses: u64) -> ThreadShare {
+        ThreadShare {
+            tid,
+            accesses,
+            refs: [2 * accesses; 5],
+        }
+    }
+
+    fn window(threads: Vec<ThreadShare>) -> WindowRecord {
+        let accesses = threads.iter().map(|t| t.accesses).sum();
+        WindowRecord {
+            index: 0,
+            start_s: 0.0,
+            cpu_start_s: 0.0,
+            wall_s: 0.0,
+            contiguous_with_previous: false,
+            tid: 7,
+            accesses,
+            refs: [2 * accesses; 5],
+            threads,
+            stands_for: Estimate {
+                value: 1000.0,
+                low: 500.0,
+                high: 2000.0,
+            },
+            samples: Vec::new(),
+            declined: 0,
+        }
+    }
+
+    fn sample(tid: i32, position: u64) -> TakenSample {
+        TakenSample {
+            taken_in: 0,
+            sample: SampleRecord {
+                ip: 0,
+                address: 64,
+                size: 8,
+                flags: 0,
+                tid,
+                position,
+                memory: Memory::Heap,
+                own: [Outcome::Censored { at: 1 }; 5],
+                shared: Some(Box::new(Shared {
+                    all: [Outcome::Censored { at: 2 }; 5],
+                    remote: [0; 5],
+                    writer: None,
+                })),
+            },
+        }
+    }
+
+    #[test]
+    fn a_window_becomes_one_for_each_thread() {
+        let w = window(vec![
+            share(7, 100),
+            share(8, 0),
+            share(9, 200),
+            share(7, 100),
+        ]);
+        let parts = shares(&w);
+        assert_eq!(parts, [share(7, 200), share(9, 200)]);
+        let own = own_window(&w, &parts[1]);
+        assert_eq!((own.thread, own.accesses, own.refs[0]), (9, 200, 400));
+        let stands_for = [
+            own.stands_for.low,
+            own.stands_for.value,
+            own.stands_for.high,
+        ];
+        assert_eq!(stands_for, [250.0, 500.0, 1000.0]);
+        assert_eq!(scaled(800, &w, &parts[1]), 400);
+        assert_eq!(scaled(401, &w, &parts[1]), 200);
+        assert_eq!(
+            scaled(u64::MAX, &w, &parts[1]),
+            400,
+            "never outside the window"
+        );
+        let alone = window(Vec::new());
+        assert_eq!(shares(&alone)[0].tid, 7);
+    }
+
+    #[test]
+    fn samples_of_threads_that_a_window_does_not_know_are_left_out() {
+        let mut w = window(vec![share(7, 100), share(9, 200)]);
+        w.samples = vec![sample(7, 3), sample(8, 3), sample(9, 600), sample(9, 5)];
+        let profile = Profile::from_records([
+            Record::Header(Header::example(&["a"])),
+            Record::Instrs(vec![Instr {
+                module: None,
+                offset: 1,
+            }]),
+            Record::Window(w),
+        ])
+        .unwrap();
+        let fed = feed(&profile).unwrap();
+        assert_eq!(fed.own.samples(), 3);
+        assert_eq!(fed.all.unwrap().samples(), 3);
+        assert_eq!(fed.window_of, [0, 0]);
+    }
+}

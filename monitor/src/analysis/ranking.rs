@@ -112,6 +112,10 @@ pub struct Ranking {
     pub unattributed: Vec<f64>,
 }
 
+/// Misses at the smallest line size, and at the one asked for where that is another stream's than
+/// the ranking.
+type BothLines = (Attribution<u32>, Option<Attribution<u32>>);
+
 impl Analysis<'_> {
     /// Ranks the subjects of one kind.
     ///
@@ -132,7 +136,7 @@ impl Analysis<'_> {
                     .map(|&b| self.attribute(&subjects, b, line, policy, stream_at(b)))
                     .collect()
             },
-            || -> Result<Option<(Attribution<u32>, Option<Attribution<u32>>)>, ModelError> {
+            || -> Result<Option<BothLines>, ModelError> {
                 let small = LINE_SIZES[0];
                 let Some(&bytes) = caches.sizes.get(first) else {
                     return Ok(None);

@@ -110,7 +110,10 @@ fn overall(figures: &SharingFigures, style: &Style) -> String {
     );
     let (low, high) = c.miss_interval;
     if c.lost == 0 {
-        let _ = write!(text, " (at most {})", percent(high));
+        let _ = match percent(high).strip_prefix('<') {
+            Some(bound) => write!(text, " (less than {bound})"),
+            None => write!(text, " (at most {})", percent(high)),
+        };
     } else {
         let _ = write!(
             text,
