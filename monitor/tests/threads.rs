@@ -370,8 +370,9 @@ fn the_curve_of_a_report() {
             assert!(line.chars().count() <= width.max(80), "{line}");
         }
         let row = |name: &str| {
-            let row = curve.lines().filter(|l| l.trim_start().starts_with(name));
-            row.last().unwrap().to_owned()
+            let mut from_the_end = curve.lines().rev();
+            let row = from_the_end.find(|l| l.trim_start().starts_with(name));
+            row.unwrap().to_owned()
         };
         assert!(row("L1 48K").contains(" own"));
         assert!(row("L3 32M").contains(" all"));

@@ -7,6 +7,7 @@ mod feed;
 mod ranking;
 mod sharing;
 pub mod sizes;
+mod stacks;
 mod subjects;
 
 use std::collections::{HashMap, HashSet};

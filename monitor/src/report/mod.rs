@@ -3,6 +3,7 @@
 //! Pure text from an [`Analysis`]: reads no environment and no file but through [`Sources`].
 
 mod curve;
+mod drawn;
 mod format;
 pub mod processes;
 mod ranking;
@@ -110,14 +111,6 @@ pub fn summary(analysis: &Analysis<'_>, style: &Style) -> Result<String, ModelEr
     Ok(out)
 }
 
-/// The curves of an overview.
-struct Drawn {
-    main: Vec<CurvePoint>,
-    /// The other policy's; where threads were seen together the other stream's.
-    other: Vec<CurvePoint>,
-    by_stream: Option<threads::ByStream>,
-}
-
 struct Report<'a> {
     analysis: &'a Analysis<'a>,
     options: &'a Options,
@@ -168,7 +161,7 @@ impl Report<'_> {
     }
 
     fn overview(&self) -> Result<String, ReportError> {
-        let Drawn {
+        let drawn::Drawn {
             main,
             other,
             by_stream,
@@ -286,67 +279,6 @@ impl Report<'_> {
         marks.sort_unstable();
         marks.dedup();
         marks
-    }
-
-    fn curves(&self) -> Result<Drawn, ReportError> {
-        let mut sizes = curve_sizes(&self.analysis.profile.header);
-        sizes.extend(self.marks());
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes.retain(|&s| s >= u64::from(self.options.line_bytes));
-        let line = self.options.line_bytes;
-        let other = match self.options.policy {
-            Policy::Random { .. } => Policy::LRU,
-            Policy::Lru { .. } => Policy::RANDOM,
-        };
-        let curve = |policy, stream| self.analysis.curve(line, policy, stream, &sizes);
-        if !self.analysis.has_threads() {
-            let (main, other) = rayon::join(
-                || curve(self.options.policy, Stream::Own),
-                || curve(other, Stream::Own),
-            );
-            return Ok(Drawn {
-                main: main?,
-                other: other?,
-                by_stream: None,
-            });
-        }
-        let both = |stream| {
-            rayon::join(
-                || curve(self.options.policy, stream),
-                || curve(other, stream),
-            )
-        };
-        let own = match self.options.stream {
-            Some(Stream::Own) => Stream::Own,
-            _ => Stream::Private,
-        };
-        let ((own, own_other), (all, all_other)) = rayon::join(|| both(own), || both(Stream::All));
-        let by_stream = threads::ByStream {
-            own: own?,
-            own_other: own_other?,
-            all: all?,
-            all_other: all_other?,
-        };
-        let (main, other) = match self.options.stream {
-            Some(Stream::All) => (&by_stream.all, &by_stream.own),
-            _ => (&by_stream.own, &by_stream.all),
-        };
-        Ok(Drawn {
-            main: main.clone(),
-            other: other.clone(),
-            by_stream: Some(by_stream),
-        })
-    }
-
-    /// What the plot calls the chosen stream, and the one it marks beside it.
-    fn stream_names(&self) -> (&'static str, &'static str) {
-        const ALL: &str = "one cache for all threads";
-        match self.options.stream {
-            Some(Stream::All) => (ALL, "one a thread"),
-            Some(Stream::Own) => ("one cache a thread, without coherence misses", ALL),
-            _ => ("one cache a thread", ALL),
-        }
     }
 
     fn table(&self, by: By, top: usize) -> Result<String, ReportError> {
