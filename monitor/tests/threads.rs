@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::threads::{ADD, COUNT, Kind, Plan, SNAPSHOT, records};
+use common::threads::{ADD, COUNT, Kind, Plan, SNAPSHOT, records, simulate};
 use serde_json::Value;
 use statcache::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES};
 use statcache::profile::Profile;
@@ -215,6 +215,43 @@ fn own_and_shared_caches_differ_where_they_must() {
         // The host's levels are answered by what they see: L1 and L2 private, L3 shared.
         let streams = [48 << 10, 2 << 20, 32 << 20].map(|bytes| analysis.stream_at(bytes));
         assert_eq!(streams, [Stream::Private, Stream::Private, Stream::All]);
+    }
+}
+
+/// Both kinds of cache against exact simulation, observed as a whole and in windows.
+#[test]
+fn curves_are_those_of_simulated_caches() {
+    for kind in [Kind::Counters(8), Kind::Total, Kind::Sweep(24 << 10)] {
+        let plan = Plan {
+            threads: 3,
+            windows: 10,
+            ..Plan::new(kind)
+        };
+        // With gaps, a quarter of a run four times as long is seen: the same program all the time.
+        for observed in [
+            plan,
+            Plan {
+                full: false,
+                ..plan
+            },
+        ] {
+            let profile = profile(observed);
+            let analysis = Analysis::new(&profile).unwrap();
+            for bytes in [16 << 10, 32 << 10, 64 << 10, 128 << 10, 512 << 10] {
+                for (stream, private) in [(Stream::Private, true), (Stream::All, false)] {
+                    let exact = simulate(plan, bytes, private);
+                    let curve = analysis.curve(64, Policy::RANDOM, stream, &[bytes]);
+                    let p = curve.unwrap()[0];
+                    let off = p.miss_ratio - exact;
+                    println!(
+                        "{bytes:>7} {stream:?}: exact {exact:.4}, {:.4} ({:.4}..{:.4}) off {off:.4}",
+                        p.miss_ratio, p.low, p.high
+                    );
+                    let inside = p.low - 0.01 <= exact && exact <= p.high + 0.01;
+                    assert!(inside && off.abs() < 0.025, "{bytes} {stream:?}");
+                }
+            }
+        }
     }
 }
 

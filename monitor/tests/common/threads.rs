@@ -362,3 +362,42 @@ fn record(plan: &Plan, index: u32, accesses: &[Access]) -> WindowRecord {
         declined: 0,
     }
 }
+
+/// Misses per access of the whole run in caches with random replacement and lines of 64 bytes: one
+/// a thread, which lose what others write (`private`), or one for all.
+pub fn simulate(plan: Plan, cache_bytes: u64, private: bool) -> f64 {
+    let lines = (cache_bytes / 64) as usize;
+    let n = plan.window * u64::from(plan.windows);
+    let caches = if private { plan.threads as usize } else { 1 };
+    let mut held: Vec<Vec<u64>> = vec![Vec::new(); caches];
+    let mut places: Vec<HashMap<u64, usize>> = vec![HashMap::new(); caches];
+    let mut rng = Rng::new(17);
+    let mut misses = 0;
+    for a in Program::new(&plan).take(n as usize) {
+        let line = a.address / 64;
+        let mine = if private { (a.tid - TID) as usize } else { 0 };
+        let writes = a.flags & sample_flags::STORE != 0;
+        for other in (0..caches).filter(|&c| writes && c != mine) {
+            if let Some(place) = places[other].remove(&line) {
+                held[other].swap_remove(place);
+                if let Some(&moved) = held[other].get(place) {
+                    places[other].insert(moved, place);
+                }
+            }
+        }
+        if places[mine].contains_key(&line) {
+            continue;
+        }
+        misses += 1;
+        let mut place = held[mine].len();
+        if place < lines {
+            held[mine].push(line);
+        } else {
+            place = rng.below(lines as u64) as usize;
+            places[mine].remove(&held[mine][place]);
+            held[mine][place] = line;
+        }
+        places[mine].insert(line, place);
+    }
+    misses as f64 / n as f64
+}
