@@ -109,8 +109,22 @@ proptest! {
         let run = Run::new(windows, options).unwrap();
         let smallest = line * u64::from(ways.unwrap_or(1));
         let sizes = [smallest, line * 9, 1 << 14, 1 << 20, 1 << 26, 1 << 40, any_size.max(smallest)];
-        let stream = if all { Stream::All } else { Stream::Own };
-        for policy in [Policy::Random { ways }, Policy::Lru { ways }] {
+        if let Some(c) = run.coherence(line).unwrap() {
+            let shares = [c.private, c.shared, c.coherence, c.miss_ratio, c.disjoint];
+            prop_assert!(shares.iter().all(|s| (0.0..=1.0).contains(s)), "{c:?}");
+            prop_assert!(c.interval.0 <= c.coherence && c.coherence <= c.interval.1, "{c:?}");
+            for r in run.rivalries(line, |lost| lost.at.instr).unwrap() {
+                let shares = [r.share, r.miss_ratio, r.disjoint];
+                prop_assert!(shares.iter().all(|s| (0.0..=1.0).contains(s)), "{r:?}");
+            }
+        }
+        let other = if all { Stream::All } else { Stream::Own };
+        for (policy, stream) in [
+            (Policy::Random { ways }, other),
+            (Policy::Lru { ways }, other),
+            (Policy::Random { ways }, Stream::Private),
+            (Policy::Lru { ways }, Stream::Private),
+        ] {
             for p in run.curve(line, policy, stream, &sizes).unwrap() {
                 prop_assert!(0.0 <= p.low && p.low <= p.miss_ratio, "{p:?}");
                 prop_assert!(p.miss_ratio <= p.high && p.high <= 1.0, "{p:?}");

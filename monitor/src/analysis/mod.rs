@@ -3,18 +3,22 @@
 //! Holds no text and does no IO. `report` and `export` (and the views to come) ask an [`Analysis`]
 //! and never the model, so that all of them show the same figures.
 
+mod feed;
 mod ranking;
+mod sharing;
 pub mod sizes;
+mod stacks;
 mod subjects;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use statcache_model::{self as model, CurvePoint, ModelError, Policy, Run, Site, Stream};
+use statcache_model::{CurvePoint, ModelError, Policy, Run, Site, Stream};
 
 use crate::profile::Profile;
-use crate::profile::types::{Estimate, LINE_SIZES, Outcome, SampleRecord, sample_flags};
+use crate::profile::types::{Estimate, LINE_SIZES, Outcome};
 
-pub use ranking::{Caches, Edge, Miss, Ranking, Row};
+pub use ranking::{Caches, Edge, Miss, Ranking, Row, RowSharing};
+pub use sharing::{Pair, SharingFigures};
 pub use subjects::{By, DataKind, Subject, Subjects};
 
 /// Line size of the default view, bytes.
@@ -48,7 +52,12 @@ pub struct Totals {
 pub struct Analysis<'p> {
     /// The profile.
     pub profile: &'p Profile,
-    run: Run,
+    /// The threads' own distances: each thread's part of a window is a window.
+    own: Run,
+    /// All threads' distances, where they differ.
+    all: Option<Run>,
+    /// Profile window of each window of `own`.
+    window_of: Vec<u32>,
     data: Vec<Subject>,
     /// Per (instruction, datum): samples taken.
     touched: HashMap<(u32, u32), u64>,
@@ -60,67 +69,43 @@ impl<'p> Analysis<'p> {
     /// # Errors
     /// A value in the profile that the model refuses.
     pub fn new(profile: &'p Profile) -> Result<Self, ModelError> {
-        let places: HashMap<u32, usize> = profile
-            .windows
-            .iter()
-            .enumerate()
-            .map(|(at, w)| (w.index, at))
-            .collect();
-        let mut windows: Vec<model::Window> = profile
-            .windows
-            .iter()
-            .map(|w| model::Window {
-                start: w.start_s,
-                thread: key_of_tid(w.tid),
-                accesses: w.accesses,
-                refs: w.refs,
-                stands_for: model::Estimate {
-                    value: w.stands_for.value,
-                    low: w.stands_for.low,
-                    high: w.stands_for.high,
-                },
-                samples: Vec::with_capacity(w.samples.len()),
-            })
-            .collect();
-        let mut tids = profile.windows.iter().map(|w| w.tid);
-        let first = tids.next();
-        let many_threads = tids.any(|t| Some(t) != first);
-        let mut data = subjects::Interner::new();
-        let mut by_memory = HashMap::new();
-        let mut touched: HashMap<(u32, u32), u64> = HashMap::new();
-        for taken in profile.windows.iter().flat_map(|w| &w.samples) {
-            // A window that never was written takes its samples with it.
-            let Some(&at) = places.get(&taken.taken_in) else {
-                continue;
-            };
-            let sample = &taken.sample;
-            let tid = if many_threads { sample.tid } else { 0 };
-            let datum = *by_memory
-                .entry((sample.memory, tid))
-                .or_insert_with(|| data.id(subjects::data_subject(profile, sample, many_threads)));
-            *touched.entry((sample.ip, datum)).or_default() += 1;
-            windows[at].samples.push(model_sample(sample, datum));
-        }
-        let options = model::Options {
-            seed: profile.header.seed,
-            contiguous: profile.windows.len() > 1
-                && profile.windows[1..]
-                    .iter()
-                    .all(|w| w.contiguous_with_previous),
-            footprint_bytes: profile
-                .footer
-                .as_ref()
-                .map(|footer| footer.footprint_bytes)
-                .filter(|&bytes| bytes > 0),
-            ..model::Options::default()
-        };
-        let run = Run::new(windows, options)?;
+        let fed = feed::feed(profile)?;
         Ok(Self {
             profile,
-            run,
-            data: data.into_list(),
-            touched,
+            own: fed.own,
+            all: fed.all,
+            window_of: fed.window_of,
+            data: fed.data,
+            touched: fed.touched,
         })
+    }
+
+    /// Whether some window saw several threads: then a private cache and one shared by all threads
+    /// have curves of their own, and [`Analysis::sharing`] has something to say.
+    #[must_use]
+    pub fn has_threads(&self) -> bool {
+        self.all.is_some()
+    }
+
+    /// Threads that windows saw.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        let windows = self.profile.windows.iter();
+        let tids = windows.flat_map(|w| w.threads.iter().map(|t| t.tid).chain([w.tid]));
+        tids.collect::<HashSet<i32>>().len()
+    }
+
+    /// The stream that a cache of this size sees on the profile's host: a private one's up to the
+    /// first level that threads share.
+    #[must_use]
+    pub fn stream_at(&self, cache_bytes: u64) -> Stream {
+        if !self.has_threads() {
+            Stream::Own
+        } else if cache_bytes < sizes::shared_from(&self.profile.header) {
+            Stream::Private
+        } else {
+            Stream::All
+        }
     }
 
     /// Whether there is nothing to compute figures from.
@@ -173,13 +158,44 @@ impl<'p> Analysis<'p> {
         &self,
         line_bytes: u32,
         policy: Policy,
+        stream: Stream,
         sizes: &[u64],
     ) -> Result<Vec<CurvePoint>, ModelError> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
-        self.run
-            .curve(u64::from(line_bytes), policy, Stream::Own, sizes)
+        let (run, stream) = self.run(stream);
+        run.curve(u64::from(line_bytes), policy, stream, sizes)
+    }
+
+    /// Points of the caches that the profile's host has or might have: each in the stream that
+    /// such a cache sees ([`Analysis::stream_at`]), in the order of `sizes`.
+    ///
+    /// # Errors
+    /// A cache the model refuses.
+    pub fn curve_of_host(
+        &self,
+        line_bytes: u32,
+        policy: Policy,
+        sizes: &[u64],
+    ) -> Result<Vec<CurvePoint>, ModelError> {
+        if !self.has_threads() {
+            return self.curve(line_bytes, policy, Stream::Own, sizes);
+        }
+        let mut points = Vec::new();
+        for &bytes in sizes {
+            points.extend(self.curve(line_bytes, policy, self.stream_at(bytes), &[bytes])?);
+        }
+        Ok(points)
+    }
+
+    /// The run that answers for a stream, and the stream to ask it for.
+    fn run(&self, stream: Stream) -> (&Run, Stream) {
+        match (&self.all, stream) {
+            (Some(all), Stream::All) => (all, Stream::Own),
+            (Some(_), stream) => (&self.own, stream),
+            (None, _) => (&self.own, Stream::Own),
+        }
     }
 
     /// What a miss ratio of 1 would fetch, in bytes a CPU second: multiply by a ratio for the traffic
@@ -234,11 +250,12 @@ impl<'p> Analysis<'p> {
             .collect()
     }
 
-    /// The subject of a site.
-    fn key(&self, subjects: &Subjects, site: &Site) -> u32 {
+    /// The subject of a site of a stream.
+    fn key(&self, subjects: &Subjects, stream: Stream, site: &Site) -> u32 {
         match subjects.by {
             By::Data => site.data,
-            By::Window => site.window as u32,
+            By::Window if stream == Stream::All => site.window as u32,
+            By::Window => self.window_of[site.window],
             _ => subjects.of_instr[site.instr as usize],
         }
     }
@@ -255,50 +272,5 @@ impl<'p> Analysis<'p> {
             accesses += w.stands_for.value;
         }
         if accesses > 0.0 { refs / accesses } else { 1.0 }
-    }
-}
-
-fn key_of_tid(tid: i32) -> model::Key {
-    tid.unsigned_abs()
-}
-
-fn model_sample(s: &SampleRecord, datum: u32) -> model::Sample {
-    let kind = match (
-        s.flags & sample_flags::LOAD != 0,
-        s.flags & sample_flags::STORE != 0,
-    ) {
-        (true, true) => model::Kind::Modify,
-        (false, true) => model::Kind::Store,
-        _ => model::Kind::Load,
-    };
-    let thread = key_of_tid(s.tid);
-    model::Sample {
-        position: s.position,
-        address: s.address,
-        size: s.size,
-        kind,
-        instr: s.ip,
-        data: datum,
-        thread,
-        own: s.own.map(|outcome| match outcome {
-            Outcome::Reused {
-                distance,
-                trigger,
-                store,
-            } => model::Outcome::Reused {
-                distance,
-                trigger: model::Trigger {
-                    instr: trigger,
-                    thread,
-                    store,
-                },
-            },
-            Outcome::Censored { at } => model::Outcome::Censored { at },
-            Outcome::NeverReused { at } => model::Outcome::NeverReused { at },
-            Outcome::NotFollowed => model::Outcome::NotFollowed,
-        }),
-        all: None,
-        remote: None,
-        writer: None,
     }
 }

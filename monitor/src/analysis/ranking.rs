@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 use statcache_model::{
-    Attribution, KeyFigures, ModelError, Policy, Stream, Weak, spatial_use_by_key,
+    Attribution, KeyFigures, ModelError, Policy, Sharing, Stream, Weak, spatial_use_by_key,
 };
 
 use super::Analysis;
@@ -24,6 +24,9 @@ pub struct Caches {
     pub line_bytes: u32,
     /// Replacement policy.
     pub policy: Policy,
+    /// Whose references the caches see; `None`: at each size what a cache of the profile's host
+    /// sees ([`Analysis::stream_at`]).
+    pub stream: Option<Stream>,
     /// Index into `sizes` of the cache whose misses rank and whose edges are given; `None` ranks
     /// by the largest share at any size and gives the edges of the first.
     pub primary: Option<usize>,
@@ -75,6 +78,27 @@ pub struct Row {
     /// Share of a fetched line's other bytes that save misses at the primary cache, 0 to 1;
     /// `None` without misses enough, for windows, and at the smallest line size.
     pub spatial_use: Option<f64>,
+    /// What other threads did to its lines; `None` where no window saw several.
+    pub sharing: Option<RowSharing>,
+}
+
+/// How the reuses that a subject triggered fare in private caches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowSharing {
+    /// Reuses with thread information.
+    pub reuses: u64,
+    /// Share of them without a remote access in between.
+    pub private: f64,
+    /// Share with remote reads only.
+    pub shared: f64,
+    /// Share lost to a remote write.
+    pub coherence: f64,
+    /// Its 95 % interval.
+    pub low: f64,
+    /// Its 95 % interval.
+    pub high: f64,
+    /// Whether the remote writes were to the bytes used here.
+    pub verdict: Sharing,
 }
 
 /// Subjects of one kind, most misses first.
@@ -88,6 +112,10 @@ pub struct Ranking {
     pub unattributed: Vec<f64>,
 }
 
+/// Misses at the smallest line size, and at the one asked for where that is another stream's than
+/// the ranking.
+type BothLines = (Attribution<u32>, Option<Attribution<u32>>);
+
 impl Analysis<'_> {
     /// Ranks the subjects of one kind.
     ///
@@ -96,34 +124,48 @@ impl Analysis<'_> {
     pub fn ranking(&self, by: By, caches: &Caches) -> Result<Ranking, ModelError> {
         let subjects = self.subjects(by);
         let first = caches.primary.unwrap_or(0);
+        let stream_at = |bytes| match caches.stream {
+            Some(stream) if self.has_threads() => stream,
+            _ => self.stream_at(bytes),
+        };
+        let (line, policy) = (caches.line_bytes, caches.policy);
         let (at_sizes, spatial) = rayon::join(
             || -> Result<Vec<Attribution<u32>>, ModelError> {
                 let sizes = caches.sizes.par_iter();
                 sizes
-                    .map(|&b| self.attribute(&subjects, b, caches.line_bytes, caches.policy))
+                    .map(|&b| self.attribute(&subjects, b, line, policy, stream_at(b)))
                     .collect()
             },
-            || -> Result<Option<Attribution<u32>>, ModelError> {
+            || -> Result<Option<BothLines>, ModelError> {
                 let small = LINE_SIZES[0];
                 let Some(&bytes) = caches.sizes.get(first) else {
                     return Ok(None);
                 };
-                if by == By::Window || caches.line_bytes <= small {
+                if by == By::Window || line <= small {
                     return Ok(None);
                 }
-                self.attribute(&subjects, bytes, small, caches.policy)
-                    .map(Some)
+                let at = |line, stream| self.attribute(&subjects, bytes, line, policy, stream);
+                // What a longer line saves is no matter of who else writes to it.
+                Ok(Some(match stream_at(bytes) {
+                    Stream::Private => (at(small, Stream::Own)?, Some(at(line, Stream::Own)?)),
+                    stream => (at(small, stream)?, None),
+                }))
             },
         );
         let at_sizes = at_sizes?;
-        let spatial = match (spatial?, at_sizes.get(first)) {
-            (Some(small), Some(large)) => enough(&small, spatial_use_by_key(&small, large)?),
-            _ => HashMap::new(),
+        let spatial = match spatial? {
+            Some((small, large)) => {
+                let large = large.as_ref().or(at_sizes.get(first)).unwrap_or(&small);
+                enough(&small, spatial_use_by_key(&small, large)?)
+            }
+            None => HashMap::new(),
         };
+        let sharing = self.sharing_by_key(&subjects, caches)?;
         let unattributed = at_sizes.iter().map(|a| a.unattributed_share).collect();
         let mut rows = fold(&at_sizes, caches, first);
         for row in &mut rows {
             row.spatial_use = spatial.get(&row.subject).copied();
+            row.sharing = sharing.get(&row.subject).copied();
         }
         rows.sort_by(|a, b| {
             let worst = |r: &Row| match caches.primary {
@@ -148,12 +190,41 @@ impl Analysis<'_> {
         cache_bytes: u64,
         line_bytes: u32,
         policy: Policy,
+        stream: Stream,
     ) -> Result<Attribution<u32>, ModelError> {
-        let line_bytes = u64::from(line_bytes);
-        self.run
-            .attribute(line_bytes, cache_bytes, policy, Stream::Own, |site| {
-                self.key(subjects, site)
-            })
+        let (run, asked) = self.run(stream);
+        run.attribute(u64::from(line_bytes), cache_bytes, policy, asked, |site| {
+            self.key(subjects, stream, site)
+        })
+    }
+
+    /// What other threads did to the lines of each subject.
+    fn sharing_by_key(
+        &self,
+        subjects: &Subjects,
+        caches: &Caches,
+    ) -> Result<HashMap<u32, RowSharing>, ModelError> {
+        let first = caches.sizes.get(caches.primary.unwrap_or(0));
+        let (Some(&bytes), true) = (first, self.has_threads() && subjects.by != By::Window) else {
+            return Ok(HashMap::new());
+        };
+        let line = u64::from(caches.line_bytes);
+        let uses = self.own.threads(line, bytes, caches.policy, |site| {
+            self.key(subjects, Stream::Own, site)
+        })?;
+        let uses = uses.into_iter().map(|u| {
+            let figures = RowSharing {
+                reuses: u.reuses,
+                private: u.private,
+                shared: u.shared,
+                coherence: u.coherence,
+                low: u.coherence_interval.0,
+                high: u.coherence_interval.1,
+                verdict: u.sharing,
+            };
+            (u.key, figures)
+        });
+        Ok(uses.collect())
     }
 }
 
@@ -170,6 +241,7 @@ fn fold(at_sizes: &[Attribution<u32>], caches: &Caches, first: usize) -> Vec<Row
                 miss: caches.sizes.iter().map(|&b| nothing_at(b)).collect(),
                 reuse_from: Vec::new(),
                 spatial_use: None,
+                sharing: None,
             });
             row.miss[at] = miss_of(key, cache_bytes);
             if at == first {

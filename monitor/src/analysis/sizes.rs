@@ -98,6 +98,25 @@ pub fn host_sizes(header: &Header) -> Vec<u64> {
     sizes
 }
 
+/// Size of the smallest cache that the host's threads share: the last level of several, and any from
+/// the third on; nearer ones are private. The profile does not say which processors share what.
+#[must_use]
+pub fn shared_from(header: &Header) -> u64 {
+    let caches = &header.host_caches;
+    let last = caches.iter().map(|c| c.level).max().unwrap_or(0);
+    let shared = |level| level >= 3 || (level == last && last > 1);
+    match caches
+        .iter()
+        .filter(|c| shared(c.level))
+        .map(|c| c.bytes)
+        .min()
+    {
+        Some(bytes) => bytes,
+        None if caches.is_empty() => host_sizes(header).last().copied().unwrap_or(u64::MAX),
+        None => u64::MAX,
+    }
+}
+
 /// `L2 2M` for a size the host has, `2M` for another.
 #[must_use]
 pub fn label(header: &Header, bytes: u64) -> String {
@@ -166,5 +185,17 @@ mod tests {
         header.host_caches.clear();
         assert_eq!(curve_sizes(&header).len(), 27);
         assert_eq!(host_sizes(&header).len(), 3);
+    }
+
+    #[test]
+    fn the_last_level_is_shared_unless_it_is_the_only_one() {
+        let mut header = Header::example(&["x"]);
+        assert_eq!(shared_from(&header), 32 << 20);
+        header.host_caches.pop();
+        assert_eq!(shared_from(&header), 2 << 20);
+        header.host_caches.pop();
+        assert_eq!(shared_from(&header), u64::MAX);
+        header.host_caches.clear();
+        assert_eq!(shared_from(&header), 32 << 20);
     }
 }

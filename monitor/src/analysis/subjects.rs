@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::profile::Profile;
-use crate::profile::types::{Frame, InstrId, Memory, SampleRecord};
+use crate::profile::types::{Frame, InstrId, Memory};
 use crate::symbols::short_module_name;
 
 /// A kind of subject.
@@ -197,14 +197,10 @@ fn code_subject(profile: &Profile, by: By, id: InstrId) -> Subject {
     subject
 }
 
-/// The datum a sample touched.
-pub(super) fn data_subject(
-    profile: &Profile,
-    sample: &SampleRecord,
-    many_threads: bool,
-) -> Subject {
-    let (kind, name, object) = match sample.memory {
-        Memory::Static { module, offset } => {
+/// The datum in a piece of memory; a stack is that of the thread given, where there are several.
+pub(super) fn data_subject(profile: &Profile, memory: Memory, thread: Option<i32>) -> Subject {
+    let (kind, name, object) = match (memory, thread) {
+        (Memory::Static { module, offset }, _) => {
             let object = short_module_name(&profile.modules[module as usize].path);
             let name = match profile.data_symbol(module, offset) {
                 Some(symbol) => symbol.name.clone(),
@@ -212,14 +208,14 @@ pub(super) fn data_subject(
             };
             (DataKind::Static, name, object.to_owned())
         }
-        Memory::Heap => (DataKind::Heap, "heap".to_owned(), String::new()),
-        Memory::Stack if many_threads => (
+        (Memory::Heap, _) => (DataKind::Heap, "heap".to_owned(), String::new()),
+        (Memory::Stack, Some(tid)) => (
             DataKind::Stack,
-            format!("stack of thread {}", sample.tid),
+            format!("stack of thread {tid}"),
             String::new(),
         ),
-        Memory::Stack => (DataKind::Stack, "stack".to_owned(), String::new()),
-        Memory::Mapping => (
+        (Memory::Stack, None) => (DataKind::Stack, "stack".to_owned(), String::new()),
+        (Memory::Mapping, _) => (
             DataKind::Mapping,
             "other mappings".to_owned(),
             String::new(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use statcache_model::Policy;
+use statcache_model::{Policy, Stream};
 
 use super::run::DEFAULT_FILE;
 use super::{Exit, terminal};
@@ -31,6 +31,10 @@ pub(super) struct ReportArgs {
     /// Replacement policy.
     #[arg(long, value_enum, default_value_t = PolicyArg::Random)]
     policy: PolicyArg,
+    /// Whose references a cache sees, where threads ran together (default: private caches up to the
+    /// last level, which all share).
+    #[arg(long, value_enum, value_name = "WHOSE")]
+    stream: Option<StreamArg>,
     /// Show one ranking alone.
     #[arg(long, value_enum, value_name = "KIND")]
     by: Option<ByArg>,
@@ -51,6 +55,16 @@ enum PolicyArg {
     Random,
     /// Least recently used.
     Lru,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum StreamArg {
+    /// Each thread's own, as if nobody else wrote.
+    Own,
+    /// Each thread's own, losing lines to other threads' writes.
+    Private,
+    /// All threads'.
+    All,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -93,6 +107,11 @@ impl ReportArgs {
                 PolicyArg::Random => Policy::RANDOM,
                 PolicyArg::Lru => Policy::LRU,
             },
+            stream: self.stream.map(|stream| match stream {
+                StreamArg::Own => Stream::Own,
+                StreamArg::Private => Stream::Private,
+                StreamArg::All => Stream::All,
+            }),
             by: self.by.map(|by| match by {
                 ByArg::Line => By::Line,
                 ByArg::Function => By::Function,

@@ -9,7 +9,7 @@ use super::{ExportError, Exporter, fill};
 use crate::analysis::{Analysis, DEFAULT_LINE_BYTES};
 
 const COLUMNS: &str = "section,file,line,function,object,offset,kind,name,start_s,line_size,policy,\
-cache_bytes,samples,access_share,miss_ratio,low,high,miss_share,weak";
+cache_bytes,samples,access_share,miss_ratio,low,high,miss_share,weak,stream";
 
 pub(super) struct Csv;
 
@@ -31,6 +31,11 @@ impl Exporter for Csv {
     fn export(&self, analysis: &Analysis<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
         let process = fill::process(analysis)?;
         writeln!(out, "{COLUMNS}")?;
+        // Whose misses the lists have beside those in one cache of all threads.
+        let own = match process.sharing {
+            Some(_) => "private",
+            None => "own",
+        };
         for curve in &process.curves {
             let what = What {
                 section: "curve",
@@ -40,15 +45,30 @@ impl Exporter for Csv {
                 write!(out, "{}", what.text())?;
                 writeln!(
                     out,
-                    ",{},{},{},,,{},{},{},,{}",
+                    ",{},{},{},,,{},{},{},,{},{}",
                     curve.line_size,
                     curve.policy,
                     p.cache_bytes,
                     p.miss_ratio,
                     p.low,
                     p.high,
-                    p.weak
+                    p.weak,
+                    curve.stream
                 )?;
+                if let Some(private) = &p.private {
+                    write!(out, "{}", what.text())?;
+                    writeln!(
+                        out,
+                        ",{},{},{},,,{},{},{},,{},private",
+                        curve.line_size,
+                        curve.policy,
+                        p.cache_bytes,
+                        private.private_miss_ratio,
+                        private.private_low,
+                        private.private_high,
+                        p.weak
+                    )?;
+                }
             }
         }
         for l in &process.lines {
@@ -60,7 +80,7 @@ impl Exporter for Csv {
                 object: &l.object,
                 ..What::default()
             };
-            rows(out, &what, &l.figures)?;
+            rows(out, &what, &l.figures, own)?;
         }
         for f in &process.functions {
             let what = What {
@@ -70,7 +90,7 @@ impl Exporter for Csv {
                 object: &f.object,
                 ..What::default()
             };
-            rows(out, &what, &f.figures)?;
+            rows(out, &what, &f.figures, own)?;
         }
         for i in &process.instructions {
             let what = What {
@@ -82,7 +102,7 @@ impl Exporter for Csv {
                 offset: Some(i.offset),
                 ..What::default()
             };
-            rows(out, &what, &i.figures)?;
+            rows(out, &what, &i.figures, own)?;
         }
         for d in &process.data {
             let what = What {
@@ -92,7 +112,7 @@ impl Exporter for Csv {
                 name: &d.name,
                 ..What::default()
             };
-            rows(out, &what, &d.figures)?;
+            rows(out, &what, &d.figures, own)?;
         }
         for w in &process.windows {
             let what = What {
@@ -100,19 +120,25 @@ impl Exporter for Csv {
                 start_s: Some(w.start_s),
                 ..What::default()
             };
-            rows(out, &what, &w.figures)?;
+            rows(out, &what, &w.figures, own)?;
         }
         Ok(())
     }
 }
 
-/// One row for each cache size.
-fn rows(out: &mut dyn Write, what: &What<'_>, figures: &Figures) -> Result<(), ExportError> {
+/// One row for each cache size and stream.
+fn rows(
+    out: &mut dyn Write,
+    what: &What<'_>,
+    figures: &Figures,
+    own: &str,
+) -> Result<(), ExportError> {
     let text = what.text();
-    for m in &figures.miss {
+    let of_own = figures.miss.iter().map(|m| (m, own));
+    for (m, stream) in of_own.chain(figures.miss_all.iter().map(|m| (m, "all"))) {
         writeln!(
             out,
-            "{text},{DEFAULT_LINE_BYTES},random,{},{},{},{},{},{},{},{}",
+            "{text},{DEFAULT_LINE_BYTES},random,{},{},{},{},{},{},{},{},{stream}",
             m.cache_bytes,
             figures.samples,
             figures.access_share,

@@ -39,7 +39,89 @@ pub(super) struct Process {
     pub(super) instructions: Vec<Instruction>,
     pub(super) data: Vec<Datum>,
     pub(super) windows: Vec<Window>,
+    /// What threads take from each other; only where windows saw several together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sharing: Option<SharingOut>,
     pub(super) warnings: Vec<WarningOut>,
+}
+
+/// Coherence misses of private caches at 64-byte lines.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct SharingOut {
+    /// Threads that windows saw.
+    pub(super) threads: usize,
+    /// Reuses with thread information, and of those lost to a remote write.
+    pub(super) reuses: u64,
+    pub(super) lost: u64,
+    /// Shares of those reuses: no remote access in between, reads only, a write.
+    pub(super) private: f64,
+    pub(super) shared: f64,
+    pub(super) coherence: f64,
+    pub(super) coherence_low: f64,
+    pub(super) coherence_high: f64,
+    /// Coherence misses per line reference.
+    pub(super) coherence_miss_ratio: f64,
+    pub(super) coherence_miss_low: f64,
+    pub(super) coherence_miss_high: f64,
+    /// Share of the coherence misses whose remote writes were all to other bytes of the line.
+    pub(super) disjoint: f64,
+    pub(super) weak: bool,
+    /// Coherence misses per line reference at each line size.
+    pub(super) by_line_size: Vec<LineSizeOut>,
+    /// Most coherence misses first.
+    pub(super) pairs: Vec<PairOut>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LineSizeOut {
+    pub(super) line_size: u32,
+    pub(super) coherence_miss_ratio: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) weak: bool,
+}
+
+/// Two source lines that take a line of memory from each other.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PairOut {
+    /// Where it was lost; where both lose, the one that loses more.
+    pub(super) line: Named,
+    /// Who wrote; `null` where that is not known.
+    pub(super) writer: Option<Named>,
+    /// `false`, `true`, `mixed`, or `none` where the samples do not say.
+    pub(super) verdict: &'static str,
+    pub(super) lost: u64,
+    /// Share of all coherence misses.
+    pub(super) share: f64,
+    pub(super) share_low: f64,
+    pub(super) share_high: f64,
+    /// Share of the pair's coherence misses that `line` has; the others are the writer's.
+    pub(super) line_share: f64,
+    /// Coherence misses of the pair per line reference of the run.
+    pub(super) coherence_miss_ratio: f64,
+    pub(super) disjoint: f64,
+    pub(super) data: DataName,
+    pub(super) weak: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct DataName {
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    pub(super) object: String,
+}
+
+/// What other threads did to a subject's lines: shares of the reuses it triggered.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct RowSharingOut {
+    pub(super) reuses: u64,
+    pub(super) private: f64,
+    pub(super) shared: f64,
+    pub(super) coherence: f64,
+    pub(super) coherence_low: f64,
+    pub(super) coherence_high: f64,
+    /// As in [`PairOut`].
+    pub(super) verdict: &'static str,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -94,6 +176,9 @@ pub(super) struct Point {
     pub(super) miss_ratio: f64,
     pub(super) low: f64,
     pub(super) high: f64,
+    /// Stream `own` of a run of several threads: the same with coherence misses, as in private caches.
+    #[serde(flatten)]
+    pub(super) private: Option<PrivatePoint>,
     /// Half width of the sampling part of the interval.
     pub(super) sampling_half_width: f64,
     /// Half width of the model part.
@@ -102,12 +187,26 @@ pub(super) struct Point {
     pub(super) weak: bool,
 }
 
+/// A point with the misses that remote writes make.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PrivatePoint {
+    pub(super) private_miss_ratio: f64,
+    pub(super) private_low: f64,
+    pub(super) private_high: f64,
+}
+
 /// What every listed subject has.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figures {
     pub(super) samples: u64,
     pub(super) access_share: f64,
+    /// In a run of several threads: in private caches, coherence misses included.
     pub(super) miss: Vec<MissOut>,
+    /// In one cache of all threads; only in a run of several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) miss_all: Vec<MissOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sharing: Option<RowSharingOut>,
     /// Share of a fetched line that is used, where there are samples enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) spatial_use: Option<f64>,
@@ -199,8 +298,18 @@ pub(super) struct Window {
     pub(super) stands_for: f64,
     pub(super) contiguous: bool,
     pub(super) declined: u32,
+    /// Its threads, where it saw several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) threads: Vec<ThreadOut>,
     #[serde(flatten)]
     pub(super) figures: Figures,
+}
+
+/// One thread's part of a window.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ThreadOut {
+    pub(super) tid: i32,
+    pub(super) accesses: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]

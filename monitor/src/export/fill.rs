@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 
 use rayon::prelude::*;
-use statcache_model::{ModelError, Policy};
+use statcache_model::{CurvePoint, ModelError, Policy, Stream};
 
 use super::dto::{
     CacheOut, Curve, Datum, Document, EdgeOut, Figures, Function, Host, Instruction, Line, MissOut,
-    Named, Point, Process, SCHEMA_VERSION, Time, Totals, WarningOut, Window,
+    Named, Point, PrivatePoint, Process, SCHEMA_VERSION, ThreadOut, Time, Totals, WarningOut,
+    Window,
 };
 use crate::analysis::sizes::{EXPORT_SIZES, curve_sizes, host_sizes};
-use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking, Row, Subject};
+use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Miss, Ranking, Row, Subject};
 use crate::profile::types::{HostCache, LINE_SIZES, Warning};
 
 /// At most so many instructions are listed.
@@ -44,6 +45,7 @@ pub(super) fn process(analysis: &Analysis<'_>) -> Result<Process, ModelError> {
     sizes.sort_unstable();
     sizes.dedup();
     let (curves, listed) = rayon::join(|| curves(analysis), || Listed::new(analysis, sizes));
+    let sharing = analysis.sharing()?;
     let listed = listed?;
     Ok(Process {
         pid: header.pid,
@@ -84,44 +86,65 @@ pub(super) fn process(analysis: &Analysis<'_>) -> Result<Process, ModelError> {
         instructions: listed.instructions,
         data: listed.data,
         windows: listed.windows,
+        sharing: sharing.as_ref().map(super::sharing::document),
         warnings: profile.warnings().map(warning_out).collect(),
     })
 }
 
-/// One curve for each line size and policy.
+/// One curve for each line size, policy and stream.
 fn curves(analysis: &Analysis<'_>) -> Result<Vec<Curve>, ModelError> {
     let mut sizes = curve_sizes(&analysis.profile.header);
     sizes.extend(host_sizes(&analysis.profile.header));
     sizes.sort_unstable();
     sizes.dedup();
-    let kinds: Vec<(u32, &'static str, Policy)> = LINE_SIZES
-        .iter()
-        .flat_map(|&line| [(line, "random", Policy::RANDOM), (line, "lru", Policy::LRU)])
-        .collect();
+    // All threads' is the own curve again where no window saw several.
+    let streams: &[(&'static str, Stream)] = match analysis.has_threads() {
+        true => &[("own", Stream::Own), ("all", Stream::All)],
+        false => &[("own", Stream::Own)],
+    };
+    let policies = [("random", Policy::RANDOM), ("lru", Policy::LRU)];
+    let mut kinds = Vec::new();
+    for stream in streams {
+        for &line in &LINE_SIZES {
+            kinds.extend(policies.map(|policy| (line, policy, *stream)));
+        }
+    }
     kinds
         .into_par_iter()
-        .map(|(line_size, name, policy)| {
-            let points = analysis.curve(line_size, policy, &sizes)?;
-            let points = points
-                .into_iter()
-                .map(|p| Point {
-                    cache_bytes: p.cache_bytes,
-                    miss_ratio: p.miss_ratio,
-                    low: p.low,
-                    high: p.high,
-                    sampling_half_width: p.sampling_half_width,
-                    model_half_width: p.model_half_width,
-                    weak: p.weak.is_some(),
-                })
-                .collect();
+        .map(|(line_size, (name, policy), (stream_name, stream))| {
+            let points = analysis.curve(line_size, policy, stream, &sizes)?;
+            let private = match (stream, analysis.has_threads()) {
+                (Stream::Own, true) => {
+                    analysis.curve(line_size, policy, Stream::Private, &sizes)?
+                }
+                _ => Vec::new(),
+            };
+            let points = points.iter().enumerate();
             Ok(Curve {
                 line_size,
                 policy: name,
-                stream: "own",
-                points,
+                stream: stream_name,
+                points: points.map(|(i, p)| point(p, private.get(i))).collect(),
             })
         })
         .collect()
+}
+
+fn point(p: &CurvePoint, private: Option<&CurvePoint>) -> Point {
+    Point {
+        cache_bytes: p.cache_bytes,
+        miss_ratio: p.miss_ratio,
+        low: p.low,
+        high: p.high,
+        private: private.map(|p| PrivatePoint {
+            private_miss_ratio: p.miss_ratio,
+            private_low: p.low,
+            private_high: p.high,
+        }),
+        sampling_half_width: p.sampling_half_width,
+        model_half_width: p.model_half_width,
+        weak: p.weak.is_some(),
+    }
 }
 
 /// The lists, worst first.
@@ -141,6 +164,7 @@ impl Listed {
             sizes,
             line_bytes: DEFAULT_LINE_BYTES,
             policy: Policy::RANDOM,
+            stream: Some(Stream::Private),
         };
         let kinds = [
             By::Line,
@@ -154,7 +178,7 @@ impl Listed {
             .map(|by| List::new(analysis, by, &caches))
             .collect::<Result<Vec<_>, _>>()?
             .into_iter();
-        let mut next = || lists.next().unwrap_or(List(None));
+        let mut next = || lists.next().unwrap_or(List(None, HashMap::new()));
         let (line, function, instruction, data, window) = (next(), next(), next(), next(), next());
         Ok(Self {
             lines: line.map(|s, figures, reuse_from| Line {
@@ -197,13 +221,14 @@ impl Listed {
     }
 }
 
-/// One ranking; none of an empty profile.
-struct List(Option<Ranking>);
+/// One ranking; none of an empty profile. Beside it, of a run of several threads, each subject's
+/// misses in one cache of all.
+struct List(Option<Ranking>, HashMap<u32, Vec<MissOut>>);
 
 impl List {
     fn new(analysis: &Analysis<'_>, by: By, caches: &Caches) -> Result<Self, ModelError> {
         if analysis.is_empty() {
-            return Ok(Self(None));
+            return Ok(Self(None, HashMap::new()));
         }
         // Edges and spatial use are given for the first size, whatever ranks.
         let mut caches = caches.clone();
@@ -213,11 +238,31 @@ impl List {
             .position(|&s| s == EDGES_AT)
             .unwrap_or(0);
         caches.sizes.swap(0, at);
-        let mut ranking = analysis.ranking(by, &caches)?;
-        for row in &mut ranking.rows {
-            row.miss.sort_by_key(|m| m.cache_bytes);
+        let ranking = |stream| -> Result<Ranking, ModelError> {
+            let caches = Caches {
+                stream: Some(stream),
+                ..caches.clone()
+            };
+            let mut ranking = analysis.ranking(by, &caches)?;
+            for row in &mut ranking.rows {
+                row.miss.sort_by_key(|m| m.cache_bytes);
+            }
+            Ok(ranking)
+        };
+        let mut of_all = HashMap::new();
+        if analysis.has_threads() {
+            let rows = ranking(Stream::All)?.rows;
+            of_all.extend(rows.iter().map(|row| (row.subject, misses(row))));
         }
-        Ok(Self(Some(ranking)))
+        Ok(Self(Some(ranking(Stream::Private)?), of_all))
+    }
+
+    /// The figures of a row.
+    fn figures(&self, row: &Row) -> Figures {
+        Figures {
+            miss_all: self.1.get(&row.subject).cloned().unwrap_or_default(),
+            ..figures(row)
+        }
     }
 
     fn map<T>(&self, make: impl Fn(&Subject, Figures, Vec<EdgeOut>) -> T) -> Vec<T> {
@@ -229,7 +274,7 @@ impl List {
             .rows
             .iter()
             .map(|row| {
-                let figures = figures(row);
+                let figures = self.figures(row);
                 let edges = row
                     .reuse_from
                     .iter()
@@ -267,11 +312,19 @@ impl List {
                 stands_for: finite(w.stands_for.value),
                 contiguous: w.contiguous_with_previous,
                 declined: w.declined,
+                threads: w
+                    .threads
+                    .iter()
+                    .map(|t| ThreadOut {
+                        tid: t.tid,
+                        accesses: t.accesses,
+                    })
+                    .collect(),
                 figures: Figures {
                     samples: taken.get(&w.index).copied().unwrap_or(0),
                     ..rows
                         .get(&(at as u32))
-                        .map_or_else(Figures::none, |row| figures(row))
+                        .map_or_else(Figures::none, |row| self.figures(row))
                 },
             })
             .collect()
@@ -284,6 +337,8 @@ impl Figures {
             samples: 0,
             access_share: 0.0,
             miss: Vec::new(),
+            miss_all: Vec::new(),
+            sharing: None,
             spatial_use: None,
         }
     }
@@ -293,23 +348,26 @@ fn figures(row: &Row) -> Figures {
     Figures {
         samples: row.samples,
         access_share: row.access_share,
-        miss: row
-            .miss
-            .iter()
-            .map(|m| MissOut {
-                cache_bytes: m.cache_bytes,
-                miss_ratio: m.miss_ratio,
-                low: m.low,
-                high: m.high,
-                miss_share: m.miss_share,
-                weak: m.weak.is_some(),
-            })
-            .collect(),
+        miss: misses(row),
+        miss_all: Vec::new(),
+        sharing: row.sharing.as_ref().map(super::sharing::of_row),
         spatial_use: row.spatial_use,
     }
 }
 
-fn named(subject: &Subject) -> Named {
+fn misses(row: &Row) -> Vec<MissOut> {
+    let out = |m: &Miss| MissOut {
+        cache_bytes: m.cache_bytes,
+        miss_ratio: m.miss_ratio,
+        low: m.low,
+        high: m.high,
+        miss_share: m.miss_share,
+        weak: m.weak.is_some(),
+    };
+    row.miss.iter().map(out).collect()
+}
+
+pub(super) fn named(subject: &Subject) -> Named {
     Named {
         file: subject.file.clone(),
         line: subject.line,

@@ -7,6 +7,7 @@ mod csv;
 mod dto;
 mod fill;
 mod json;
+mod sharing;
 
 use std::io::{self, Write};
 

@@ -3,7 +3,7 @@
 //! A sample repeats itself: its five outcomes differ by a few references, its neighbours share
 //! thread, instructions and memory. Columns of differences put the like beside the like, so that
 //! deflate (in [`super::frame`]) finds it; measured sizes are in the tests of `tests/profile.rs`.
-//! What only windows of several threads have takes no byte a sample elsewhere: its columns are empty.
+//! Empty columns at the end are left out: what only windows of several threads have costs others nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -158,6 +158,9 @@ fn pack(w: &WindowRecord) -> Result<StoredWindow, String> {
             put_shared(&mut put, w.tid, s);
         }
     }
+    while columns.last().is_some_and(Vec::is_empty) {
+        columns.pop();
+    }
     Ok(StoredWindow {
         index: w.index,
         start_s: w.start_s,
@@ -176,14 +179,17 @@ fn pack(w: &WindowRecord) -> Result<StoredWindow, String> {
 }
 
 fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
-    if w.columns.len() != COLUMNS {
+    if w.columns.len() > COLUMNS {
         return Err(format!("a window of {} columns", w.columns.len()));
     }
     // Every sample takes at least a byte of the first column.
-    if w.count as usize > w.columns[Column::TakenIn as usize].len() {
+    let first = w.columns.first().map_or(0, Vec::len);
+    if w.count as usize > first {
         return Err(format!("a window announces {} samples", w.count));
     }
     let mut cursors: Vec<&[u8]> = w.columns.iter().map(Vec::as_slice).collect();
+    cursors.resize(COLUMNS, &[]);
+    let shares = !cursors[Column::Shared as usize].is_empty();
     let mut get = |c: Column| {
         take_varint(&mut cursors[c as usize]).ok_or_else(|| format!("column {} is short", c as u8))
     };
@@ -202,7 +208,6 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
         samples: Vec::with_capacity(w.count as usize),
     };
     let mut before = Before::default();
-    let shares = !w.columns[Column::Shared as usize].is_empty();
     for _ in 0..w.count {
         let taken_in = narrow(i64::from(w.index).wrapping_sub(unzigzag(get(Column::TakenIn)?)))?;
         let ip = narrow(get(Column::Ip)?)?;

@@ -15,7 +15,7 @@ use crate::profile::types::Header;
 /// Rows of the plot.
 const ROWS: usize = 12;
 /// Ratios nearer than this are the same in the table.
-const SAME: f64 = 0.000_2;
+pub(super) const SAME: f64 = 0.000_2;
 /// Columns left of the plot: the axis's figures.
 const AXIS: usize = 8;
 /// Tops of the axis, in points; a quarter of each is a round figure.

@@ -3,18 +3,21 @@
 //! Pure text from an [`Analysis`]: reads no environment and no file but through [`Sources`].
 
 mod curve;
+mod drawn;
 mod format;
 pub mod processes;
 mod ranking;
 mod run;
+mod sharing;
 mod source;
 mod style;
+mod threads;
 mod windows;
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use statcache_model::{ModelError, Policy};
+use statcache_model::{CurvePoint, ModelError, Policy, Stream};
 
 use crate::analysis::sizes::{curve_sizes, host_sizes, label};
 use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
@@ -31,6 +34,9 @@ pub struct Options {
     pub line_bytes: u32,
     /// Replacement policy of the rankings.
     pub policy: Policy,
+    /// Whose references a cache sees, where threads were seen together; `None`: as at the levels of
+    /// the profile's host.
+    pub stream: Option<Stream>,
     /// One ranking alone; `None`: lines, functions and data.
     pub by: Option<By>,
     /// Rows of a ranking; `None`: as many as suit the report.
@@ -83,7 +89,7 @@ pub fn render(
 pub fn summary(analysis: &Analysis<'_>, style: &Style) -> Result<String, ModelError> {
     let header = &analysis.profile.header;
     let sizes = host_sizes(header);
-    let curve = analysis.curve(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes)?;
+    let curve = analysis.curve_of_host(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes)?;
     let mut out = run::observation(analysis, &curve, style);
     if !curve.is_empty() {
         let ratios: Vec<String> = curve
@@ -98,6 +104,9 @@ pub fn summary(analysis: &Analysis<'_>, style: &Style) -> Result<String, ModelEr
             })
             .collect();
         out.push_str(&run::fact("misses", &ratios.join(", "), style));
+    }
+    if let Some(figures) = analysis.sharing()? {
+        out.push_str(&run::fact("sharing", &sharing::in_short(&figures), style));
     }
     Ok(out)
 }
@@ -125,6 +134,7 @@ fn caches(analysis: &Analysis<'_>, options: &Options) -> Caches {
         sizes,
         line_bytes: options.line_bytes,
         policy: options.policy,
+        stream: options.stream,
         primary: Some(primary),
     }
 }
@@ -151,7 +161,11 @@ impl Report<'_> {
     }
 
     fn overview(&self) -> Result<String, ReportError> {
-        let (main, other) = self.curves()?;
+        let drawn::Drawn {
+            main,
+            other,
+            by_stream,
+        } = self.curves()?;
         let mut out = run::block(self.analysis, &main, self.style);
         out.push('\n');
         if self.analysis.is_empty() {
@@ -159,7 +173,11 @@ impl Report<'_> {
             out.push_str(&self.warnings());
             return Ok(out);
         }
-        let (main_name, other_name) = self.policy_names();
+        let (policy, other_policy) = self.policy_names();
+        let (main_name, other_name) = match &by_stream {
+            Some(_) => self.stream_names(),
+            None => (policy, other_policy),
+        };
         let curves = curve::Curves {
             main: &main,
             main_name,
@@ -168,10 +186,16 @@ impl Report<'_> {
             bytes_per_second: self.analysis.bytes_per_second(self.options.line_bytes),
         };
         let header = &self.analysis.profile.header;
-        let note = format!("{}-byte lines, fully associative", self.options.line_bytes);
+        let note = match &by_stream {
+            Some(_) => format!(
+                "{policy} replacement, {}-byte lines, fully associative",
+                self.options.line_bytes
+            ),
+            None => format!("{}-byte lines, fully associative", self.options.line_bytes),
+        };
         out.push_str(&self.style.heading("Miss ratio by cache size", &note));
         let grid = curve_sizes(header);
-        let on_grid = |points: &[statcache_model::CurvePoint]| {
+        let on_grid = |points: &[CurvePoint]| {
             points
                 .iter()
                 .filter(|p| grid.contains(&p.cache_bytes))
@@ -192,7 +216,24 @@ impl Report<'_> {
             out.push_str(&style::wrap(&text, self.style.width, 0));
         }
         out.push('\n');
-        out.push_str(&curve::table(&curves, &self.marks(), header, self.style));
+        match &by_stream {
+            Some(by_stream) => {
+                let table = threads::Table {
+                    curves: by_stream,
+                    main: policy,
+                    other: other_policy,
+                    bytes_per_second: curves.bytes_per_second,
+                    named: &self.marks(),
+                    header,
+                };
+                out.push_str(&table.render(self.analysis, self.style));
+            }
+            None => out.push_str(&curve::table(&curves, &self.marks(), header, self.style)),
+        }
+        if let Some(figures) = self.analysis.sharing()? {
+            out.push('\n');
+            out.push_str(&sharing::section(&figures, self.style));
+        }
         let lines = self.analysis.ranking(By::Line, &self.caches)?;
         // Without line numbers a list by line would be the one by function, twice.
         let has_lines = ranking::without_lines(&lines, self.primary()).0 < 0.9;
@@ -240,32 +281,6 @@ impl Report<'_> {
         marks
     }
 
-    fn curves(
-        &self,
-    ) -> Result<
-        (
-            Vec<statcache_model::CurvePoint>,
-            Vec<statcache_model::CurvePoint>,
-        ),
-        ReportError,
-    > {
-        let mut sizes = curve_sizes(&self.analysis.profile.header);
-        sizes.extend(self.marks());
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes.retain(|&s| s >= u64::from(self.options.line_bytes));
-        let line = self.options.line_bytes;
-        let other = match self.options.policy {
-            Policy::Random { .. } => Policy::LRU,
-            Policy::Lru { .. } => Policy::RANDOM,
-        };
-        let (main, other) = rayon::join(
-            || self.analysis.curve(line, self.options.policy, &sizes),
-            || self.analysis.curve(line, other, &sizes),
-        );
-        Ok((main?, other?))
-    }
-
     fn table(&self, by: By, top: usize) -> Result<String, ReportError> {
         let ranking = self.analysis.ranking(by, &self.caches)?;
         let mut out = self.ranked(&ranking, top);
@@ -288,8 +303,16 @@ impl Report<'_> {
             ),
         };
         let policy = self.policy_names().0;
+        let bytes = self.caches.sizes[primary];
+        let stream = self.caches.stream.unwrap_or(self.analysis.stream_at(bytes));
+        let whose = match stream {
+            _ if !self.analysis.has_threads() => "",
+            Stream::Own => ", own distances",
+            Stream::Private => ", private caches",
+            Stream::All => ", a cache of all threads",
+        };
         let note = format!(
-            "{policy} replacement, {}-byte lines",
+            "{policy} replacement, {}-byte lines{whose}",
             self.options.line_bytes
         );
         let mut out = self.style.heading(&title, &note);

@@ -237,6 +237,12 @@ impl Table<'_> {
                 parts.push(names.join(", "));
             }
         }
+        if let Some(s) = &row.sharing
+            && let Some(verdict) = super::sharing::verdict(s.verdict)
+        {
+            let lost = whole_percent(s.coherence);
+            parts.push(format!("{lost} lost to other threads' writes ({verdict})"));
+        }
         if let Some(used) = row.spatial_use {
             parts.push(format!("spatial use {}", whole_percent(used)));
         }

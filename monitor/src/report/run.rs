@@ -81,7 +81,16 @@ fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
         return "nothing: the program ended before the first window".to_owned();
     }
     let how = format!("engine {}, seed {}", header.engine, header.seed);
-    let windows = plural(totals.windows, "window");
+    let mut windows = plural(totals.windows, "window");
+    if analysis.has_threads() {
+        let most = analysis
+            .profile
+            .windows
+            .iter()
+            .map(|w| w.threads.len())
+            .max();
+        let _ = write!(windows, " of up to {} threads", most.unwrap_or(1));
+    }
     if header.full {
         return format!(
             "the whole run, {} accesses in {windows}; {how}",

@@ -71,10 +71,15 @@ impl Session<'_> {
         observed.close(how);
         let (inside, firsts, cost) = (observed.inside(), observed.first_accesses(), observed.cost);
         let rate = observed.weights().native_rate(inside).max(1.0);
-        let counting = match ready.iter().any(|stopped| stopped.tid() == tid) && result.is_ok() {
+        let counted = ready.iter().any(|stopped| stopped.tid() == tid) && !rounds.ended;
+        let counting = match counted && result.is_ok() {
             true => self.start_counting(id, tid, firsts as f64 / rate, firsts),
             false => None,
         };
+        ready.retain(|stopped| {
+            let observed = self.observed.get(&id);
+            observed.is_some_and(|observed| observed.is_same(stopped))
+        });
         let_go(&mut ready);
         hub::set_hold(false);
         // What they did one after the other they would have done at once.
@@ -131,7 +136,15 @@ impl Session<'_> {
             let Some(observed) = self.observed.get(&id) else {
                 return Ok(());
             };
-            ready.extend(hub::take_held_of(observed.process.pid));
+            // Those that were killed, or replaced because another executed a program, are no more ours.
+            ready.retain(|stopped| observed.is_same(stopped));
+            let held = hub::take_held_of(observed.process.pid);
+            let (same, new): (Vec<_>, Vec<_>) = held
+                .into_iter()
+                .partition(|stopped| observed.is_same(stopped));
+            ready.extend(same);
+            rounds.ended |= !new.is_empty();
+            new.into_iter().for_each(hub::hold);
             let left = accesses.saturating_sub(observed.accesses());
             let late = self.until.is_some_and(|until| Instant::now() >= until);
             if left == 0 || rounds.ended || rounds.error.is_some() || late {
@@ -177,6 +190,7 @@ impl Session<'_> {
         }
         let mut ready = hub::take_held_of(observed.process.pid);
         ready.push(first);
+        ready.retain(|stopped| observed.is_same(stopped));
         let error = observed.open_whole(tid).err();
         let mut rounds = Rounds {
             error,
@@ -184,6 +198,10 @@ impl Session<'_> {
         };
         let result = self.round(id, TURN, &mut ready, &mut rounds);
         self.over |= self.signals.end_wanted;
+        ready.retain(|stopped| {
+            let observed = self.observed.get(&id);
+            observed.is_some_and(|observed| observed.is_same(stopped))
+        });
         if self.over {
             let_go(&mut ready);
         }
@@ -282,6 +300,9 @@ impl Session<'_> {
             ready.push(stopped);
             return Ok(Turn::default());
         };
+        if !observed.is_same(&stopped) {
+            return Ok(Turn::default());
+        }
         if !observed.is_held(tid) && !observed.is_free(&stopped)? {
             stopped.resume(Resume::Continue, 0)?;
             return Ok(Turn::default());

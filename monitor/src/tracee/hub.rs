@@ -62,6 +62,8 @@ struct Thread {
     pid: Pid,
     /// We have asked it to stop, and it has not yet.
     interrupted: bool,
+    /// It is on its way out.
+    exiting: bool,
 }
 
 #[derive(Debug)]
@@ -158,6 +160,18 @@ pub fn serve() -> Result<()> {
 /// A live process by its id.
 pub fn process(pid: Pid) -> Option<Process> {
     with(|hub| hub.processes.get(&pid.as_raw()).cloned()).flatten()
+}
+
+/// Whether a thread that was stopped a while ago is still the same: of a process that has executed this many
+/// programs, and not on its way out. Another thread that executes a program ends it and may take its
+/// id, but not before its end has been seen here.
+pub fn is_same(tid: Pid, image: u32) -> bool {
+    let same = |hub: &mut Hub| {
+        let thread = hub.threads.get(&tid.as_raw())?;
+        let process = hub.processes.get(&thread.pid.as_raw())?;
+        Some(!thread.exiting && process.image == image)
+    };
+    with(same).flatten().unwrap_or(false)
 }
 
 /// All live processes.
@@ -303,6 +317,7 @@ impl Hub {
         let known = Thread {
             pid,
             interrupted: false,
+            exiting: false,
         };
         if self.threads.insert(tid.as_raw(), known).is_some() {
             return;
@@ -340,6 +355,9 @@ impl Hub {
             self.threads.remove(&former.as_raw());
             self.queue.retain(|p| p.tid != former && p.tid != tid);
         }
+        if let Some(thread) = self.threads.get_mut(&tid.as_raw()) {
+            thread.exiting = false;
+        }
         if let Some(process) = self.processes.get_mut(&tid.as_raw()) {
             process.image += 1;
             process.borrows_memory = false;
@@ -352,9 +370,10 @@ impl Hub {
     }
 
     fn exiting(&mut self, tid: Pid) {
-        let Some(thread) = self.threads.get(&tid.as_raw()) else {
+        let Some(thread) = self.threads.get_mut(&tid.as_raw()) else {
             return;
         };
+        thread.exiting = true;
         let Some(process) = self.processes.get_mut(&thread.pid.as_raw()) else {
             return;
         };

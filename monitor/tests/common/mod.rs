@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod threads;
+
 use std::collections::HashMap;
 use std::path::Path;
 

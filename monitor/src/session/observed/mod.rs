@@ -126,6 +126,11 @@ impl Observed {
         }
     }
 
+    /// Whether a thread stopped a while ago is still one that the engine was made for.
+    pub fn is_same(&self, stopped: &Stopped) -> bool {
+        hub::is_same(stopped.tid(), self.image)
+    }
+
     /// Whether windows of the present image have been given up.
     pub fn is_refused(&self, image: u32) -> bool {
         self.refused.is_some() && self.image == image

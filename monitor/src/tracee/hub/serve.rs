@@ -2,7 +2,7 @@
 
 use super::super::procinfo;
 use super::super::stops::is_breakpoint;
-use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
+use super::super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, decode_status};
 use super::{Follow, Hub, Pending, leave_kernel, mend};
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
@@ -280,12 +280,14 @@ impl Hub {
     }
 
     fn hold_or_resume(&mut self, stopped: Stopped) {
-        // One that we have interrupted leaves its call with what the interruption made of it: that is mended
-        // at the stop that is still to come.
+        // One that we have interrupted may leave its call because of that: this is mended at the stop that is
+        // still to come.
         let threads = &self.threads;
-        let awaited = threads
+        let interrupted = threads
             .get(&stopped.tid().as_raw())
             .is_some_and(|thread| thread.interrupted);
+        let failed = |regs: Regs| regs.rax as i64 == -i64::from(libc::EINTR);
+        let awaited = interrupted && stopped.regs().is_ok_and(failed);
         let clean = match stopped.reason {
             StopReason::Syscall => !awaited && stopped.leaves_call(),
             StopReason::Interrupt => leave_kernel(&stopped),

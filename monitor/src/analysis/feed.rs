@@ -1,0 +1,390 @@
+//! A profile's windows as the model takes them: one run of each thread's own distances, and one of
+//! all threads' where some window saw several.
+//!
+//! A window of several threads becomes one a thread, as each has private caches of its own: the
+//! thread's accesses and references, its part of what the window stands for, its samples. Their
+//! positions, which count all threads' references, are scaled to the thread's. Where all windows
+//! are of one thread, both runs would be the same and there is but one.
+
+use std::collections::HashMap;
+
+use statcache_model::{self as model, ModelError, Run};
+
+use super::DEFAULT_LINE;
+use super::stacks::StackOwners;
+use super::subjects::{self, Interner, Subject};
+use crate::profile::Profile;
+use crate::profile::types::{
+    Estimate, Outcome, SampleRecord, ThreadShare, WindowRecord, remote_flags, sample_flags,
+};
+
+/// Part of the run from which on a single window is the whole of it.
+const WHOLE: f64 = 0.95;
+
+/// What an analysis is made from.
+pub(super) struct Fed {
+    pub(super) own: Run,
+    pub(super) all: Option<Run>,
+    /// Profile window of each window of `own`.
+    pub(super) window_of: Vec<u32>,
+    pub(super) data: Vec<Subject>,
+    /// Per (instruction, datum): samples taken.
+    pub(super) touched: HashMap<(u32, u32), u64>,
+}
+
+/// One thread's part of a window, and its place among the model's windows.
+struct Part {
+    share: ThreadShare,
+    at: usize,
+}
+
+pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
+    let several = profile.windows.iter().any(|w| w.threads.len() > 1);
+    let mut own: Vec<model::Window> = Vec::new();
+    let mut window_of = Vec::new();
+    let mut parts: Vec<Vec<Part>> = Vec::new();
+    for (i, w) in profile.windows.iter().enumerate() {
+        let of_window = shares(w).into_iter().map(|share| {
+            let at = own.len();
+            own.push(own_window(w, &share));
+            window_of.push(i as u32);
+            Part { share, at }
+        });
+        parts.push(of_window.collect());
+    }
+    let mut all: Vec<model::Window> = profile
+        .windows
+        .iter()
+        .filter(|_| several)
+        .map(all_window)
+        .collect();
+    let places: HashMap<u32, usize> = profile
+        .windows
+        .iter()
+        .enumerate()
+        .map(|(at, w)| (w.index, at))
+        .collect();
+    let mut tids = profile.windows.iter().map(|w| w.tid);
+    let first = tids.next();
+    let many_threads = several || tids.any(|t| Some(t) != first);
+    let owners = several.then(|| StackOwners::new(profile));
+    let mut data = Interner::new();
+    let mut by_memory = HashMap::new();
+    let mut touched: HashMap<(u32, u32), u64> = HashMap::new();
+    for taken in profile.windows.iter().flat_map(|w| &w.samples) {
+        // A window that never was written takes its samples with it.
+        let Some(&at) = places.get(&taken.taken_in) else {
+            continue;
+        };
+        let sample = &taken.sample;
+        let Some(part) = part_of(&parts[at], sample.tid) else {
+            continue;
+        };
+        let thread = many_threads.then(|| match &owners {
+            Some(owners) => owners.thread(sample),
+            None => sample.tid,
+        });
+        let datum = *by_memory
+            .entry((sample.memory, thread))
+            .or_insert_with(|| data.id(subjects::data_subject(profile, sample.memory, thread)));
+        *touched.entry((sample.ip, datum)).or_default() += 1;
+        if let Some(window) = all.get_mut(at) {
+            window.samples.push(all_sample(sample, datum));
+        }
+        let mut of_thread = own_sample(sample, datum, several);
+        if several {
+            of_thread.position = scaled(sample.position, &profile.windows[at], &part.share);
+        }
+        own[part.at].samples.push(of_thread);
+    }
+    let options = options(profile);
+    let all = match several {
+        true => Some(Run::new(all, options)?),
+        false => None,
+    };
+    Ok(Fed {
+        own: Run::new(own, options)?,
+        all,
+        window_of,
+        data: data.into_list(),
+        touched,
+    })
+}
+
+/// The threads of a window, each once.
+fn shares(w: &WindowRecord) -> Vec<ThreadShare> {
+    let mut shares: Vec<ThreadShare> = Vec::new();
+    for thread in w.threads.iter().filter(|t| t.accesses > 0) {
+        match shares.iter_mut().find(|s| s.tid == thread.tid) {
+            Some(known) => {
+                known.accesses = known.accesses.saturating_add(thread.accesses);
+                for (a, b) in known.refs.iter_mut().zip(thread.refs) {
+                    *a = a.saturating_add(b);
+                }
+            }
+            None => shares.push(*thread),
+        }
+    }
+    if shares.is_empty() {
+        shares.push(ThreadShare {
+            tid: w.tid,
+            accesses: w.accesses,
+            refs: w.refs,
+        });
+    }
+    shares
+}
+
+/// The part a sample belongs to: its thread's; the only one's, whatever the thread is called.
+fn part_of(parts: &[Part], tid: i32) -> Option<&Part> {
+    match parts {
+        [part] => Some(part),
+        parts => parts.iter().find(|p| p.share.tid == tid),
+    }
+}
+
+fn own_window(w: &WindowRecord, share: &ThreadShare) -> model::Window {
+    let part = if w.threads.is_empty() || w.accesses == 0 {
+        1.0
+    } else {
+        share.accesses as f64 / w.accesses as f64
+    };
+    model::Window {
+        start: w.start_s,
+        thread: key_of_tid(share.tid),
+        accesses: share.accesses,
+        refs: share.refs,
+        stands_for: estimate(w.stands_for, part),
+        samples: Vec::new(),
+    }
+}
+
+fn all_window(w: &WindowRecord) -> model::Window {
+    model::Window {
+        start: w.start_s,
+        thread: 0,
+        accesses: w.accesses,
+        refs: w.refs,
+        stands_for: estimate(w.stands_for, 1.0),
+        samples: Vec::with_capacity(w.samples.len()),
+    }
+}
+
+fn estimate(e: Estimate, part: f64) -> model::Estimate {
+    model::Estimate {
+        value: e.value * part,
+        low: e.low * part,
+        high: e.high * part,
+    }
+}
+
+/// A position among all threads' references as one among the thread's own.
+fn scaled(position: u64, w: &WindowRecord, share: &ThreadShare) -> u64 {
+    let (all, own) = (w.refs[DEFAULT_LINE], share.refs[DEFAULT_LINE]);
+    if all == 0 || w.threads.is_empty() {
+        return position;
+    }
+    let scaled = u128::from(position) * u128::from(own) / u128::from(all);
+    u64::try_from(scaled).unwrap_or(u64::MAX).min(own)
+}
+
+fn options(profile: &Profile) -> model::Options {
+    let windows = &profile.windows;
+    let gapless = match windows.as_slice() {
+        // One window is told by the model itself whether it is the run, but not where it is several.
+        [w] => w.threads.len() > 1 && w.accesses as f64 >= WHOLE * w.stands_for.value,
+        windows => windows.len() > 1 && windows[1..].iter().all(|w| w.contiguous_with_previous),
+    };
+    model::Options {
+        seed: profile.header.seed,
+        contiguous: gapless,
+        footprint_bytes: profile
+            .footer
+            .as_ref()
+            .map(|footer| footer.footprint_bytes)
+            .filter(|&bytes| bytes > 0),
+        ..model::Options::default()
+    }
+}
+
+fn key_of_tid(tid: i32) -> model::Key {
+    tid.unsigned_abs()
+}
+
+fn own_sample(s: &SampleRecord, datum: u32, several: bool) -> model::Sample {
+    let thread = key_of_tid(s.tid);
+    let shared = s.shared.as_deref();
+    // Where other windows saw several threads, one without others is all private.
+    let remote = several.then(|| {
+        let flags = shared.map_or([0; 5], |shared| shared.remote);
+        Box::new(flags.map(|f| model::Remote {
+            read: f & remote_flags::READ != 0,
+            written: f & remote_flags::WRITTEN != 0,
+            disjoint: f & remote_flags::DISJOINT != 0,
+        }))
+    });
+    let writer = shared.and_then(|shared| shared.writer);
+    model::Sample {
+        remote,
+        writer: writer.map(|(instr, tid)| model::Writer {
+            instr,
+            thread: key_of_tid(tid),
+        }),
+        ..model_sample(s, datum, thread, &s.own)
+    }
+}
+
+fn all_sample(s: &SampleRecord, datum: u32) -> model::Sample {
+    let outcomes = s.shared.as_ref().map_or(&s.own, |shared| &shared.all);
+    model_sample(s, datum, 0, outcomes)
+}
+
+fn model_sample(
+    s: &SampleRecord,
+    datum: u32,
+    thread: model::Key,
+    outcomes: &[Outcome; 5],
+) -> model::Sample {
+    let kind = match (
+        s.flags & sample_flags::LOAD != 0,
+        s.flags & sample_flags::STORE != 0,
+    ) {
+        (true, true) => model::Kind::Modify,
+        (false, true) => model::Kind::Store,
+        _ => model::Kind::Load,
+    };
+    model::Sample {
+        position: s.position,
+        address: s.address,
+        size: s.size,
+        kind,
+        instr: s.ip,
+        data: datum,
+        thread,
+        own: outcomes.map(|outcome| match outcome {
+            Outcome::Reused {
+                distance,
+                trigger,
+                store,
+            } => model::Outcome::Reused {
+                distance,
+                trigger: model::Trigger {
+                    instr: trigger,
+                    thread,
+                    store,
+                },
+            },
+            Outcome::Censored { at } => model::Outcome::Censored { at },
+            Outcome::NeverReused { at } => model::Outcome::NeverReused { at },
+            Outcome::NotFollowed => model::Outcome::NotFollowed,
+        }),
+        all: None,
+        remote: None,
+        writer: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::types::{Header, Instr, Memory, Record, Shared, TakenSample};
+
+    fn share(tid: i32, accesses: u64) -> ThreadShare {
+        ThreadShare {
+            tid,
+            accesses,
+            refs: [2 * accesses; 5],
+        }
+    }
+
+    fn window(threads: Vec<ThreadShare>) -> WindowRecord {
+        let accesses = threads.iter().map(|t| t.accesses).sum();
+        WindowRecord {
+            index: 0,
+            start_s: 0.0,
+            cpu_start_s: 0.0,
+            wall_s: 0.0,
+            contiguous_with_previous: false,
+            tid: 7,
+            accesses,
+            refs: [2 * accesses; 5],
+            threads,
+            stands_for: Estimate {
+                value: 1000.0,
+                low: 500.0,
+                high: 2000.0,
+            },
+            samples: Vec::new(),
+            declined: 0,
+        }
+    }
+
+    fn sample(tid: i32, position: u64) -> TakenSample {
+        TakenSample {
+            taken_in: 0,
+            sample: SampleRecord {
+                ip: 0,
+                address: 64,
+                size: 8,
+                flags: 0,
+                tid,
+                position,
+                memory: Memory::Heap,
+                own: [Outcome::Censored { at: 1 }; 5],
+                shared: Some(Box::new(Shared {
+                    all: [Outcome::Censored { at: 2 }; 5],
+                    remote: [0; 5],
+                    writer: None,
+                })),
+            },
+        }
+    }
+
+    #[test]
+    fn a_window_becomes_one_for_each_thread() {
+        let w = window(vec![
+            share(7, 100),
+            share(8, 0),
+            share(9, 200),
+            share(7, 100),
+        ]);
+        let parts = shares(&w);
+        assert_eq!(parts, [share(7, 200), share(9, 200)]);
+        let own = own_window(&w, &parts[1]);
+        assert_eq!((own.thread, own.accesses, own.refs[0]), (9, 200, 400));
+        let stands_for = [
+            own.stands_for.low,
+            own.stands_for.value,
+            own.stands_for.high,
+        ];
+        assert_eq!(stands_for, [250.0, 500.0, 1000.0]);
+        assert_eq!(scaled(800, &w, &parts[1]), 400);
+        assert_eq!(scaled(401, &w, &parts[1]), 200);
+        assert_eq!(
+            scaled(u64::MAX, &w, &parts[1]),
+            400,
+            "never outside the window"
+        );
+        let alone = window(Vec::new());
+        assert_eq!(shares(&alone)[0].tid, 7);
+    }
+
+    #[test]
+    fn samples_of_threads_that_a_window_does_not_know_are_left_out() {
+        let mut w = window(vec![share(7, 100), share(9, 200)]);
+        w.samples = vec![sample(7, 3), sample(8, 3), sample(9, 600), sample(9, 5)];
+        let profile = Profile::from_records([
+            Record::Header(Header::example(&["a"])),
+            Record::Instrs(vec![Instr {
+                module: None,
+                offset: 1,
+            }]),
+            Record::Window(w),
+        ])
+        .unwrap();
+        let fed = feed(&profile).unwrap();
+        assert_eq!(fed.own.samples(), 3);
+        assert_eq!(fed.all.unwrap().samples(), 3);
+        assert_eq!(fed.window_of, [0, 0]);
+    }
+}
