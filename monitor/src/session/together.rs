@@ -9,7 +9,6 @@ use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
-use nix::unistd::Pid;
 use rand::seq::SliceRandom;
 use std::time::{Duration, Instant};
 
@@ -49,14 +48,13 @@ impl Session<'_> {
             hub::release(Event::Stopped(first));
             return Ok(());
         };
-        let pid = observed.process.pid;
         let opened = observed.open(tid, plan.period);
         observed.share(tid);
         hub::set_hold(true);
         let mut ready = vec![first];
         let mut rounds = Rounds::default();
         let result = self
-            .gather(pid, &mut ready)
+            .gather(id, &mut ready)
             .and_then(|()| self.rounds(id, plan.accesses, &mut ready, &mut rounds));
         let how = if rounds.ended {
             Ended::Exit
@@ -97,7 +95,10 @@ impl Session<'_> {
     }
 
     /// Stops the other threads of the process; those that sleep join when they wake up.
-    fn gather(&mut self, pid: Pid, ready: &mut Vec<Stopped>) -> Result<()> {
+    fn gather(&mut self, id: u32, ready: &mut Vec<Stopped>) -> Result<()> {
+        let Some(pid) = self.observed.get(&id).map(|observed| observed.process.pid) else {
+            return Ok(());
+        };
         let threads = hub::process(pid).map(|process| process.threads);
         let mut others = threads.unwrap_or_default();
         others.retain(|&tid| ready.iter().all(|stopped| stopped.tid() != tid));
@@ -113,7 +114,12 @@ impl Session<'_> {
         let wanted = ready.len() + running;
         loop {
             hub::serve()?;
-            ready.extend(hub::take_held_of(pid));
+            let Some(observed) = self.observed.get(&id) else {
+                return Ok(());
+            };
+            if observed.take_held(ready) {
+                return Ok(());
+            }
             let left = GATHER.saturating_sub(begun.elapsed());
             if ready.len() >= wanted || left.is_zero() {
                 return Ok(());
@@ -136,15 +142,7 @@ impl Session<'_> {
             let Some(observed) = self.observed.get(&id) else {
                 return Ok(());
             };
-            // Those that were killed, or replaced because another executed a program, are no more ours.
-            ready.retain(|stopped| observed.is_same(stopped));
-            let held = hub::take_held_of(observed.process.pid);
-            let (same, new): (Vec<_>, Vec<_>) = held
-                .into_iter()
-                .partition(|stopped| observed.is_same(stopped));
-            ready.extend(same);
-            rounds.ended |= !new.is_empty();
-            new.into_iter().for_each(hub::hold);
+            rounds.ended |= observed.take_held(ready);
             let left = accesses.saturating_sub(observed.accesses());
             let late = self.until.is_some_and(|until| Instant::now() >= until);
             if left == 0 || rounds.ended || rounds.error.is_some() || late {
@@ -188,9 +186,8 @@ impl Session<'_> {
             // Natively to its end, or to its next program.
             return first.resume(Resume::Continue, 0).map(|_| ());
         }
-        let mut ready = hub::take_held_of(observed.process.pid);
-        ready.push(first);
-        ready.retain(|stopped| observed.is_same(stopped));
+        let mut ready = vec![first];
+        observed.take_held(&mut ready);
         let error = observed.open_whole(tid).err();
         let mut rounds = Rounds {
             error,

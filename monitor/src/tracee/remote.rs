@@ -9,7 +9,7 @@
 //! SYSCALL/SYSRET), so vector state needs no saving.
 
 use super::maps::Maps;
-use super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError};
+use super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub};
 use std::ops::RangeInclusive;
 
 /// Results by which the kernel remembers that an interrupted call may start over. Source: linux/errno.h.
@@ -202,6 +202,14 @@ impl Caller<'_> {
         while syscall_stops < 2 {
             let stopped = self.stopped.take().ok_or(TraceError::Gone(tid))?;
             match stopped.resume(how, 0)?.wait()? {
+                // Another thread has executed a program: this one is on its way out, or what is stopped is the
+                // new program under its id, in which nothing of ours may be done.
+                Event::Stopped(stopped)
+                    if matches!(stopped.reason, StopReason::Exec | StopReason::Exiting) =>
+                {
+                    hub::release(Event::Stopped(stopped));
+                    return Err(TraceError::Gone(tid));
+                }
                 Event::Stopped(stopped) => {
                     how = match stopped.reason {
                         StopReason::Group => Resume::Listen,

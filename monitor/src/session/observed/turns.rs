@@ -3,7 +3,7 @@
 use super::Observed;
 use crate::profile::ProfileError;
 use crate::session::pace::{self, FULL_PERIOD};
-use crate::tracee::Stopped;
+use crate::tracee::{Stopped, hub};
 use nix::unistd::Pid;
 
 /// Threads that have the processors while others wait.
@@ -67,6 +67,22 @@ impl Observed {
         if let Some(lane) = self.lanes.get_mut(&0) {
             lane.observer.begin_round(threads.len() as u64);
         }
+    }
+
+    /// Takes the threads that are held, and lets go of those that have been killed, or replaced because another
+    /// has executed a program. True: that has happened, and the new program's thread is held still.
+    pub fn take_held(&self, ready: &mut Vec<Stopped>) -> bool {
+        ready.retain(|stopped| self.is_same(stopped));
+        let mut replaced = false;
+        for stopped in hub::take_held_of(self.process.pid) {
+            if self.is_same(&stopped) {
+                ready.push(stopped);
+            } else {
+                replaced = true;
+                hub::hold(stopped);
+            }
+        }
+        replaced
     }
 
     /// Who has the processors, where there are fewer than threads.
