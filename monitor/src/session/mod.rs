@@ -13,6 +13,7 @@ pub mod schedule;
 pub mod signals;
 pub mod weights;
 
+mod ahead;
 mod choose;
 mod cost;
 mod engine;
