@@ -190,9 +190,10 @@ impl Asm {
         self.two(Code::Movzx_r32_rm8, low32(gpr), from);
     }
 
-    /// `mov byte gs:[offset], 1`
-    pub fn set_byte(&mut self, offset: i32) {
-        self.own(Instruction::with2(Code::Mov_rm8_imm8, gs(offset), 1u32));
+    /// `mov byte gs:[offset], value`
+    pub fn set_byte(&mut self, offset: i32, value: u8) {
+        let value = u32::from(value);
+        self.own(Instruction::with2(Code::Mov_rm8_imm8, gs(offset), value));
     }
 
     /// Stores vector register `number` of `bytes` bytes to `[log + 8*word]`.

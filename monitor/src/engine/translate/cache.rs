@@ -261,6 +261,28 @@ impl CodeCache {
         self.marked_fragments = held;
     }
 
+    /// Takes the marks off whatever these fragments hold: their records come too often to be kept.
+    pub fn unmark(&mut self, frequent: &[FragmentId]) {
+        for id in frequent {
+            for ip in &self.fragments[*id as usize].item_ips {
+                self.marked.remove(ip);
+            }
+        }
+        let (held, others) = std::mem::take(&mut self.marked_fragments)
+            .into_iter()
+            .partition(|id| self.holds_marked(&self.fragments[*id as usize]));
+        self.marked_fragments = held;
+        let others: Vec<FragmentId> = others;
+        for id in others {
+            self.keep_records(id, DROP);
+        }
+    }
+
+    /// Fragments that hold a marked instruction.
+    pub fn marked_fragments(&self) -> &[FragmentId] {
+        &self.marked_fragments
+    }
+
     /// Instructions marked at present.
     pub fn marked(&self) -> &FxHashSet<u64> {
         &self.marked
