@@ -12,8 +12,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Most bytes of modules kept open: of the 256 MiB that the monitor may take, code caches can be more than half. (The C
-/// library takes 12 MiB with its debug information, CPython 19.)
+/// Most bytes of modules kept open, of the 256 MiB that the monitor may take. (The C library takes 12 MiB with its debug information, CPython 19.)
 const MOST_OPEN: u64 = 48 << 20;
 /// Most instructions whose names are remembered, at some hundred bytes each.
 const MOST_KNOWN: usize = 1 << 16;

@@ -52,8 +52,11 @@ impl Output {
             forgotten: HashSet::new(),
             dropped: 0,
             seed: config.seed,
-            // In the background nobody waits for the end.
-            ahead: (!config.background).then(Ahead::start).flatten(),
+            // In the background nobody waits for the end; a run that is observed as a whole takes all the
+            // memory there may be for its code cache, and much longer than names.
+            ahead: (!config.background && !config.full)
+                .then(Ahead::start)
+                .flatten(),
         })))
     }
 

@@ -195,14 +195,7 @@ impl CodeCache {
         let trace = trace::form(code, ip, &mut self.factory);
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);
-        let translated = fragment::translate(
-            trace,
-            id,
-            places,
-            &arena.runtime,
-            &mut self.tables,
-            &mut self.factory,
-        );
+        let translated = fragment::translate(trace, id, places, &arena.runtime, &mut self.tables);
         let (fragment, bytes) = translated.unwrap_or_else(|_| {
             let end = End::Declined(ip, "an address out of the code cache's reach");
             let nothing = Trace {
@@ -210,15 +203,8 @@ impl CodeCache {
                 items: Vec::new(),
                 end,
             };
-            fragment::translate(
-                nothing,
-                id,
-                places,
-                &arena.runtime,
-                &mut self.tables,
-                &mut self.factory,
-            )
-            .expect("a fragment without instructions reaches nothing")
+            fragment::translate(nothing, id, places, &arena.runtime, &mut self.tables)
+                .expect("a fragment without instructions reaches nothing")
         });
         arena.memory.write(fragment.hot, &bytes.hot);
         arena.memory.write(fragment.cold, &bytes.cold);

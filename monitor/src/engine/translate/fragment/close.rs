@@ -242,7 +242,7 @@ fn look_up(
 }
 
 /// Bytes of the check whether the log is full, and of a jump.
-const FULL_CHECK_BYTES: i8 = 22;
+const FULL_CHECK_BYTES: i8 = 20;
 const JUMP_BYTES: i8 = 5;
 
 /// Writes the code that keeps the record and goes back, or leaves when the log is full. Returns the

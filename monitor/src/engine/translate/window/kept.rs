@@ -41,14 +41,15 @@ impl Translate {
         self.looked_everywhere &= !self.quiet;
         let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
         let end = |accesses: u64| (COUNT_DUE + accesses).wrapping_neg();
+        let behind = BURST.min(left - next);
         let (count, end, bytes) = if self.quiet {
             let count = COUNT_DUE - quiet.min(QUIET_MOST);
-            (count, end(MAX_RECORD_ACCESSES + BURST), LOG_QUIET)
+            (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)
         } else if self.exact || observer.spacing() < QUIET_LEAST as f64 {
             (COUNT_DUE, NO_END, bytes(left))
         } else {
             // At most one word an access as a rule; where there are more the log is full before.
-            (COUNT_DUE, end(left.min(next + BURST)), LOG_QUIET)
+            (COUNT_DUE, end(next + behind), LOG_QUIET)
         };
         let bytes = bytes.clamp(LOG_AT_LEAST, LOG_IN_USE.min(LOG_BYTES)) & !7;
         self.log_start = self.data.end - bytes;
