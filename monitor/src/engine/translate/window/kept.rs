@@ -143,10 +143,10 @@ impl Translate {
         let (hits, waiting) = (observer.filter_hits(), self.reader.waiting);
         self.drain(self.log_pointer(), None, observer);
         let waiting = self.reader.waiting - waiting;
-        self.false_logs += 1;
-        if waiting < FALSE_LEAST || observer.filter_hits() - hits > waiting / 8 {
-            self.false_logs = 0;
-        } else if self.unmark_frequent() {
+        let suspect = waiting >= FALSE_LEAST && observer.filter_hits() - hits <= waiting / 8;
+        if suspect && !self.unmark_frequent() {
+            self.false_logs += 1;
+        } else {
             self.false_logs = 0;
         }
         let left = control.progress(observer, self.code.maps());
