@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use statcache::profile::types::{Frame, Instr, Module};
-use statcache::symbols;
+use statcache::symbols::{self, Resolver, SystemFiles, Wanted};
 
 /// Runs a tool; `None` (and a line that says so) where this machine lacks it.
 fn tool(test: &str, name: &str, args: &[&str]) -> Option<String> {
@@ -233,4 +233,53 @@ fn the_c_library_has_names_and_a_missing_object_has_its_own() {
     assert!(named * 10 > n * 6, "{named} of {n} named");
     assert_eq!(names(&chains[n]), [("lib.so+0x42", "", 0)]);
     assert!(chains[n + 1].is_empty());
+}
+
+/// What is looked up while a program runs is what would be found at its end, whatever was asked before.
+#[test]
+fn names_found_ahead_are_the_same() {
+    let test = "names_found_ahead_are_the_same";
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build(test, dir.path(), &["-gz"]) else {
+        return;
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let library = maps.lines().find_map(|l| {
+        l.split_whitespace()
+            .nth(5)
+            .filter(|p| p.contains("libc.so"))
+    });
+    let paths = std::iter::once(app.as_path()).chain(library.map(Path::new));
+    for path in paths {
+        let module = module(path);
+        let end = std::fs::metadata(path).unwrap().len();
+        let step = end / 3000 + 1;
+        let spread = |n: u64| {
+            (0..end)
+                .step_by(step as usize)
+                .map(|a| a + n)
+                .collect::<Vec<_>>()
+        };
+        let (mut resolver, _) = Resolver::open(&module, 1 << 30).unwrap();
+        assert_eq!(resolver.learn(&spread(1)), spread(1).len());
+        assert_eq!(resolver.learn(&spread(1)[..100]), 0);
+        let wanted = Wanted {
+            instrs: [spread(0), spread(1)].concat(),
+            touched: spread(2),
+        };
+        let found = symbols::name(&SystemFiles::default(), &[(&module, wanted.clone())]);
+        let named = |f: &&Vec<Frame>| {
+            !f[0]
+                .function
+                .starts_with(symbols::short_module_name(&module.path))
+        };
+        assert!(
+            found[0].frames.iter().filter(named).count() > 20,
+            "{}",
+            path.display()
+        );
+        assert!(!found[0].objects.is_empty());
+        assert!(resolver.name(wanted) == found[0], "{}", path.display());
+        assert!(Resolver::open(&module, 1).is_err() || path != app);
+    }
 }

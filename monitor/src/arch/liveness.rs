@@ -58,17 +58,17 @@ pub fn flags_live_before(instruction: &Instruction, live_after: u32) -> u32 {
 /// Registers whose old value the instruction uses: operands, address registers, implicit ones, and the
 /// destinations of partial (8- and 16-bit) and conditional writes. All where control leaves user code or is not understood.
 pub fn gprs_read(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> GprSet {
-    use_and_definition(instruction, factory).0
+    gprs_read_and_written(instruction, factory).0
 }
 
 /// Registers that may have another value afterwards. A 32-bit write is one of the full register.
 pub fn gprs_written(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> GprSet {
-    use_and_definition(instruction, factory).1
+    gprs_read_and_written(instruction, factory).1
 }
 
 /// Registers that are surely overwritten without being read: their old value is dead before.
 pub fn gprs_killed(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> GprSet {
-    let (read, written) = use_and_definition(instruction, factory);
+    let (read, written) = gprs_read_and_written(instruction, factory);
     written.without(read)
 }
 
@@ -78,11 +78,12 @@ pub fn gprs_live_before(
     factory: &mut InstructionInfoFactory,
     live_after: GprSet,
 ) -> GprSet {
-    let (read, written) = use_and_definition(instruction, factory);
+    let (read, written) = gprs_read_and_written(instruction, factory);
     live_after.without(written).union(read)
 }
 
-fn use_and_definition(
+/// As [`gprs_read`] and [`gprs_written`], at the price of one.
+pub fn gprs_read_and_written(
     instruction: &Instruction,
     factory: &mut InstructionInfoFactory,
 ) -> (GprSet, GprSet) {

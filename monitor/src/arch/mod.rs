@@ -34,6 +34,6 @@ pub use flow::{Flow, classify};
 pub use gpr::{Gpr, GprSet};
 pub use liveness::{
     STATUS_FLAGS, flags_killed, flags_live_before, flags_modified, flags_read, gprs_killed,
-    gprs_live_before, gprs_read, gprs_written,
+    gprs_live_before, gprs_read, gprs_read_and_written, gprs_written,
 };
 pub use widths::xsave_bytes;

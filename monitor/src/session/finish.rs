@@ -28,7 +28,10 @@ impl Ended {
         if outcome.error.is_some() {
             return outcome;
         }
-        let names = names::resolve(self.parts.iter().map(|(recorder, _)| recorder));
+        let names = names::resolve(
+            self.parts.iter().map(|(recorder, _)| recorder),
+            self.output.take_ahead(),
+        );
         for ((recorder, footer), names) in self.parts.into_iter().zip(names) {
             if outcome.error.is_none() {
                 outcome.error = recorder.finish(names, footer).err();

@@ -15,6 +15,7 @@ mod speeds;
 mod together;
 pub mod weights;
 
+mod ahead;
 mod choose;
 mod cost;
 mod engine;

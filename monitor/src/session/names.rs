@@ -1,9 +1,10 @@
 //! Names for all processes of a run at once: a library that fifty of them use is read once.
 
+use super::ahead::{self, Ahead, Key};
 use super::recorder::Recorder;
 use super::root::ForeignFiles;
 use crate::profile::types::{Frame, Instr, InstrId, Module, ModuleId};
-use crate::symbols;
+use crate::symbols::{self, Found, Wanted};
 use rustc_hash::FxHashMap;
 
 /// What [`Recorder::finish`] writes beside the footer.
@@ -19,7 +20,7 @@ pub struct Names {
 #[derive(Default)]
 struct Union {
     modules: Vec<Module>,
-    module_ids: FxHashMap<(String, String), ModuleId>,
+    module_ids: FxHashMap<Key, ModuleId>,
     instrs: Vec<Instr>,
     instr_ids: FxHashMap<Instr, InstrId>,
 }
@@ -29,7 +30,7 @@ impl Union {
     fn modules(&mut self, of: &[Module]) -> Vec<ModuleId> {
         of.iter()
             .map(|module| {
-                let key = (module.path.clone(), module.build_id.clone());
+                let key = ahead::key(module);
                 let next = self.modules.len() as ModuleId;
                 let id = *self.module_ids.entry(key).or_insert(next);
                 if id == next {
@@ -50,8 +51,12 @@ impl Union {
     }
 }
 
-/// Resolves everything that the recorders refer to; one [`Names`] for each, in their order.
-pub fn resolve<'r>(recorders: impl Iterator<Item = &'r Recorder>) -> Vec<Names> {
+/// Resolves everything that the recorders refer to, with what is known `ahead`; one [`Names`] for each, in their
+/// order.
+pub fn resolve<'r>(
+    recorders: impl Iterator<Item = &'r Recorder>,
+    ahead: Option<Ahead>,
+) -> Vec<Names> {
     let mut union = Union::default();
     let mut touched: Vec<(ModuleId, u64)> = Vec::new();
     let mut parts = Vec::new();
@@ -71,9 +76,32 @@ pub fn resolve<'r>(recorders: impl Iterator<Item = &'r Recorder>) -> Vec<Names> 
         );
         parts.push((modules, instrs, own));
     }
-    let frames = symbols::resolve_with(&files, &union.modules, &union.instrs);
-    let mut data = symbols::resolve_data_with(&files, &union.modules, touched);
+    let mut wanted = vec![Wanted::default(); union.modules.len()];
+    for (module, offset) in touched {
+        wanted[module as usize].touched.push(offset);
+    }
+    for instr in &union.instrs {
+        if let Some(module) = instr.module {
+            wanted[module as usize].instrs.push(instr.offset);
+        }
+    }
+    let found = name(&files, &union.modules, wanted, ahead);
+    let mut data = Vec::new();
+    let mut chains: Vec<_> = Vec::with_capacity(found.len());
+    for (id, found) in found.into_iter().enumerate() {
+        let objects = found.objects.into_iter();
+        data.extend(objects.map(|(start, size, name)| (id as ModuleId, start, size, name)));
+        chains.push(found.frames.into_iter());
+    }
     data.sort_by_key(|&(module, start, size, _)| (module, start, size));
+    let frames: Vec<Vec<Frame>> = union
+        .instrs
+        .iter()
+        .map(|instr| match instr.module {
+            Some(module) => chains[module as usize].next().unwrap_or_default(),
+            None => Vec::new(),
+        })
+        .collect();
     parts
         .into_iter()
         .map(|(modules, instrs, own)| Names {
@@ -84,6 +112,49 @@ pub fn resolve<'r>(recorders: impl Iterator<Item = &'r Recorder>) -> Vec<Names> 
             data: own_data(&data, &modules, &own),
         })
         .collect()
+}
+
+/// Names what is wanted of each module, of those opened ahead on their own thread.
+fn name(
+    files: &ForeignFiles,
+    modules: &[Module],
+    wanted: Vec<Wanted>,
+    ahead: Option<Ahead>,
+) -> Vec<Found> {
+    let mut all = vec![Found::default(); modules.len()];
+    let mut left: Vec<usize> = (0..modules.len()).collect();
+    let rest = |left: &[usize], wanted: &[Wanted]| {
+        let of = |&id: &usize| (&modules[id], wanted[id].clone());
+        symbols::name(files, &left.iter().map(of).collect::<Vec<_>>())
+    };
+    if let Some(ahead) = ahead {
+        let taken = ahead.close();
+        // Where a process with mounts of its own had a file of that path, its file is meant.
+        let is_taken = |id: &usize| {
+            let module = &modules[*id];
+            taken.contains(&ahead::key(module)) && !files.holds(&module.path)
+        };
+        let (there, here): (Vec<usize>, Vec<usize>) = left.into_iter().partition(is_taken);
+        let asked = there
+            .iter()
+            .map(|&id| (ahead::key(&modules[id]), wanted[id].clone()));
+        let (found, others) = ahead.name(asked.collect(), || rest(&here, &wanted));
+        for (id, found) in here.into_iter().zip(others) {
+            all[id] = found;
+        }
+        let mut found: FxHashMap<Key, Found> = found.into_iter().collect();
+        left = Vec::new();
+        for id in there {
+            match found.remove(&ahead::key(&modules[id])) {
+                Some(found) => all[id] = found,
+                None => left.push(id),
+            }
+        }
+    }
+    for (id, found) in left.iter().zip(rest(&left, &wanted)) {
+        all[*id] = found;
+    }
+    all
 }
 
 /// Those of `data` that a process has touched, by its own module numbers.

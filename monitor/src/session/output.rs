@@ -1,8 +1,9 @@
-//! The one profile file that all processes of a run are recorded in, and its size.
+//! The one profile file that all processes of a run are recorded in, its size, and who finds its names meanwhile.
 
 use super::ProfileConfig;
+use super::ahead::Ahead;
 use crate::control::Control;
-use crate::profile::types::{ProcessRecord, Record};
+use crate::profile::types::{Instr, Module, ProcessRecord, Record};
 use crate::profile::{ProfileError, Thinned, Writer, thin};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -34,6 +35,8 @@ struct Open {
     /// Windows left out so far.
     dropped: u64,
     seed: u64,
+    /// Finds names while the session lasts.
+    ahead: Option<Ahead>,
 }
 
 impl Output {
@@ -49,7 +52,24 @@ impl Output {
             forgotten: HashSet::new(),
             dropped: 0,
             seed: config.seed,
+            // In the background nobody waits for the end; a run that is observed as a whole takes all the
+            // memory there may be for its code cache, and much longer than names.
+            ahead: (!config.background && !config.full)
+                .then(Ahead::start)
+                .flatten(),
         })))
+    }
+
+    /// Says which modules and instructions a process has, the latter new ones, so that their names can be looked up.
+    pub fn seen(&self, modules: &[Module], instrs: &[Instr]) {
+        if let Some(ahead) = &self.open().ahead {
+            ahead.seen(modules, instrs);
+        }
+    }
+
+    /// Who has looked up names so far.
+    pub fn take_ahead(&self) -> Option<Ahead> {
+        self.open().ahead.take()
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -178,7 +198,7 @@ mod tests {
     use crate::cli::run::EngineChoice;
     use crate::profile::Profile;
     use crate::profile::types::{
-        Estimate, Header, Instr, Memory, Outcome, SampleRecord, TakenSample, WindowRecord,
+        Estimate, Header, Memory, Outcome, SampleRecord, TakenSample, WindowRecord,
     };
 
     fn process(id: u32) -> ProcessRecord {

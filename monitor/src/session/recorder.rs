@@ -32,6 +32,8 @@ pub struct Recorder {
     instr_ids: FxHashMap<Instr, InstrId>,
     by_ip: FxHashMap<u64, InstrId>,
     written: (usize, usize),
+    /// Instructions whose names are being looked up.
+    told: usize,
     touched: FxHashSet<(ModuleId, u64)>,
 }
 
@@ -49,6 +51,7 @@ impl Recorder {
             instr_ids: FxHashMap::default(),
             by_ip: FxHashMap::default(),
             written: (0, 0),
+            told: 0,
             touched: FxHashSet::default(),
         }
     }
@@ -74,7 +77,7 @@ impl Recorder {
         first_ref: &dyn Fn(u32) -> u64,
         maps: &Maps,
     ) -> Vec<TakenSample> {
-        samples
+        let taken = samples
             .into_iter()
             .map(|sample| {
                 let own = sample.outcomes.map(|outcome| self.outcome(outcome, maps));
@@ -97,7 +100,12 @@ impl Recorder {
                     sample: record,
                 }
             })
-            .collect()
+            .collect();
+        if !self.foreign && self.told < self.instrs.len() {
+            self.output.seen(&self.modules, &self.instrs[self.told..]);
+            self.told = self.instrs.len();
+        }
+        taken
     }
 
     fn outcome(&mut self, outcome: Ended, maps: &Maps) -> Outcome {

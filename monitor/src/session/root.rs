@@ -35,6 +35,11 @@ impl ForeignFiles {
         }
     }
 
+    /// Whether this path is one of them.
+    pub fn holds(&self, path: &str) -> bool {
+        self.0.contains_key(Path::new(path))
+    }
+
     /// Where the file is to be had, seen from here.
     pub fn find(&self, path: &str) -> PathBuf {
         match self.0.get(Path::new(path)) {

@@ -3,50 +3,84 @@
 use std::borrow::Cow;
 
 use addr2line::Context;
-use gimli::{DwarfSections, EndianSlice, LittleEndian};
+use gimli::{DwarfSections, EndianReader, EndianSlice, LittleEndian, Reader, SectionId};
 use object::{Object, ObjectSection};
+use std::rc::Rc;
 
 use super::demangle::demangle;
 use super::files::Loaded;
 use super::table::{Functions, Place};
 use crate::profile::types::{Frame, Module};
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
+/// Sections that belong to those who read them.
+type Shared = EndianReader<LittleEndian, Rc<[u8]>>;
+
+/// The debug information of a module, which stays open to be asked again.
+pub(super) type Open = Context<Shared>;
 
 /// The inline chain at each address, innermost first, never empty.
 pub(super) fn frames(module: &Module, loaded: &Loaded, addresses: &[u64]) -> Vec<Vec<Frame>> {
     let functions = Functions::new(loaded);
-    let fallback = |address: u64| by_symbol(module, &functions, address);
-    let Some(bytes) = loaded.debug.as_ref().or(loaded.object.as_ref()) else {
-        return addresses.iter().map(|&a| vec![fallback(a)]).collect();
-    };
-    let sections = sections(bytes);
+    let bytes = loaded.debug.as_ref().or(loaded.object.as_ref());
+    let sections = bytes.map(|bytes| sections(bytes));
     let supplement = loaded.supplement.as_ref().map(|b| self::sections(b));
-    let dwarf = match &supplement {
-        Some(sup) => sections.borrow_with_sup(sup, |s| EndianSlice::new(s, LittleEndian)),
-        None => sections.borrow(|s| EndianSlice::new(s, LittleEndian)),
+    let slice = |section| EndianSlice::new(section, LittleEndian);
+    let dwarf = match (&sections, &supplement) {
+        (Some(sections), Some(sup)) => {
+            Some(sections.borrow_with_sup(sup, |s: &Cow<'_, [u8]>| slice(s)))
+        }
+        (Some(sections), None) => Some(sections.borrow(|s| slice(s))),
+        (None, _) => None,
     };
-    let context: Option<Context<Slice<'_>>> = Context::from_dwarf(dwarf).ok();
-    addresses
-        .iter()
-        .map(|&address| {
-            let mut chain = context
-                .as_ref()
-                .map(|c| by_dwarf(c, address))
-                .unwrap_or_default();
-            if chain.is_empty() {
-                return vec![fallback(address)];
-            }
-            // DWARF of assembly has lines but no functions.
-            if let Some(outermost) = chain.last_mut().filter(|f| f.function.is_empty()) {
-                outermost.function = fallback(address).function;
-            }
-            chain
-        })
-        .collect()
+    let context = dwarf.and_then(|dwarf| Context::from_dwarf(dwarf).ok());
+    let chain = |&address: &u64| chain(module, &functions, context.as_ref(), address);
+    addresses.iter().map(chain).collect()
 }
 
-fn by_dwarf(context: &Context<Slice<'_>>, address: u64) -> Vec<Frame> {
+/// The inline chain at one address, as [`frames`].
+pub(super) fn chain<R: Reader>(
+    module: &Module,
+    functions: &Functions,
+    context: Option<&Context<R>>,
+    address: u64,
+) -> Vec<Frame> {
+    let fallback = || by_symbol(module, functions, address);
+    let mut chain = context.map(|c| by_dwarf(c, address)).unwrap_or_default();
+    if chain.is_empty() {
+        return vec![fallback()];
+    }
+    // DWARF of assembly has lines but no functions.
+    if let Some(outermost) = chain.last_mut().filter(|f| f.function.is_empty()) {
+        outermost.function = fallback().function;
+    }
+    chain
+}
+
+/// Opens the debug information to be asked as often as wanted.
+pub(super) fn open(loaded: &Loaded) -> Option<Open> {
+    let share = |bytes: &Vec<u8>| {
+        sections(bytes).borrow(|s| EndianReader::new(Rc::from(&**s), LittleEndian))
+    };
+    let mut dwarf = share(loaded.debug.as_ref().or(loaded.object.as_ref())?);
+    if let Some(supplement) = &loaded.supplement {
+        dwarf.set_sup(share(supplement));
+    }
+    Context::from_dwarf(dwarf).ok()
+}
+
+/// Bytes that the debug information of an object takes when it is open, without what is parsed of it.
+pub(super) fn open_bytes(bytes: &[u8]) -> u64 {
+    let Ok(file) = object::File::parse(bytes) else {
+        return 0;
+    };
+    let size = |id: &SectionId| {
+        let section = file.section_by_name(id.name())?;
+        Some(section.compressed_data().ok()?.uncompressed_size)
+    };
+    READ.iter().filter_map(size).sum()
+}
+
+fn by_dwarf<R: Reader>(context: &Context<R>, address: u64) -> Vec<Frame> {
     let mut chain = Vec::new();
     let Ok(mut frames) = context.find_frames(address).skip_all_loads() else {
         return chain;
@@ -116,10 +150,26 @@ fn tidy(path: &str) -> String {
     parts.join("/")
 }
 
+/// The sections that source positions are read from. Others, descriptions of variables above all, are as large
+/// and have to be decompressed too.
+const READ: [SectionId; 10] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
 fn sections(bytes: &[u8]) -> DwarfSections<Cow<'_, [u8]>> {
     let file = object::File::parse(bytes).ok();
-    let load = |id: gimli::SectionId| -> Result<Cow<'_, [u8]>, std::convert::Infallible> {
-        let section = file.as_ref().and_then(|f| f.section_by_name(id.name()));
+    let load = |id: SectionId| -> Result<Cow<'_, [u8]>, std::convert::Infallible> {
+        let file = file.as_ref().filter(|_| READ.contains(&id));
+        let section = file.and_then(|f| f.section_by_name(id.name()));
         Ok(section
             .and_then(|s| s.uncompressed_data().ok())
             .unwrap_or_default())

@@ -1,8 +1,8 @@
 //! From addresses in object files to source lines, functions and static objects.
 //!
-//! [`resolve`] and [`resolve_data`] are called by the session before it closes a profile, so that
-//! the file needs nothing of this machine to be read. The parsing ([`object_file`], [`table`],
-//! [`frames`]) works on bytes it is handed and does no IO; [`files`] finds the bytes: the object,
+//! [`name`] is called by the session before it closes a profile, so that the file needs nothing of this machine
+//! to be read; a [`Resolver`] answers while the session goes on, with the same names. The parsing ([`object_file`],
+//! [`table`], [`frames`]) works on bytes it is handed and does no IO; [`files`] finds the bytes: the object,
 //! its separate debug file, the file that one shares strings with. Each module is read once, only
 //! when an address lies in it, modules in parallel.
 
@@ -10,9 +10,8 @@ mod demangle;
 mod files;
 mod frames;
 mod object_file;
+mod resolver;
 mod table;
-
-use std::collections::HashMap;
 
 use rayon::prelude::*;
 
@@ -21,6 +20,55 @@ use crate::profile::types::{Frame, Instr, Module, ModuleId};
 pub use files::{Files, SystemFiles};
 pub use frames::short_module_name;
 pub use object_file::build_id;
+pub use resolver::{Resolver, TooLarge};
+
+/// Addresses in one module (its object file's own) that are to be named.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Of instructions.
+    pub instrs: Vec<u64>,
+    /// Of static data, in any order.
+    pub touched: Vec<u64>,
+}
+
+/// Their names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// Source positions of each instruction, innermost first, never empty.
+    pub frames: Vec<Vec<Frame>>,
+    /// Static objects in order, each once: start, size, demangled name. An address without a symbol (a stripped
+    /// object) is given its section, `.bss` for instance.
+    pub objects: Vec<(u64, u64, String)>,
+}
+
+/// Names what is wanted of each module, in order.
+#[must_use]
+pub fn name(files: &dyn Files, wanted: &[(&Module, Wanted)]) -> Vec<Found> {
+    let of = |(module, wanted): &(&Module, Wanted)| {
+        if wanted.instrs.is_empty() && wanted.touched.is_empty() {
+            return Found::default();
+        }
+        let loaded = files::load(files, module);
+        let frames = match wanted.instrs.is_empty() {
+            true => Vec::new(),
+            false => frames::frames(module, &loaded, &wanted.instrs),
+        };
+        let objects = match wanted.touched.is_empty() {
+            true => Vec::new(),
+            false => objects(&table::Objects::new(&loaded), wanted.touched.clone()),
+        };
+        Found { frames, objects }
+    };
+    wanted.par_iter().map(of).collect()
+}
+
+fn objects(table: &table::Objects, mut touched: Vec<u64>) -> Vec<(u64, u64, String)> {
+    touched.sort_unstable();
+    touched.dedup();
+    let mut found = table.at(&touched);
+    found.dedup();
+    found
+}
 
 /// Source positions of every instruction, innermost first, in the order of `instrs`.
 ///
@@ -34,33 +82,25 @@ pub fn resolve(modules: &[Module], instrs: &[Instr]) -> Vec<Vec<Frame>> {
 /// As [`resolve`], with the files of another root or of a test.
 #[must_use]
 pub fn resolve_with(files: &dyn Files, modules: &[Module], instrs: &[Instr]) -> Vec<Vec<Frame>> {
-    let mut by_module: HashMap<ModuleId, Vec<usize>> = HashMap::new();
+    let mut wanted: Vec<_> = modules.iter().map(|m| (m, Wanted::default())).collect();
+    let mut places = vec![Vec::new(); modules.len()];
     for (at, instr) in instrs.iter().enumerate() {
-        if let Some(module) = instr.module {
-            by_module.entry(module).or_default().push(at);
+        let module = instr.module.map(|module| module as usize);
+        if let Some(module) = module.filter(|module| *module < modules.len()) {
+            wanted[module].1.instrs.push(instr.offset);
+            places[module].push(at);
         }
     }
-    let resolved: Vec<(Vec<usize>, Vec<Vec<Frame>>)> = by_module
-        .into_par_iter()
-        .filter_map(|(id, places)| {
-            let module = modules.get(id as usize)?;
-            let addresses: Vec<u64> = places.iter().map(|&at| instrs[at].offset).collect();
-            let loaded = files::load(files, module);
-            Some((places, frames::frames(module, &loaded, &addresses)))
-        })
-        .collect();
     let mut all = vec![Vec::new(); instrs.len()];
-    for (places, frames) in resolved {
-        for (at, chain) in places.into_iter().zip(frames) {
+    for (places, found) in places.into_iter().zip(name(files, &wanted)) {
+        for (at, chain) in places.into_iter().zip(found.frames) {
             all[at] = chain;
         }
     }
     all
 }
 
-/// The static objects that contain the addresses touched: module, start, size, demangled name.
-///
-/// An address without a symbol (a stripped object) is given its section, `.bss` for instance.
+/// The static objects that contain the addresses touched: module, start, size, demangled name, as in [`Found`].
 #[must_use]
 pub fn resolve_data(
     modules: &[Module],
@@ -76,26 +116,17 @@ pub fn resolve_data_with(
     modules: &[Module],
     touched: impl IntoIterator<Item = (ModuleId, u64)>,
 ) -> Vec<(ModuleId, u64, u64, String)> {
-    let mut by_module: HashMap<ModuleId, Vec<u64>> = HashMap::new();
+    let mut wanted: Vec<_> = modules.iter().map(|m| (m, Wanted::default())).collect();
     for (module, offset) in touched {
-        by_module.entry(module).or_default().push(offset);
+        if let Some((_, wanted)) = wanted.get_mut(module as usize) {
+            wanted.touched.push(offset);
+        }
     }
-    let mut all: Vec<_> = by_module
-        .into_par_iter()
-        .filter_map(|(id, mut offsets)| {
-            let module = modules.get(id as usize)?;
-            offsets.sort_unstable();
-            offsets.dedup();
-            let loaded = files::load(files, module);
-            let mut found: Vec<_> = table::data_symbols(&loaded, &offsets)
-                .into_iter()
-                .map(|(start, size, name)| (id, start, size, name))
-                .collect();
-            found.dedup();
-            Some(found)
-        })
-        .flatten()
-        .collect();
+    let mut all = Vec::new();
+    for (id, found) in name(files, &wanted).into_iter().enumerate() {
+        let objects = found.objects.into_iter();
+        all.extend(objects.map(|(start, size, name)| (id as ModuleId, start, size, name)));
+    }
     all.sort();
     all
 }

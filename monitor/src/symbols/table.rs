@@ -217,51 +217,69 @@ fn unwind_ranges(file: &object::File<'_>) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// The static objects at `offsets` (sorted): start, size, demangled name, each once, in order.
-pub(super) fn data_symbols(loaded: &Loaded, offsets: &[u64]) -> Vec<(u64, u64, String)> {
-    let mut symbols: Vec<Range> = Vec::new();
-    for bytes in [&loaded.debug, &loaded.object].into_iter().flatten() {
-        let Ok(file) = object::File::parse(bytes.as_slice()) else {
-            continue;
-        };
-        for symbol in file.symbols().chain(file.dynamic_symbols()) {
-            if symbol.kind() == SymbolKind::Data
-                && symbol.size() > 0
-                && !symbol.is_undefined()
-                && let Ok(name) = symbol.name()
-            {
-                let start = symbol.address();
-                let end = start.saturating_add(symbol.size());
-                symbols.push(Range {
-                    start,
-                    end,
-                    name: name.to_owned(),
-                });
+/// Static objects of a module by address.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    /// Sorted by start; names still mangled.
+    symbols: Vec<Range>,
+    sections: Vec<Range>,
+}
+
+impl Objects {
+    pub(super) fn new(loaded: &Loaded) -> Self {
+        let mut symbols: Vec<Range> = Vec::new();
+        for bytes in [&loaded.debug, &loaded.object].into_iter().flatten() {
+            let Ok(file) = object::File::parse(bytes.as_slice()) else {
+                continue;
+            };
+            for symbol in file.symbols().chain(file.dynamic_symbols()) {
+                if symbol.kind() == SymbolKind::Data
+                    && symbol.size() > 0
+                    && !symbol.is_undefined()
+                    && let Ok(name) = symbol.name()
+                {
+                    let start = symbol.address();
+                    let end = start.saturating_add(symbol.size());
+                    symbols.push(Range {
+                        start,
+                        end,
+                        name: name.to_owned(),
+                    });
+                }
             }
         }
-    }
-    symbols.sort_by(|a, b| (a.start, a.name.len(), &a.name).cmp(&(b.start, b.name.len(), &b.name)));
-    symbols.dedup_by_key(|r| r.start);
-    let sections = data_sections(loaded);
-    let mut found: Vec<(u64, u64, String)> = Vec::new();
-    for &offset in offsets {
-        let after = symbols.partition_point(|r| r.start <= offset);
-        let symbol = symbols[..after].last().filter(|r| offset < r.end);
-        let range = symbol.or_else(|| {
-            sections
-                .iter()
-                .find(|r| r.start <= offset && offset < r.end)
+        symbols.sort_by(|a, b| {
+            (a.start, a.name.len(), &a.name).cmp(&(b.start, b.name.len(), &b.name))
         });
-        if let Some(r) = range {
-            let name = if symbol.is_some() {
-                demangle(&r.name)
-            } else {
-                r.name.clone()
-            };
-            found.push((r.start, r.end - r.start, name));
+        symbols.dedup_by_key(|r| r.start);
+        Objects {
+            symbols,
+            sections: data_sections(loaded),
         }
     }
-    keep_apart(found)
+
+    /// Those at `offsets` (sorted): start, size, demangled name, each once, in order.
+    pub(super) fn at(&self, offsets: &[u64]) -> Vec<(u64, u64, String)> {
+        let mut found: Vec<(u64, u64, String)> = Vec::new();
+        for &offset in offsets {
+            let after = self.symbols.partition_point(|r| r.start <= offset);
+            let symbol = self.symbols[..after].last().filter(|r| offset < r.end);
+            let range = symbol.or_else(|| {
+                self.sections
+                    .iter()
+                    .find(|r| r.start <= offset && offset < r.end)
+            });
+            if let Some(r) = range {
+                let name = if symbol.is_some() {
+                    demangle(&r.name)
+                } else {
+                    r.name.clone()
+                };
+                found.push((r.start, r.end - r.start, name));
+            }
+        }
+        keep_apart(found)
+    }
 }
 
 /// Sections contain symbols, and a reader finds an object by its nearest start: a section that

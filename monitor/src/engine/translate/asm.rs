@@ -83,18 +83,31 @@ impl Asm {
         self.own(Instruction::with2(code, to, from));
     }
 
+    /// The instruction `opcode` on a register, 64 bits of it if `wide`, and `gs:[offset]`: most of what is ours in
+    /// a fragment, so written without the library's way round. (Intel SDM vol. 2, 2.1.5, table 2-3: SIB without
+    /// base and index.)
+    fn in_block(&mut self, wide: bool, opcode: &[u8], gpr: Gpr, offset: i32) {
+        const GS: u8 = 0x65;
+        let (number, mut rex) = (gpr as u8, 0x40);
+        rex |= if wide { 8 } else { 0 };
+        rex |= if number > 7 { 4 } else { 0 };
+        self.raw(&[GS]);
+        if rex != 0x40 {
+            self.raw(&[rex]);
+        }
+        self.raw(opcode);
+        self.raw(&[(number & 7) << 3 | 4, 0x25]);
+        self.raw(&offset.to_le_bytes());
+    }
+
     /// `mov gs:[offset], register`
     pub fn save(&mut self, offset: i32, gpr: Gpr) {
-        self.own(Instruction::with2(
-            Code::Mov_rm64_r64,
-            gs(offset),
-            gpr.register(),
-        ));
+        self.in_block(true, &[0x89], gpr, offset);
     }
 
     /// `mov register, gs:[offset]`
     pub fn load(&mut self, gpr: Gpr, offset: i32) {
-        self.two(Code::Mov_r64_rm64, gpr.register(), gs(offset));
+        self.in_block(true, &[0x8b], gpr, offset);
     }
 
     /// Saves a register to its own slot.
@@ -173,7 +186,7 @@ impl Asm {
 
     /// `movzx register32, word gs:[offset]`
     pub fn load_word16(&mut self, gpr: Gpr, offset: i32) {
-        self.two(Code::Movzx_r32_rm16, low32(gpr), gs(offset));
+        self.in_block(false, &[0x0f, 0xb7], gpr, offset);
     }
 
     /// `movzx register32, byte gs:[index + offset]`
@@ -190,9 +203,10 @@ impl Asm {
         self.two(Code::Movzx_r32_rm8, low32(gpr), from);
     }
 
-    /// `mov byte gs:[offset], 1`
-    pub fn set_byte(&mut self, offset: i32) {
-        self.own(Instruction::with2(Code::Mov_rm8_imm8, gs(offset), 1u32));
+    /// `mov byte gs:[offset], value`
+    pub fn set_byte(&mut self, offset: i32, value: u8) {
+        let value = u32::from(value);
+        self.own(Instruction::with2(Code::Mov_rm8_imm8, gs(offset), value));
     }
 
     /// Stores vector register `number` of `bytes` bytes to `[log + 8*word]`.
@@ -245,7 +259,7 @@ impl Asm {
 
     /// `movzx register32, byte gs:[offset]`
     pub fn load_byte(&mut self, gpr: Gpr, offset: i32) {
-        self.two(Code::Movzx_r32_rm8, low32(gpr), gs(offset));
+        self.in_block(false, &[0x0f, 0xb6], gpr, offset);
     }
 
     /// `movzx register32, low 16 bits of other`
@@ -361,8 +375,46 @@ fn gs(offset: i32) -> MemoryOperand {
         Register::None,
         1,
         i64::from(offset),
-        4,
+        8,
         false,
         Register::GS,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions, OpKind};
+
+    #[test]
+    fn what_is_written_by_hand_decodes_as_meant() {
+        const OFFSET: i32 = 0x1234;
+        type Write = fn(&mut Asm, Gpr);
+        let kinds: [(Write, Code, bool); 4] = [
+            (|a, g| a.save(OFFSET, g), Code::Mov_rm64_r64, true),
+            (|a, g| a.load(g, OFFSET), Code::Mov_r64_rm64, true),
+            (|a, g| a.load_byte(g, OFFSET), Code::Movzx_r32_rm8, false),
+            (|a, g| a.load_word16(g, OFFSET), Code::Movzx_r32_rm16, false),
+        ];
+        for gpr in Gpr::ALL {
+            for (write, code, wide) in kinds {
+                let mut asm = Asm::new(0x10_0000);
+                write(&mut asm, gpr);
+                let length = asm.here() - 0x10_0000;
+                let bytes = asm.into_bytes();
+                assert_eq!(bytes.len() as u64, length);
+                let mut decoder = Decoder::with_ip(64, &bytes, 0, DecoderOptions::NONE);
+                let found = decoder.decode();
+                assert_eq!((found.code(), found.len()), (code, bytes.len()));
+                let operand = u32::from(code != Code::Mov_rm64_r64);
+                assert_eq!(found.op_kind(operand), OpKind::Memory);
+                assert_eq!(found.memory_displacement64(), OFFSET as u64);
+                assert_eq!(found.memory_base(), Register::None);
+                assert_eq!(found.memory_index(), Register::None);
+                assert_eq!(found.segment_prefix(), Register::GS);
+                let register = if wide { gpr.register() } else { low32(gpr) };
+                assert_eq!(found.op_register(1 - operand), register);
+            }
+        }
+    }
 }

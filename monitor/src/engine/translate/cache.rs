@@ -195,14 +195,7 @@ impl CodeCache {
         let trace = trace::form(code, ip, &mut self.factory);
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);
-        let translated = fragment::translate(
-            trace,
-            id,
-            places,
-            &arena.runtime,
-            &mut self.tables,
-            &mut self.factory,
-        );
+        let translated = fragment::translate(trace, id, places, &arena.runtime, &mut self.tables);
         let (fragment, bytes) = translated.unwrap_or_else(|_| {
             let end = End::Declined(ip, "an address out of the code cache's reach");
             let nothing = Trace {
@@ -210,15 +203,8 @@ impl CodeCache {
                 items: Vec::new(),
                 end,
             };
-            fragment::translate(
-                nothing,
-                id,
-                places,
-                &arena.runtime,
-                &mut self.tables,
-                &mut self.factory,
-            )
-            .expect("a fragment without instructions reaches nothing")
+            fragment::translate(nothing, id, places, &arena.runtime, &mut self.tables)
+                .expect("a fragment without instructions reaches nothing")
         });
         arena.memory.write(fragment.hot, &bytes.hot);
         arena.memory.write(fragment.cold, &bytes.cold);
@@ -259,6 +245,28 @@ impl CodeCache {
             self.keep_records(*id, KEEP);
         }
         self.marked_fragments = held;
+    }
+
+    /// Takes the marks off whatever these fragments hold: their records come too often to be kept.
+    pub fn unmark(&mut self, frequent: &[FragmentId]) {
+        for id in frequent {
+            for ip in &self.fragments[*id as usize].item_ips {
+                self.marked.remove(ip);
+            }
+        }
+        let (held, others) = std::mem::take(&mut self.marked_fragments)
+            .into_iter()
+            .partition(|id| self.holds_marked(&self.fragments[*id as usize]));
+        self.marked_fragments = held;
+        let others: Vec<FragmentId> = others;
+        for id in others {
+            self.keep_records(id, DROP);
+        }
+    }
+
+    /// Fragments that hold a marked instruction.
+    pub fn marked_fragments(&self) -> &[FragmentId] {
+        &self.marked_fragments
     }
 
     /// Instructions marked at present.

@@ -30,6 +30,11 @@ const _: () = assert!(MAX_RECORD_QWORDS < 1 << (31 - RECORD_BITS));
 
 /// Value of [`state::COUNT`] from which on records are kept.
 pub const COUNT_DUE: u64 = 1 << 56;
+/// Value of [`state::END`] for no end.
+pub const NO_END: u64 = 1 << 63;
+/// Byte put into [`state::DUE`] by a record that does not count its accesses: records are kept from there on,
+/// and no count ends that.
+pub const UNCOUNTED: u8 = 0x40;
 /// Most accesses of one record, `rep` apart.
 pub const MAX_RECORD_ACCESSES: u64 = 512;
 
@@ -75,6 +80,8 @@ pub mod state {
     pub const COUNT: i32 = 0x30;
     /// Byte of [`COUNT`]: nonzero while every record is kept.
     pub const DUE: i32 = COUNT + 7;
+    /// Minus the count at which the log is to be read; every record is kept for some time before.
+    pub const END: i32 = 0x48;
     /// Bits of an address that choose its byte of the filter.
     pub const MASK: i32 = 0x38;
     /// The thread's fs base.

@@ -5,7 +5,7 @@
 //! line, in which a sample is due, or whose number of accesses varies are expanded.
 
 use super::cache::CodeCache;
-use super::fragment::{Adds, Dynamic, Fragment, LoggedAccess};
+use super::fragment::{Adds, Dynamic, Fragment, FragmentId, LoggedAccess};
 use super::group;
 use super::layout::{MAX_RECORD_QWORDS, split_header};
 use crate::arch::Kind;
@@ -80,6 +80,11 @@ pub struct LogReader {
     counting: bool,
     /// Records read since the start.
     pub records: u64,
+    /// Those of them that were kept for their own sake: before the count at which all are, whose low half is 0.
+    pub waiting: u64,
+    /// Accesses since the last reset in records that were read, and in others.
+    looked_at: u64,
+    passed: u64,
     /// Records expanded since the start.
     pub expanded: u64,
     /// Low half of the thread's count behind what was read.
@@ -118,6 +123,7 @@ impl LogReader {
         for shape in &mut self.shapes {
             shape.seen = 0;
         }
+        (self.looked_at, self.passed) = (0, 0);
         self.counting = true;
     }
 
@@ -180,9 +186,11 @@ impl LogReader {
         found
     }
 
-    /// `count` instructions that were seen to be executed, at most `most` times, seldom ones and more
-    /// frequent ones alike.
+    /// `count` instructions that were seen to be executed, at most `most` times in the window as far as can be told from
+    /// the records kept, seldom ones and more frequent ones alike.
     pub fn seldom(&self, cache: &CodeCache, most: u64, count: usize) -> Vec<u64> {
+        let share = self.looked_at as f64 / self.accesses().max(1) as f64;
+        let most = ((most as f64 * share) as u64).max(1);
         let records = cache.tables().records.iter().zip(&self.shapes);
         let mut heads: Vec<(u32, u64)> = records
             .filter(|(_, shape)| shape.seen > 0 && u64::from(shape.seen) <= most)
@@ -195,6 +203,23 @@ impl LogReader {
         let each = count.div_ceil(1 + most.max(1).ilog2() as usize);
         let spread = classes.flat_map(|class| class.iter().step_by(class.len().div_ceil(each)));
         spread.map(|&(_, ip)| ip).collect()
+    }
+
+    /// Accesses since the last reset.
+    pub fn accesses(&self) -> u64 {
+        self.looked_at + self.passed
+    }
+
+    /// Fragments among `marked` of which more than `most` records were kept since the last reset.
+    pub fn frequent(&self, cache: &CodeCache, marked: &[FragmentId], most: u64) -> Vec<FragmentId> {
+        let mut kept: FxHashMap<FragmentId, u64> = marked.iter().map(|id| (*id, 0)).collect();
+        for (record, shape) in cache.tables().records.iter().zip(&self.shapes) {
+            if let Some(kept) = kept.get_mut(&record.fragment) {
+                *kept += u64::from(shape.seen);
+            }
+        }
+        kept.retain(|_, kept| *kept > most);
+        kept.into_keys().collect()
     }
 
     /// Instructions executed in the code cache for each of the program's own since the last reset:
@@ -234,7 +259,7 @@ impl LogReader {
         cache: &CodeCache,
         observer: &mut Observer,
     ) {
-        let mut at = 0;
+        let (mut at, passed, before) = (0, self.passed, observer.accesses());
         let mut harmless = 0u64;
         let mut until_sample = observer.until_sample();
         self.false_hits = 0;
@@ -266,9 +291,11 @@ impl LogReader {
             if unseen != 0 {
                 observer.skip(harmless);
                 harmless = 0;
+                self.passed += u64::from(unseen);
                 observer.skip_unseen(u64::from(unseen));
                 until_sample = observer.until_sample();
             }
+            self.waiting += u64::from(count >> 31);
             self.count = count.wrapping_add(u32::from(shape.adds));
             self.shapes[id].seen = shape.seen.saturating_add(u32::from(self.counting));
             let dynamic = shape.kind == Kinds::Dynamic;
@@ -314,6 +341,11 @@ impl LogReader {
             until_sample = observer.until_sample();
         }
         observer.skip(harmless);
+        if self.counting {
+            self.looked_at += observer.accesses() - before - (self.passed - passed);
+        } else {
+            self.passed = passed;
+        }
         if self.false_hits > REHASH_AFTER {
             observer.rehash();
         }
@@ -329,6 +361,9 @@ impl LogReader {
         let unseen = (count as u32).wrapping_sub(self.count);
         // Stopped after its last record was kept and before that was counted: the record was read.
         if unseen as i32 > 0 {
+            if self.counting {
+                self.passed += u64::from(unseen);
+            }
             observer.skip_unseen(u64::from(unseen));
             self.count = count as u32;
         }

@@ -33,6 +33,8 @@ pub struct Item {
     pub instruction: Instruction,
     /// What it accesses.
     pub accesses: Vec<Access>,
+    /// Registers it reads and registers it may change.
+    pub gprs: (GprSet, GprSet),
     /// How the trace goes on.
     pub step: Step,
 }
@@ -94,7 +96,7 @@ fn decode(code: &mut impl Code, ip: u64) -> Option<Instruction> {
 /// Decodes the trace that begins at `ip`.
 pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory) -> Trace {
     let mut former = Former {
-        items: Vec::new(),
+        items: Vec::with_capacity(MAX_ITEMS),
         head: ip,
         rounds: 0,
     };
@@ -122,7 +124,8 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         if !code.counted(at) {
             accesses.clear();
         }
-        match former.push(instruction, accesses) {
+        let gprs = arch::gprs_read_and_written(&instruction, factory);
+        match former.push(instruction, accesses, gprs) {
             Ok(next) => at = next,
             Err(end) => break end,
         }
@@ -142,7 +145,12 @@ struct Former {
 
 impl Former {
     /// Adds an instruction; gives the address to go on at, or the end of the trace.
-    fn push(&mut self, instruction: Instruction, accesses: Vec<Access>) -> Result<u64, End> {
+    fn push(
+        &mut self,
+        instruction: Instruction,
+        accesses: Vec<Access>,
+        gprs: (GprSet, GprSet),
+    ) -> Result<u64, End> {
         let next = instruction.next_ip();
         let (step, then) = match arch::classify(&instruction) {
             Flow::Next => (Step::Next, Ok(next)),
@@ -159,6 +167,7 @@ impl Former {
         self.items.push(Item {
             instruction,
             accesses,
+            gprs,
             step,
         });
         then
@@ -220,15 +229,4 @@ impl Former {
         self.rounds += 1;
         self.rounds < MAX_ROUNDS && (self.rounds + 1) * body <= MAX_UNROLLED
     }
-}
-
-/// Registers any of the items reads or writes.
-pub fn registers_used(items: &[Item], factory: &mut InstructionInfoFactory) -> Vec<GprSet> {
-    items
-        .iter()
-        .map(|item| {
-            arch::gprs_read(&item.instruction, factory)
-                .union(arch::gprs_written(&item.instruction, factory))
-        })
-        .collect()
 }

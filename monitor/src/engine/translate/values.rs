@@ -4,8 +4,8 @@
 //! bases that differ by a constant, need one logged value. Nothing is approximated: the log gives
 //! every address exactly.
 
-use crate::arch::{Gpr, gprs_written};
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use crate::arch::{Gpr, GprSet};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// What is known of a register: `value(number) + offset`, or a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +81,11 @@ impl Values {
         }
     }
 
-    /// Follows what `instruction` does to the registers.
-    pub fn execute(&mut self, instruction: &Instruction, factory: &mut InstructionInfoFactory) {
+    /// Follows what `instruction` does to the registers, of which it may change `written`.
+    pub fn execute(&mut self, instruction: &Instruction, written: GprSet) {
         if self.derive(instruction) {
             return;
         }
-        let written = gprs_written(instruction, factory);
         let rsp = self.registers[Gpr::Rsp.number()];
         for gpr in written.iter() {
             self.registers[gpr.number()] = self.fresh();
@@ -174,12 +173,13 @@ fn immediate(instruction: &Instruction) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iced_x86::{Decoder, DecoderOptions};
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
     fn run(values: &mut Values, bytes: &[u8]) {
         let mut factory = InstructionInfoFactory::new();
         for instruction in Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).iter() {
-            values.execute(&instruction, &mut factory);
+            let written = crate::arch::gprs_written(&instruction, &mut factory);
+            values.execute(&instruction, written);
         }
     }
 

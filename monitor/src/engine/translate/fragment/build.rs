@@ -4,7 +4,7 @@ use super::super::asm::OutOfReach;
 use super::super::layout::{MAX_RECORD_QWORDS, state};
 use super::super::runtime::Runtime;
 use super::super::state::{Ip, Log, State};
-use super::super::trace::{self, End, Item, Step, Trace};
+use super::super::trace::{End, Item, Step, Trace};
 use super::super::values::{Term, Values};
 use super::close::{self, Record};
 use super::{
@@ -12,7 +12,7 @@ use super::{
     inside,
 };
 use crate::arch::{self, Gpr, GprSet, Mask, RepCondition, Shape};
-use iced_x86::{Code, Instruction, InstructionInfoFactory, MemoryOperand, OpKind, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
 /// Registers tried for the log pointer, least used by compilers first. Never rsp; never rcx, which
 /// the decision at the end and indirect transfers use.
@@ -46,9 +46,8 @@ pub fn translate(
     (hot, cold): (u64, u64),
     runtime: &Runtime,
     tables: &mut Tables,
-    factory: &mut InstructionInfoFactory,
 ) -> Result<(Fragment, FragmentCode), OutOfReach> {
-    let (trace, log) = choose_log(trace, factory);
+    let (trace, log) = choose_log(trace);
     let mut builder = Builder {
         log,
         hot: Stretch::new(hot, trace.ip),
@@ -64,7 +63,6 @@ pub fn translate(
             numbers: Vec::new(),
         },
         decisions: Vec::new(),
-        factory,
     };
     let warm_entry = builder.entry(trace.ip);
     let (items, end) = builder.items(&trace)?;
@@ -148,12 +146,12 @@ pub fn side(
 }
 
 /// Finds a register that no item uses, cutting the trace where there is none.
-fn choose_log(mut trace: Trace, factory: &mut InstructionInfoFactory) -> (Trace, Gpr) {
-    let used = trace::registers_used(&trace.items, factory);
+fn choose_log(mut trace: Trace) -> (Trace, Gpr) {
     let mut union = GprSet::EMPTY;
     let mut log = LOG_CANDIDATES[0];
-    for (i, set) in used.into_iter().enumerate() {
-        union = union.union(set);
+    for i in 0..trace.items.len() {
+        let (read, written) = trace.items[i].gprs;
+        union = union.union(read).union(written);
         match LOG_CANDIDATES.into_iter().find(|gpr| !union.contains(*gpr)) {
             Some(free) => log = free,
             None => {
@@ -177,7 +175,6 @@ struct Builder<'a> {
     first_access: Vec<u16>,
     exits: Exits<'a>,
     decisions: Vec<u64>,
-    factory: &'a mut InstructionInfoFactory,
 }
 
 impl Builder<'_> {
@@ -224,7 +221,7 @@ impl Builder<'_> {
                     }
                     Err(OutOfReach) => return Err(OutOfReach),
                 }
-                self.values.execute(&item.instruction, self.factory);
+                self.values.execute(&item.instruction, item.gprs.1);
             }
             self.first_access.push(self.accesses.len() as u16);
         }

@@ -3,11 +3,12 @@
 //! Every group of accesses is looked up in the filter of watched lines. A record none of whose
 //! groups can touch one is not kept: only its accesses are counted, and the next record is written
 //! over it, so that the log stays in the first-level cache. While [`state::DUE`] is set (a sample is
-//! about to be taken, or was just now) every record is kept. No flag is touched: programs carry
+//! about to be taken, or was just now) every record is kept; a little later ([`state::END`]) the log is read, as it is
+//! when it is full. No flag is touched: programs carry
 //! flags from one trace into the next.
 
 use super::super::group::{self, Group};
-use super::super::layout::{self, FILTER, MAX_RECORD_ACCESSES, state};
+use super::super::layout::{self, FILTER, MAX_RECORD_ACCESSES, UNCOUNTED, state};
 use super::super::state::{Ip, State};
 use super::{Adds, DROP, Dynamic, ExitKind, Exits, LoggedAccess, RecordShape, Stretch, inside};
 use crate::arch::Gpr;
@@ -240,6 +241,10 @@ fn look_up(
     }
 }
 
+/// Bytes of the check whether the log is full, and of a jump.
+const FULL_CHECK_BYTES: i8 = 20;
+const JUMP_BYTES: i8 = 5;
+
 /// Writes the code that keeps the record and goes back, or leaves when the log is full. Returns the
 /// field of the jump to it and its address.
 pub(super) fn keep(
@@ -268,13 +273,20 @@ pub(super) fn keep(
     out.mark(state);
     out.asm.save(state::COUNT, scratch);
     if pending.adds == Adds::Nothing {
-        out.asm.set_byte(state::DUE);
+        out.asm.set_byte(state::DUE, UNCOUNTED);
     }
+    // The highest byte of count minus end is zero behind the end only.
+    out.asm.load(Gpr::Rcx, state::END);
+    out.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
+    out.asm.save(state::SCRATCH, Gpr::Rcx);
+    out.asm.load_byte(Gpr::Rcx, state::SCRATCH + 7);
+    out.asm.jrcxz(FULL_CHECK_BYTES + JUMP_BYTES);
     // Byte 3 of the log pointer turns zero at the end of the log.
+    let check = out.asm.here();
     out.asm.save(state::SCRATCH, record.log);
     out.asm.load_byte(Gpr::Rcx, state::SCRATCH + 3);
-    const JUMP_BYTES: i8 = 5;
     out.asm.jrcxz(JUMP_BYTES);
+    debug_assert_eq!(out.asm.here() - check, FULL_CHECK_BYTES as u64);
     out.asm.jump(pending.back);
     out.asm.unspill(scratch);
     state.spilled.remove(scratch);

@@ -1,13 +1,15 @@
 //! What is kept in the log up to the next stop, and what is read from it there.
 
 use super::super::fragment::FragmentId;
-use super::super::layout::{COUNT_DUE, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, state};
+use super::super::layout::{
+    COUNT_DUE, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, NO_END, state,
+};
 use super::super::log::{self, LogReader, VIEW};
 use super::super::memory::Block;
 use super::super::state::{StateBlock, get_mut};
 use super::{
-    At, BURST, Control, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, Next, QUIET_LEAST, QUIET_MOST,
-    REHASH_AFTER, Translate, WindowEnd,
+    At, BURST, Control, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, MARKED_MOST,
+    MARKED_ONE_IN, Next, QUIET_LEAST, QUIET_MOST, REHASH_AFTER, Translate, WindowEnd,
 };
 use crate::observe::Observer;
 use crate::tracee::{Regs, Result, Resume, Stopped};
@@ -38,17 +40,22 @@ impl Translate {
         self.quiet = !self.exact && quiet >= QUIET_LEAST;
         self.looked_everywhere &= !self.quiet;
         let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
-        let (count, bytes) = if self.quiet {
-            (COUNT_DUE - quiet.min(QUIET_MOST), LOG_QUIET)
+        let end = |accesses: u64| (COUNT_DUE + accesses).wrapping_neg();
+        let behind = BURST.min(left - next);
+        let (count, end, bytes) = if self.quiet {
+            let count = COUNT_DUE - quiet.min(QUIET_MOST);
+            (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)
         } else if self.exact || observer.spacing() < QUIET_LEAST as f64 {
-            (COUNT_DUE, bytes(left))
+            (COUNT_DUE, NO_END, bytes(left))
         } else {
-            (COUNT_DUE, bytes(left.min(next.saturating_add(BURST))))
+            // At most one word an access as a rule; where there are more the log is full before.
+            (COUNT_DUE, end(next + behind), LOG_QUIET)
         };
         let bytes = bytes.clamp(LOG_AT_LEAST, LOG_IN_USE.min(LOG_BYTES)) & !7;
         self.log_start = self.data.end - bytes;
         self.set_word(state::LOG, self.log_start);
         self.set_word(state::COUNT, count);
+        self.set_word(state::END, end);
         self.reader.set_count(count);
         if !self.exact {
             self.follow_watches(observer);
@@ -115,6 +122,16 @@ impl Translate {
         self.log_start = pointer;
     }
 
+    /// Keeps no longer the records of fragments that were marked for instructions thought to be seldom, and turn out
+    /// not to be. Says whether there were any.
+    fn unmark_frequent(&mut self) -> bool {
+        let most = MARKED_MOST + self.reader.accesses() / MARKED_ONE_IN;
+        let marked = self.cache.marked_fragments();
+        let frequent = self.reader.frequent(&self.cache, marked, most);
+        self.cache.unmark(&frequent);
+        !frequent.is_empty()
+    }
+
     pub(super) fn log_full(
         &mut self,
         stopped: Stopped,
@@ -123,9 +140,11 @@ impl Translate {
         observer: &mut Observer,
         control: &mut impl Control,
     ) -> Result<Next> {
-        let (hits, records) = (observer.filter_hits(), self.reader.records);
+        let (hits, waiting) = (observer.filter_hits(), self.reader.waiting);
         self.drain(self.log_pointer(), None, observer);
-        if self.quiet && observer.filter_hits() - hits < (self.reader.records - records) / 8 {
+        let waiting = self.reader.waiting - waiting;
+        let suspect = waiting >= FALSE_LEAST && observer.filter_hits() - hits <= waiting / 8;
+        if suspect && !self.unmark_frequent() {
             self.false_logs += 1;
         } else {
             self.false_logs = 0;
