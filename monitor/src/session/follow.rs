@@ -350,10 +350,10 @@ pub(super) fn probe(config: &ProfileConfig) -> Option<RateProbe> {
 /// Stops a running thread at its own registers, in no system call. `None` where it sleeps by now or
 /// something else happened first, which has been seen to.
 fn stop(tid: Pid) -> Result<Option<Stopped>> {
-    let Some(running) = hub::interrupt(tid) else {
+    let Some(event) = hub::stop(tid)? else {
         return Ok(None);
     };
-    match running.wait()? {
+    match event {
         Event::Stopped(stopped)
             if stopped.reason == StopReason::Interrupt
                 && hub::mend(&stopped).is_ok()

@@ -111,6 +111,7 @@ pub fn remove(stopped: Stopped, left: &Left) -> Result<Stopped> {
 
 /// Takes what is ours out of every live process. Nothing that fails here harms the program.
 pub fn tidy() {
+    hub::settle(SETTLED);
     for process in hub::processes() {
         if process.borrows_memory || Left::find(process.pid).is_empty() {
             continue;
@@ -130,10 +131,10 @@ pub fn tidy() {
 
 /// Lets one thread do it. False when something else happened to it first.
 fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
-    let Some(running) = hub::interrupt(tid) else {
+    let Some(event) = hub::stop(tid)? else {
         return Ok(false);
     };
-    let stopped = match running.wait()? {
+    let stopped = match event {
         Event::Stopped(stopped)
             if stopped.reason == StopReason::Interrupt && stopped.must_be_native().is_none() =>
         {

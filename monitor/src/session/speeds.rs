@@ -3,8 +3,9 @@
 use super::weights::Inside;
 use rustc_hash::FxHashMap;
 
-/// Estimates of one thread that are kept; the median counts.
-const KEPT: usize = 9;
+/// Estimates of one thread that are kept, and how many it takes to tell threads apart.
+const KEPT: usize = 15;
+const ENOUGH: usize = 3;
 /// Fewest accesses that say something of a thread's speed.
 const LEAST_ACCESSES: u64 = 10_000;
 /// A thread is taken to be at most this many times slower than the fastest.
@@ -16,9 +17,8 @@ const ROUNDS: u64 = 8;
 #[derive(Debug, Default)]
 pub struct Speeds {
     by_thread: FxHashMap<i32, Vec<f64>>,
-    /// Of the fastest thread of the present round, and of one that is not known.
+    /// Lower quartile of the fastest thread of the present round.
     fastest: f64,
-    usual: f64,
     rounds: u64,
     looked: bool,
 }
@@ -26,20 +26,18 @@ pub struct Speeds {
 impl Speeds {
     /// Begins a round of these threads.
     pub fn begin_round(&mut self, threads: impl Iterator<Item = i32>) {
-        let known: Vec<f64> = threads.filter_map(|tid| self.of(tid)).collect();
-        self.fastest = known.iter().copied().fold(0.0, f64::max);
-        self.usual = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        let known = threads.filter_map(|tid| self.quartiles(tid));
+        self.fastest = known.map(|(low, _)| low).fold(0.0, f64::max);
         self.rounds += 1;
         self.looked = self.rounds % ROUNDS != 1;
     }
 
-    /// Time of an access of the thread, in those of the fastest thread of the round.
+    /// Time of an access of the thread, in those of the fastest thread of the round: as far as their
+    /// estimates differ for sure, because most threads that run side by side do the same.
     pub fn pace(&self, tid: i32) -> f64 {
-        let speed = self.of(tid).unwrap_or(self.usual);
-        if speed > 0.0 {
-            (self.fastest / speed).clamp(1.0, SLOWEST)
-        } else {
-            1.0
+        match self.quartiles(tid) {
+            Some((_, high)) => (self.fastest / high).clamp(1.0, SLOWEST),
+            None => 1.0,
         }
     }
 
@@ -66,10 +64,12 @@ impl Speeds {
         self.by_thread.remove(&tid);
     }
 
-    fn of(&self, tid: i32) -> Option<f64> {
+    /// Lower and upper quartile of a thread's estimates.
+    fn quartiles(&self, tid: i32) -> Option<(f64, f64)> {
         let mut sorted = self.by_thread.get(&tid)?.clone();
         sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied()
+        let quarter = sorted.len() / 4;
+        (sorted.len() >= ENOUGH).then(|| (sorted[quarter], sorted[sorted.len() - 1 - quarter]))
     }
 }
 
@@ -86,20 +86,33 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_thread_takes_longer_and_an_unknown_one_the_usual_time() {
+    fn a_thread_that_is_slower_for_sure_takes_longer() {
         let mut speeds = Speeds::default();
         speeds.begin_round([1, 2].into_iter());
         assert_eq!((speeds.pace(1), speeds.pace(2)), (1.0, 1.0));
-        for rate in [1e9, 1.1e9, 9e12] {
+        for rate in [1.0e9, 1.1e9, 1.2e9, 9e12] {
             speeds.clocked(1, 50_000, inside(rate));
         }
-        speeds.clocked(2, 50_000, inside(5.5e8));
-        speeds.clocked(2, 100, inside(1e12));
-        speeds.begin_round([1, 2, 3].into_iter());
-        assert_eq!((speeds.pace(1), speeds.pace(2)), (1.0, 2.0));
-        assert!((speeds.pace(3) - 4.0 / 3.0).abs() < 1e-9);
+        for rate in [1e6, 5.0e8, 5.2e8, 5.5e8] {
+            speeds.clocked(2, 50_000, inside(rate));
+            speeds.clocked(2, 100, inside(1e12));
+        }
+        for rate in [1e8, 1.1e9, 1.3e9, 1.4e9] {
+            speeds.clocked(3, 50_000, inside(rate));
+        }
+        speeds.begin_round([1, 2, 3, 4].into_iter());
+        assert_eq!(
+            (speeds.pace(1), speeds.pace(3), speeds.pace(4)),
+            (1.0, 1.0, 1.0)
+        );
+        assert!(
+            (speeds.pace(2) - 1.1 / 0.52).abs() < 1e-9,
+            "{}",
+            speeds.pace(2)
+        );
         speeds.forget(1);
-        speeds.begin_round([2, 3].into_iter());
-        assert_eq!((speeds.pace(2), speeds.pace(3)), (1.0, 1.0));
+        speeds.forget(3);
+        speeds.begin_round([2, 4].into_iter());
+        assert_eq!((speeds.pace(2), speeds.pace(4)), (1.0, 1.0));
     }
 }

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A process that is followed, or was.
 #[derive(Clone, Debug)]
@@ -202,6 +202,34 @@ pub fn take_ended() -> Vec<Process> {
 pub fn interrupt(tid: Pid) -> Option<Running> {
     let running = knows(tid).then(|| Running::new(tid))?;
     running.interrupt().ok().map(|()| running)
+}
+
+/// Asks a thread to stop and waits for that, or for what happens to it first. One that is stopped at its system calls
+/// goes on from there: what the interruption made of the call is mended at the stop behind it.
+///
+/// # Errors
+/// As [`Running::wait`].
+pub fn stop(tid: Pid) -> Result<Option<Event>> {
+    let Some(mut running) = interrupt(tid) else {
+        return Ok(None);
+    };
+    loop {
+        match running.wait()? {
+            Event::Stopped(stopped) if stopped.reason == StopReason::Syscall => {
+                running = stopped.resume(Resume::Continue, 0)?;
+            }
+            event => return Ok(Some(event)),
+        }
+    }
+}
+
+/// Waits until no thread is left that was asked to stop and has not, for so long at most.
+pub fn settle(patience: Duration) {
+    let begun = Instant::now();
+    let asked = || with(|hub| hub.threads.values().any(|t| t.interrupted)).unwrap_or(false);
+    while serve().is_ok() && asked() && begun.elapsed() < patience {
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 /// Says where our breakpoint is: a stray trap there is dropped.

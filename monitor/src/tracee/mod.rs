@@ -140,6 +140,11 @@ impl Running {
         }
     }
 
+    /// Whether it has come to its end, or is a new program's thread under the id of one that has.
+    pub fn is_replaced(&self) -> bool {
+        matches!(self.reason, StopReason::Exec | StopReason::Exiting)
+    }
+
     /// The thread's id.
     pub fn tid(&self) -> Pid {
         self.tid

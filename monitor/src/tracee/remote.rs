@@ -204,9 +204,7 @@ impl Caller<'_> {
             match stopped.resume(how, 0)?.wait()? {
                 // Another thread has executed a program: this one is on its way out, or what is stopped is the
                 // new program under its id, in which nothing of ours may be done.
-                Event::Stopped(stopped)
-                    if matches!(stopped.reason, StopReason::Exec | StopReason::Exiting) =>
-                {
+                Event::Stopped(stopped) if stopped.is_replaced() => {
                     hub::release(Event::Stopped(stopped));
                     return Err(TraceError::Gone(tid));
                 }

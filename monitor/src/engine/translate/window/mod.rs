@@ -21,7 +21,7 @@ use crate::arch::Gpr;
 use crate::observe::{Access, Observer};
 use crate::tracee::maps::Maps;
 use crate::tracee::{
-    Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo,
+    Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, hub, procinfo,
 };
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
@@ -448,8 +448,11 @@ impl Translate {
         let tid = stopped.tid();
         let stopped = match stopped.reason {
             StopReason::Syscall => match stopped.resume(Resume::Syscall, 0)?.wait()? {
-                Event::Stopped(stopped) => stopped,
-                _ => return Err(TraceError::Gone(tid)),
+                Event::Stopped(stopped) if !stopped.is_replaced() => stopped,
+                gone => {
+                    hub::release(gone);
+                    return Err(TraceError::Gone(tid));
+                }
             },
             // A stop at the start of a handler looks like a signal; only a new one is one.
             _ => Stopped::of(tid, StopReason::Other(0)),

@@ -1,0 +1,149 @@
+//! What the threads of a real program do to each other's lines is found, and named.
+
+#[path = "support/c.rs"]
+mod c;
+#[path = "support/cli.rs"]
+mod cli;
+
+use c::build;
+use cli::{lossy, native, readable, shell_status, text, under};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// Sampled often enough for a short run, and observed as a whole.
+const WAYS: [(&[&str], &str); 2] = [
+    (&["--overhead", "60"], "60000000"),
+    (&["--full"], "1000000"),
+];
+
+/// The JSON export of the program's run in that mode, which must print what it prints alone.
+fn exported(program: &str, mode: &str, (options, rounds): (&[&str], &str)) -> Value {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let words = [program, mode, rounds];
+    let expected = native(Path::new("/"), &words, b"");
+    let found = under(Path::new("/"), place.path(), options, &words, b"");
+    assert_eq!(shell_status(&found), 0, "{found:?}");
+    assert_eq!(lossy(&found.stdout), lossy(&expected.stdout), "{mode}");
+    let profile = place.path().join("p");
+    let windows = readable(&profile).windows;
+    assert!(windows.iter().any(|w| w.threads.len() == 2), "{mode}");
+    let json = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .args(["export", "--format", "json", "-o", "-"])
+        .arg(&profile)
+        .output()
+        .expect("exported");
+    assert!(json.status.success(), "{json:?}");
+    serde_json::from_slice(&json.stdout).expect("JSON")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+fn line_of(source: &str, text: &str) -> u64 {
+    let lines = source.lines().enumerate();
+    let found = lines
+        .filter(|(_, line)| line.contains(text))
+        .map(|(at, _)| at);
+    found.last().expect("a line of the source") as u64 + 1
+}
+
+#[test]
+fn false_sharing_is_found_and_named_and_not_where_there_is_none() {
+    let Some((_place, program)) = build("sharing") else {
+        return;
+    };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tracees/sharing.c");
+    let source = std::fs::read_to_string(path).expect("the source");
+    for way in WAYS {
+        let shared = exported(&text(&program), "counters", way);
+        let sharing = &shared["sharing"];
+        // Two of four accesses are to the counter; the first of them is lost where the other thread
+        // has counted meanwhile.
+        let lost = number(&sharing["coherence_miss_ratio"]);
+        assert!((0.08..0.4).contains(&lost), "{way:?}: {sharing}");
+        let pair = &sharing["pairs"][0];
+        assert_eq!(pair["verdict"], "false", "{way:?}: {pair}");
+        assert!(number(&pair["share"]) > 0.8, "{pair}");
+        let line = line_of(&source, "++*mine");
+        assert_eq!(
+            (&pair["line"]["line"], &pair["writer"]["line"]),
+            (&line.into(), &line.into())
+        );
+        assert_eq!(
+            (&pair["data"]["kind"], &pair["data"]["name"]),
+            (&"static".into(), &"counters".into())
+        );
+
+        let padded = exported(&text(&program), "padded", way);
+        let sharing = &padded["sharing"];
+        assert!(
+            number(&sharing["coherence_miss_ratio"]) < 0.002,
+            "{way:?}: {sharing}"
+        );
+        let accused = |pair: &Value| pair["verdict"] == "false";
+        assert!(
+            !sharing["pairs"]
+                .as_array()
+                .expect("pairs")
+                .iter()
+                .any(accused),
+            "{sharing}"
+        );
+    }
+}
+
+#[test]
+fn data_handed_over_are_no_false_sharing() {
+    let Some((_place, program)) = build("sharing") else {
+        return;
+    };
+    for way in WAYS {
+        let handed = exported(&text(&program), "handed", way);
+        let sharing = &handed["sharing"];
+        assert!(
+            number(&sharing["coherence_miss_ratio"]) > 0.02,
+            "{way:?}: {sharing}"
+        );
+        // Each write is to one of eight words, most of them others than the reader's next.
+        assert!(
+            number(&sharing["pairs"][0]["share"]) > 0.5,
+            "{way:?}: {sharing}"
+        );
+    }
+}
+
+#[test]
+fn a_shared_cache_is_told_from_private_ones() {
+    let Some((_place, program)) = build("sharing") else {
+        return;
+    };
+    for way in WAYS {
+        let apart = exported(&text(&program), "apart", way);
+        let at = |stream: &str, bytes: u64| {
+            let curves = apart["curves"].as_array().expect("curves");
+            let curve = curves
+                .iter()
+                .find(|c| c["stream"] == stream && c["policy"] == "lru" && c["line_size"] == 64);
+            let points = curve.expect("a curve")["points"]
+                .as_array()
+                .expect("points");
+            let point = points.iter().find(|p| p["cache_bytes"] == bytes);
+            number(&point.expect("a point")["miss_ratio"])
+        };
+        // An eighth of the accesses is to a new line: 24 KiB fit into 32, twice as much does not.
+        assert!(
+            at("own", 32 << 10) < 0.01,
+            "{way:?}: {}",
+            at("own", 32 << 10)
+        );
+        let all = at("all", 32 << 10);
+        assert!((0.08..0.14).contains(&all), "{way:?}: {all}");
+        assert!(
+            at("all", 128 << 10) < 0.01,
+            "{way:?}: {}",
+            at("all", 128 << 10)
+        );
+    }
+}
