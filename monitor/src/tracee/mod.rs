@@ -140,11 +140,6 @@ impl Running {
         }
     }
 
-    /// Whether it has come to its end, or is a new program's thread under the id of one that has.
-    pub fn is_replaced(&self) -> bool {
-        matches!(self.reason, StopReason::Exec | StopReason::Exiting)
-    }
-
     /// The thread's id.
     pub fn tid(&self) -> Pid {
         self.tid
@@ -245,6 +240,11 @@ impl Stopped {
             reason,
             not_send: PhantomData,
         }
+    }
+
+    /// Whether it has come to its end, or is a new program's thread under the id of one that has.
+    pub fn is_replaced(&self) -> bool {
+        matches!(self.reason, StopReason::Exec | StopReason::Exiting)
     }
 
     /// Whether a system call stop is at the exit from a call that will not be made again
