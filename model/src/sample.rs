@@ -88,6 +88,10 @@ pub struct Sample {
     pub all: Option<Box<[Outcome; 5]>>,
     /// What other threads did to the line meanwhile, where followed (per line size).
     pub remote: Option<Box<[Remote; 5]>>,
+    /// Its watch was given up for a reason of its line (a page too hot to watch): what is
+    /// [`Outcome::Censored`] then was cut in dependence on the distance. Estimates take it for any
+    /// other cut; intervals hold both extremes, touched again right then and never again.
+    pub given_up: bool,
 }
 
 impl Default for Sample {
@@ -103,6 +107,7 @@ impl Default for Sample {
             own: [Outcome::NotFollowed; 5],
             all: None,
             remote: None,
+            given_up: false,
         }
     }
 }

@@ -299,5 +299,6 @@ fn model_sample(s: &SampleRecord, datum: u32) -> model::Sample {
         }),
         all: None,
         remote: None,
+        given_up: s.flags & sample_flags::GIVEN_UP != 0,
     }
 }

@@ -48,6 +48,8 @@ pub struct Sample {
     pub position: u64,
     /// Outcome for each line size.
     pub outcomes: [Outcome; 5],
+    /// A watch of it was given up for a reason of its line (the `counter` engine's alone can be).
+    pub given_up: bool,
 }
 
 #[derive(Debug)]
@@ -142,6 +144,7 @@ impl WatchTable {
             window,
             position: index[super::DEFAULT_LINE],
             outcomes: [Outcome::NotFollowed; 5],
+            given_up: false,
         };
         let open = if fine { COARSE | 0b11 } else { COARSE };
         let group = byte >> 8 << 2;

@@ -7,7 +7,8 @@
 //!
 //! A watch that ends for any other reason than the window's end is censored, and where that reason has to do with the
 //! line (a page with too many false hits, memory that cannot be watched) it is counted
-//! ([`Losses`]): that censoring is not independent of the distance.
+//! ([`Losses`]) and its sample marked: that censoring is not independent of the distance, so that intervals must hold
+//! both extremes.
 //!
 //! Source: StatCache (Berg & Hagersten 2005) sections 3.4 to 3.7; DESIGN 5.2.
 
@@ -26,7 +27,7 @@ use nix::unistd::Pid;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
-use statcache_abi::{Request, flag, kind, op, result};
+use statcache_abi::{Request, ended, flag, kind, op, result};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -406,6 +407,7 @@ impl Counter {
                     window,
                     position: 0,
                     outcomes: [Outcome::NotFollowed; 5],
+                    given_up: false,
                 },
                 byte,
                 from,
@@ -439,6 +441,7 @@ impl Counter {
                 }
             }
             self.losses.unwatchable += u64::from(refused);
+            following.sample.given_up = refused;
             seen.following.push(following);
         }
         Ok(())
@@ -455,6 +458,8 @@ impl Counter {
                 continue;
             }
             let own = event.tid == tid.as_raw();
+            let of_its_line = matches!(event.detail, ended::UNMAPPED | ended::STACK);
+            following.sample.given_up |= event.kind == kind::ENDED && of_its_line;
             let end = match (event.kind, touched(&event, LINE_SIZES[k])) {
                 (kind::ENDED, _) => Some(None),
                 (_, Touched::No) => None,
@@ -464,6 +469,7 @@ impl Counter {
                 }
                 (_, Touched::Unknown) if own => {
                     self.losses.untold += 1;
+                    following.sample.given_up = true;
                     Some(None)
                 }
                 _ => None,
@@ -496,6 +502,7 @@ impl Counter {
                 continue;
             }
             following.given_up = true;
+            following.sample.given_up = true;
             self.losses.hot += 1;
             let open = (0..LINE_SIZES.len()).filter(|k| following.open >> k & 1 == 1);
             seen.stale.extend(open.map(|k| (index * 8 + k) as u32));
