@@ -230,7 +230,8 @@ impl Session<'_> {
     /// More classes are wanted; where none came to a result so far, a small plan gives up early.
     fn wants_sets(&self) -> bool {
         let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
-        let hopeless = wanted < 4 && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
+        let short = self.plan.budget_ns < 3_000_000_000;
+        let hopeless = short && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
         // Where classes are found but not sharp enough to agree, as many again are worth their time.
         let doubtful = done.iter().any(|v| !v.curve.is_empty())
             && done.len() < 2 * wanted
@@ -248,6 +249,7 @@ impl Session<'_> {
             self.raw.evict.clear();
             self.raw.latency.l2.clear();
             self.raw.latency.l3.clear();
+            self.raw.latency.l3_control.clear();
             self.class.clear();
         }
         let race = self
@@ -320,8 +322,14 @@ impl Session<'_> {
                 let budget = s.start + long(s.plan.budget_ns);
                 let until = (s.m.now_ns() + long(s.plan.evict_ns)).min(budget);
                 let hit = s.second_hit();
-                let pool = s.plan.pool_pages;
-                let vote = evict::collect(s.m, l1, bytes, hit, pool, until, &mut s.rng)?;
+                let ask = evict::Ask {
+                    line: bytes,
+                    hit,
+                    pool_pages: s.plan.pool_pages,
+                    deadline_ns: until,
+                    votes: &s.raw.evict,
+                };
+                let vote = evict::collect(s.m, l1, ask, &mut s.rng)?;
                 if vote.class.len() > s.class.len() {
                     s.class.clone_from(&vote.class);
                 }

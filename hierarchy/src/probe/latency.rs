@@ -23,6 +23,10 @@ pub struct Samples {
     pub l2: Vec<(u32, f64, f64)>,
     /// Behind the second level: one curve per vote, (lines of one congruence class, cycles).
     pub l3: Vec<Vec<(u32, f64)>>,
+    /// For each of these as many of one line a page, which fit the first level: what is above a plain hit there is
+    /// translation.
+    #[serde(default)]
+    pub l3_control: Vec<Vec<f64>>,
     /// Memory, one figure per clean window: (cycles, nanoseconds).
     pub memory: Vec<(f64, f64)>,
     /// Memory with translation misses: (cycles, nanoseconds) per clean window.
@@ -142,7 +146,8 @@ pub fn collect_l3(
     } else {
         (class, ways.max(l1.ways * l1.colours() as u32))
     };
-    let mut curve = Vec::new();
+    let plain = quantile(&s.l1, 0.25).unwrap_or(0.0);
+    let (mut curve, mut controls) = (Vec::new(), Vec::new());
     let mut k = f64::from(held + 2);
     while k as usize <= class.len() {
         let mut pages = class.to_vec();
@@ -156,13 +161,20 @@ pub fn collect_l3(
             rng.shuffle(chunk);
         }
         let low = circle(m, &ring, 4)?;
-        if low.is_finite() {
+        // In as many of the first level's sets as there are; where that would not do there is no control.
+        let apart = |(i, p): (usize, &u64)| p * PAGE + (i + i / 32) as u64 * 128 % PAGE;
+        let spread: Vec<u64> = pages.iter().enumerate().map(apart).collect();
+        let fits = pages.len().div_ceil(32) <= l1.ways as usize;
+        let control = if fits { circle(m, &spread, 2)? } else { plain };
+        if low.is_finite() && control.is_finite() {
             curve.push((pages.len() as u32, low));
+            controls.push(control);
         }
         k = (k * 1.17).max(k + 1.0);
     }
     if curve.len() >= PLATEAU {
         s.l3.push(curve);
+        s.l3_control.push(controls);
     }
     Ok(())
 }
@@ -411,7 +423,17 @@ pub fn infer_l3(s: &Samples, ns_per_tick: f64, above: Option<f64>) -> Finding<La
     let Some(above) = above else {
         return Finding::refused("the latency of the level above is not known");
     };
-    let flat = s.l3.iter().filter_map(|c| plateau(c));
+    let plain = quantile(&s.l1, 0.25).unwrap_or(f64::INFINITY);
+    let flat = s.l3.iter().enumerate().filter_map(|(i, c)| {
+        let controls = s.l3_control.get(i);
+        let corrected = c.iter().enumerate().map(|(j, &(lines, cycles))| {
+            let control = controls.and_then(|c| c.get(j)).unwrap_or(&plain);
+            let extra = control - plain;
+            let translation = if extra > 0.1 * plain { extra } else { 0.0 };
+            (lines, cycles - translation)
+        });
+        plateau(&corrected.collect::<Vec<_>>())
+    });
     let levels: Vec<f64> = flat.filter(|x| *x > 1.4 * above).collect();
     let votes = s.l3.len() as u32;
     // Interference adds, and so does a class too large for the next level: the lowest that enough agree on.

@@ -322,6 +322,12 @@ impl<'a> Walker<'a> {
         if !self.joins(&s, &[victim], &strangers)? {
             return Ok(Err("disturbed: the pages left do not conflict again".into()));
         }
+        // Of two sets that the victim overfilled at once, a cache's and a translation buffer's, either may be left.
+        let beside = strangers[1..=self.ballast].iter().chain(&s).copied();
+        let with = |x: u64| -> Vec<u64> { beside.clone().chain(std::iter::once(x)).collect() };
+        if !self.by_lines(&with(victim), &with(stranger))? {
+            return Ok(Err("the pages left conflict in translation".into()));
+        }
         let mut found = Found {
             class: s.clone(),
             strangers,

@@ -14,6 +14,10 @@ use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::probe::PAGE;
 use crate::probe::l1::Geometry;
 use crate::rng::Rng;
+use std::collections::HashSet;
+
+/// Pages never looked at from which the share of congruent ones is counted; fewer are joined by the pool's.
+const FRESH: usize = 2000;
 
 /// Most pages of a congruence class that are worth finding: enough to overflow the first level's sets, whose colours
 /// they are spread over.
@@ -344,9 +348,14 @@ pub fn collect(
         }
     }
     let class = kept;
+    // Lines enough to fill every set if the index mixed: a pool that overflows the sets of one offset is spread over
+    // all of them then, and hits the victim's by chance only.
+    let wide: Vec<u64> = (pool.iter().chain(&spare).copied())
+        .take(3 * pool.len())
+        .collect();
     let mut crossed = f64::INFINITY;
-    for _ in 0..6 {
-        crossed = crossed.min(t.time_at(victim, &pool, &others, 192)?);
+    for _ in 0..4 {
+        crossed = crossed.min(t.time_at(victim, &wide, &others, 192)?);
     }
     vote.crossed = crossed.is_finite().then_some(crossed);
     if class.len() < 5 {
@@ -385,11 +394,15 @@ pub fn collect(
         vote.curve.push((k as u32, n, TRIALS));
     }
     if let Some(ways) = step(&vote.curve) {
-        let unseen: Vec<u64> = rest
-            .iter()
-            .copied()
-            .filter(|p| !class.contains(p) && !others.contains(p))
+        // Never looked at, one by one or as part of a prefix: what was tried and dropped is no stranger, and the pool
+        // has lost its set.
+        let beyond: HashSet<u64> = spare.iter().copied().collect();
+        let mut unseen: Vec<u64> = (rest[at.min(rest.len())..].iter().copied())
+            .filter(|p| beyond.contains(p))
             .collect();
+        if unseen.len() < FRESH {
+            unseen = rest[at.min(rest.len())..].to_vec();
+        }
         count(
             &mut t,
             &class,
@@ -402,6 +415,17 @@ pub fn collect(
     }
     (vote.class, vote.others) = (class, others);
     Ok(vote)
+}
+
+/// What a batch is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Batch {
+    /// Pages never looked at.
+    Unseen,
+    /// Pages known not to be congruent.
+    Strangers,
+    /// These, and one that is.
+    WithMember,
 }
 
 /// How rare congruent pages are: one page less than evicts, and a batch of pages never looked at before. The
@@ -424,26 +448,38 @@ fn count(
     let mut size = 4usize;
     let mut batches = unseen.to_vec();
     let mut known = others.to_vec();
-    let mut trial = |t: &mut Test<'_>, size: usize, control: bool| -> Result<bool, MeasureError> {
-        let batches = if control { &mut known } else { &mut batches };
+    let spare = class.len() > ways as usize;
+    let mut trial = |t: &mut Test<'_>, size: usize, of: Batch| -> Result<bool, MeasureError> {
+        let batches = if of == Batch::Unseen {
+            &mut batches
+        } else {
+            &mut known
+        };
         let size = size.min(batches.len());
         let mut group = class.to_vec();
         t.rng.shuffle(&mut group);
         let victim = group.pop().unwrap_or(0);
+        let member = group.get(ways as usize - 1).copied();
         group.truncate(ways as usize - 1);
         // Only the first pages need to be random.
         for i in 0..size {
             let j = i + t.rng.below((batches.len() - i) as u64) as usize;
             batches.swap(i, j);
         }
-        group.extend(&batches[..size]);
+        match member.filter(|_| of == Batch::WithMember) {
+            Some(member) => {
+                group.extend(&batches[..size.saturating_sub(1)]);
+                group.push(member);
+            }
+            None => group.extend(&batches[..size]),
+        }
         t.rng.shuffle(&mut group);
         t.evicts(victim, &group, others)
     };
     while size * 2 <= unseen.len() {
         let mut n = 0;
         for _ in 0..6 {
-            n += u32::from(trial(t, size, false)?);
+            n += u32::from(trial(t, size, Batch::Unseen)?);
         }
         if n >= 4 {
             break;
@@ -455,11 +491,15 @@ fn count(
     }
     let (mut hits, mut done) = (0, 0);
     while done < BATCHES && (done % 8 > 0 || t.m.now_ns() < deadline_ns) {
-        hits += u32::from(trial(t, size, false)?);
+        hits += u32::from(trial(t, size, Batch::Unseen)?);
         done += 1;
         if done % 3 == 0 {
-            vote.control.0 += u32::from(trial(t, size, true)?);
+            vote.control.0 += u32::from(trial(t, size, Batch::Strangers)?);
             vote.control.1 += 1;
+            if spare {
+                vote.noticed.0 += u32::from(trial(t, size, Batch::WithMember)?);
+                vote.noticed.1 += 1;
+            }
         }
     }
     if done >= 16 {
