@@ -231,6 +231,10 @@ fn step(curve: &[(u32, u32, u32)]) -> Option<u32> {
 }
 
 /// Sets reachable from one page offset, from the share of congruent pages: (estimate, relative error).
+///
+/// A batch of `size` pages is slow by itself with probability `e` (the control) and for each congruent page in it with
+/// probability `s` (a batch with one of them is slow with `1 - (1 - e) (1 - s)`), so that it is fast with
+/// `(1 - e) (1 - s / colours)^size`.
 pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
     // Weighted mean of the logarithms.
     let (mut sum, mut weight) = (0.0, 0.0);
@@ -244,22 +248,31 @@ pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
             continue;
         }
         let error = f64::from(errors) / f64::from(controls);
-        let right = 1.0 - error;
-        let seen = match v.noticed {
-            (_, 0) => 1.0,
-            (n, tried) => f64::from(n) / f64::from(tried),
+        let (seen, unsure) = match v.noticed {
+            (_, 0) => (1.0, 0.0),
+            (n, tried) => {
+                let seen = f64::from(n) / f64::from(tried);
+                // One more of each kind: none missed in so many is not none ever.
+                (
+                    seen,
+                    (1.0 - seen + 1.0 / f64::from(tried)) / f64::from(tried),
+                )
+            }
         };
         if seen < 0.7 {
             continue;
         }
-        let share = (f64::from(hits) / f64::from(tried) - error) / (seen - error);
-        let missed = (1.0 - share).clamp(0.01, 0.99);
-        let colours = 1.0 / (1.0 - missed.powf(1.0 / f64::from(size)));
+        let noticed = (seen - error) / (1.0 - error);
+        let fast = 1.0 - f64::from(hits) / f64::from(tried);
+        let missed = (fast / (1.0 - error)).clamp(0.01, 0.99);
+        let colours = noticed / (1.0 - missed.powf(1.0 / f64::from(size)));
         let x = -missed.ln();
         // The pages drawn from are themselves a sample of all, and three in a hundred for tests that failed.
         let variance = (x.exp() - 1.0) / (f64::from(tried) * x * x)
             + colours / f64::from(v.pool.max(1))
-            + (0.03 + (1.0 - right) / x / right).powi(2);
+            + error / (f64::from(controls) * x * x)
+            + unsure / (noticed * noticed)
+            + 0.03f64.powi(2);
         sum += colours.ln() / variance;
         weight += 1.0 / variance;
     }
@@ -363,5 +376,17 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(colours(&[vote(40)]), None);
+        // One slow batch in ten for no reason, one congruent page in ten not noticed.
+        let fast = 0.9 * (1.0f64 - 0.9 / 32.0).powi(32);
+        let dulled = Vote {
+            batches: vec![(32, 1000 - (1000.0 * fast) as u32, 1000)],
+            noticed: (91, 100),
+            ..vote(10)
+        };
+        let found = colours(&[dulled]);
+        assert!(
+            found.is_some_and(|(c, _)| (c - 32.0).abs() < 1.0),
+            "{found:?}"
+        );
     }
 }
