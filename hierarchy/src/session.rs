@@ -109,6 +109,8 @@ struct Session<'a> {
     answered: u64,
     race: Option<(l1::Geometry, policy::Race)>,
     class: Vec<u64>,
+    /// Pages that are not in it.
+    strangers: Vec<u64>,
     /// Rounds in which the class was used: what builds on it needs some votes too.
     class_rounds: u32,
     progress: Progress<'a>,
@@ -129,6 +131,7 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
         answered: 0,
         race: None,
         class: Vec::new(),
+        strangers: Vec::new(),
         class_rounds: 0,
         progress,
     };
@@ -332,6 +335,7 @@ impl Session<'_> {
                 let vote = evict::collect(s.m, l1, ask, &mut s.rng)?;
                 if vote.class.len() > s.class.len() {
                     s.class.clone_from(&vote.class);
+                    s.strangers.clone_from(&vote.others);
                 }
                 s.raw.evict.push(vote);
                 Ok(())
@@ -352,7 +356,13 @@ impl Session<'_> {
             && self.raw.line2.len() < 5
         {
             self.probe("second-level line", |s| {
-                let vote = line::collect_second(s.m, &s.class, ways, &mut s.rng)?;
+                let vote = line::collect_second(
+                    s.m,
+                    l1,
+                    (&s.class, &s.strangers),
+                    (ways, bytes),
+                    &mut s.rng,
+                )?;
                 s.raw.line2.extend(vote);
                 Ok(())
             });
