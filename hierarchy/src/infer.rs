@@ -385,11 +385,20 @@ fn from_memory(raw: &RawSamples, above: u64, hit: Option<f64>, tlb: f64, ways: u
     let curve = footprint::envelope(&raw.footprint);
     let at =
         |share: f64| footprint::crossing(&curve, above * 2, hit + tlb + share * (memory - hit));
-    // Where the curve leaves the level as the ways and the share of congruent pages foretell, all is well.
-    if let (Some(onset), Some((colours, _))) = (at(0.03), evict::colours(&raw.evict)) {
-        let foretold = footprint::pages_at(0.03, colours, ways) * PAGE as f64;
-        if onset > 0.5 * foretold {
-            return false;
+    // More of the class than any level holds, and still not memory: a further level has what this one lost.
+    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, Some(hit));
+    if next.value.is_some_and(|l| l.cycles < 0.6 * memory) {
+        return false;
+    }
+    // Where the curve leaves the level as the ways and the share of congruent pages foretell, all is well; or as the ways
+    // and the place where it is half way to memory do, as it is where nothing lies between.
+    let half = at(0.5).map(|bytes| footprint::colours_of(bytes / PAGE as f64, ways));
+    let counted = evict::colours(&raw.evict).map(|c| c.0);
+    if let Some(onset) = at(0.03) {
+        for colours in [counted, half].into_iter().flatten() {
+            if onset > 0.5 * footprint::pages_at(0.03, colours, ways) * PAGE as f64 {
+                return false;
+            }
         }
     }
     match (at(0.05), at(0.5)) {

@@ -226,7 +226,7 @@ impl Settled {
     /// Whether the conflict is gone where half of the lines have moved; `None` where there was none to see.
     fn ends(&self) -> Option<bool> {
         let plain = self.together - self.fitting;
-        (plain > 0.08 * self.fitting).then(|| self.apart - self.fitting < 0.25 * plain)
+        (plain > 0.08 * self.fitting).then_some(self.apart - self.fitting < 0.25 * plain)
     }
 }
 
