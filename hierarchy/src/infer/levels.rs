@@ -106,11 +106,14 @@ pub(super) fn from_memory(
     // and the place where it is half way to memory do, as it is where nothing lies between.
     let half = at(0.5).map(|bytes| footprint::colours_of(bytes / PAGE as f64, ways));
     let counted = evict::colours(&raw.evict).map(|c| c.0);
-    if let Some(onset) = at(0.03) {
-        for colours in [counted, half].into_iter().flatten() {
-            if onset > 0.5 * footprint::pages_at(0.03, colours, ways) * PAGE as f64 {
-                return false;
-            }
+    for colours in [counted, half].into_iter().flatten() {
+        // The whole foot of the rise: a step to a further level shows there, at a tenth of the way or less.
+        let as_foretold = [0.03, 0.05, 0.08].iter().all(|&share| {
+            let foretold = footprint::pages_at(share, colours, ways) * PAGE as f64;
+            at(share).is_some_and(|bytes| bytes > 0.75 * foretold)
+        });
+        if as_foretold {
+            return false;
         }
     }
     match (at(0.05), at(0.5)) {
