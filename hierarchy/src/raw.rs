@@ -146,6 +146,11 @@ impl RawSamples {
             v.shifts
                 .iter_mut()
                 .for_each(|s| [&mut s.1, &mut s.2].into_iter().for_each(fix));
+            if let Some(s) = &mut v.settled {
+                [&mut s.together, &mut s.apart, &mut s.fitting]
+                    .into_iter()
+                    .for_each(fix);
+            }
         }
         for v in &mut self.evict {
             [&mut v.levels.0, &mut v.levels.1].into_iter().for_each(fix);
@@ -214,6 +219,15 @@ mod tests {
             ..l1::Vote::default()
         });
         raw.latency.l1.push(f64::INFINITY);
+        raw.line2.push(line::Vote {
+            shifts: vec![(8, f64::INFINITY, 4.0)],
+            conflict: 9.0,
+            settled: Some(line::Settled {
+                together: f64::INFINITY,
+                apart: f64::NAN,
+                fitting: 12.0,
+            }),
+        });
         raw.settle();
         let again: RawSamples = serde_json::from_str(&serde_json::to_string(&raw)?)?;
         assert_eq!(again, raw);

@@ -2,6 +2,7 @@
 //!
 //! `STATCACHE_GRID=N` asks for N machines (the full grid is 500; 2 to 4 s of CPU each in a release build);
 //! `STATCACHE_GRID_FROM=K` starts at seed K. Without it a few machines run, fewer in a debug build.
+//! `STATCACHE_GRID_RAW=DIR` keeps what was measured there, and infers from it again where it is there already.
 
 use statcache_hierarchy::session::{self, Plan};
 use statcache_hierarchy::sim::judge::{Outcome, judge};
@@ -9,6 +10,7 @@ use statcache_hierarchy::sim::{Machine, Truth, random};
 use statcache_hierarchy::{Hierarchy, RawSamples, infer};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,6 +48,21 @@ fn plan() -> Plan {
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// What was measured on a machine: kept from an earlier run, or measured now.
+fn samples(truth: &Truth, seed: u64, kept: Option<&Path>) -> RawSamples {
+    let file = kept.map(|d| d.join(format!("{seed}.json")));
+    if let Some(text) = file.as_ref().and_then(|f| std::fs::read(f).ok()) {
+        return serde_json::from_slice(&text).expect("a kept file is one of this version");
+    }
+    let mut machine = Machine::new(truth.clone());
+    let raw = session::collect(&mut machine, plan(), seed, &mut |_, _| ());
+    if let Some(file) = file {
+        let text = serde_json::to_vec(&raw).expect("raw samples are plain data");
+        std::fs::write(file, text).expect("STATCACHE_GRID_RAW names a directory");
+    }
+    raw
 }
 
 /// What is needed to see why a machine was misread.
@@ -99,6 +116,7 @@ fn random_machines_are_solved_blind() {
     let count = asked.unwrap_or(if cfg!(debug_assertions) { 2 } else { 8 });
     let from = number("STATCACHE_GRID_FROM").unwrap_or(0);
     let verbose = std::env::var_os("STATCACHE_GRID_VERBOSE").is_some();
+    let kept = std::env::var_os("STATCACHE_GRID_RAW").map(PathBuf::from);
     let next = AtomicU64::new(from);
     let tally: Mutex<BTreeMap<&'static str, [u32; 4]>> = Mutex::default();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(2));
@@ -111,8 +129,7 @@ fn random_machines_are_solved_blind() {
                         break;
                     }
                     let truth = random::machine(seed);
-                    let mut machine = Machine::new(truth.clone());
-                    let raw = session::collect(&mut machine, plan(), seed, &mut |_, _| ());
+                    let raw = samples(&truth, seed, kept.as_deref());
                     let found = infer(&raw);
                     let mut line = String::new();
                     let mut details = String::new();

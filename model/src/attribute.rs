@@ -4,6 +4,11 @@
 //! reuse edge points from the trigger to the sample. A first touch has no trigger: what a key was
 //! sampled more often than it triggered is its share of the first touches, as far as that excess
 //! is more than chance.
+//!
+//! A watch given up has no trigger either, and may not be a first touch. The interval of a key holds
+//! both extremes for the watches given up at its own sites and at those whose lines it was seen to
+//! touch next: none of them triggered by it or all, missing as the time watched says or in any case.
+//! A key that was never seen to follow a site does not pay for it.
 
 use std::hash::Hash;
 
@@ -35,11 +40,33 @@ struct Sums {
     whole: f64,
     wide: f64,
     narrow: f64,
+    /// By the whole-run equation with the watches given up taken for either extreme.
+    extremes: [f64; 2],
+    /// Watches given up here.
+    given_up: GivenUp,
     /// Taken here, next touched elsewhere or never; and the other way round; with their noise.
     excess: f64,
     excess_variance: f64,
     /// Sample key -> weight, misses.
     from: FastMap<u32, (f64, f64)>,
+}
+
+/// Watches given up.
+#[derive(Clone, Copy, Debug, Default)]
+struct GivenUp {
+    /// References they stand for.
+    weight: f64,
+    /// Misses among those, had the lines been touched again right then.
+    misses: f64,
+}
+
+/// What the figures of all keys share.
+struct Totals {
+    /// References taken as samples.
+    taken: f64,
+    /// Reuses per weight of a triggered sample.
+    scale: f64,
+    misses: f64,
 }
 
 /// Keys numbered in the order of their first appearance.
@@ -110,8 +137,8 @@ impl Run {
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
-        let probabilities = miss.varying.iter().zip(&miss.whole);
-        for (p, (&miss, &by_whole)) in group.placed.iter().zip(probabilities) {
+        for (at, p) in group.placed.iter().enumerate() {
+            let (varying, by_whole) = (miss.varying[at], miss.whole[at]);
             let stored = &self.windows[p.window as usize];
             let (from, to) = sites(stored, p, line, stream);
             let from = names.number(key_of(&from));
@@ -123,6 +150,14 @@ impl Run {
             let s = &mut names.sums[from as usize];
             s.samples += 1;
             s.taken += p.raw;
+            let [least, most] = match &miss.extremes {
+                Some([least, most]) => [least[at], most[at]],
+                None => [by_whole; 2],
+            };
+            if p.given_up {
+                s.given_up.weight += p.raw;
+                s.given_up.misses += p.raw * least;
+            }
             if to != Some(from) {
                 s.excess += p.raw;
                 s.excess_variance += p.raw * p.raw;
@@ -135,19 +170,22 @@ impl Run {
             t.weight += p.weight;
             t.weight_squares += p.weight * p.weight;
             // A line that a remote write took misses whatever the model says.
-            let (miss, by_whole) = if lost { (1.0, 1.0) } else { (miss, by_whole) };
-            t.misses += p.weight * miss;
+            let sure = |miss: f64| if lost { 1.0 } else { miss };
+            let [varying, by_whole, least, most] = [varying, by_whole, least, most].map(sure);
+            t.misses += p.weight * varying;
             t.whole += p.weight * by_whole;
+            t.extremes[0] += p.weight * least;
+            t.extremes[1] += p.weight * most;
             // The exposure of a line scales as one over the cache's size.
-            t.wide += p.weight * (1.0 - (1.0 - miss).powf(1.0 / SIZE_FACTOR));
-            t.narrow += p.weight * (1.0 - (1.0 - miss).powf(SIZE_FACTOR));
+            t.wide += p.weight * (1.0 - (1.0 - varying).powf(1.0 / SIZE_FACTOR));
+            t.narrow += p.weight * (1.0 - (1.0 - varying).powf(SIZE_FACTOR));
             if to != from {
                 t.excess -= p.weight;
                 t.excess_variance += p.weight * p.weight;
             }
             let edge = t.from.entry(from).or_default();
             edge.0 += p.weight;
-            edge.1 += p.weight * miss;
+            edge.1 += p.weight * varying;
         }
     }
 }
@@ -204,11 +242,13 @@ fn finish<K: Clone + Ord>(names: Names<K>, cold: f64, cache: &Cache) -> Attribut
     };
     let unplaced = (cold - placed_cold).max(0.0);
     let misses: f64 = sums.iter().map(|s| s.misses * scale).sum::<f64>() + placed_cold + unplaced;
-    let mut figures: Vec<KeyFigures<K>> = sums
-        .iter()
-        .zip(&cold_of)
-        .enumerate()
-        .map(|(k, (s, &first))| key_figures(&keys, k, s, first, scale, taken, misses))
+    let totals = Totals {
+        taken,
+        scale,
+        misses,
+    };
+    let mut figures: Vec<KeyFigures<K>> = (0..sums.len())
+        .map(|k| key_figures(&keys, k, &sums, cold_of[k], &totals))
         .collect();
     figures.sort_by(|a, b| {
         b.misses
@@ -223,15 +263,45 @@ fn finish<K: Clone + Ord>(names: Names<K>, cold: f64, cache: &Cache) -> Attribut
     }
 }
 
+/// Watches given up whose lines a key may have touched next.
+fn given_up(k: usize, sums: &[Sums]) -> GivenUp {
+    let others = sums[k].from.keys().filter(|&&from| from as usize != k);
+    others.fold(sums[k].given_up, |all, &from| {
+        let at = sums[from as usize].given_up;
+        GivenUp {
+            weight: all.weight + at.weight,
+            misses: all.misses + at.misses,
+        }
+    })
+}
+
+/// How far the ratio of a key, `misses` per `base`, reaches down and up with the watches given up
+/// taken for either extreme.
+fn reach(s: &Sums, scale: f64, misses: f64, base: f64, open: GivenUp) -> (f64, f64) {
+    if base + open.weight <= 0.0 {
+        return (0.0, 0.0);
+    }
+    let ratio_of = |misses: f64| if base > 0.0 { misses / base } else { 0.0 };
+    // Others' watches change what these reuses are exposed to.
+    let shifted = |to: f64| (misses + scale * (to - s.whole)).clamp(0.0, base);
+    let least = shifted(s.extremes[0].min(s.whole));
+    let most = shifted(s.extremes[1].max(s.whole));
+    let all = base + open.weight;
+    let low = ratio_of(least).min((least + open.misses) / all);
+    let high = (most + open.weight) / all;
+    let ratio = ratio_of(misses);
+    ((ratio - low).max(0.0), (high - ratio).max(0.0))
+}
+
 fn key_figures<K: Clone + Ord>(
     keys: &[K],
     k: usize,
-    s: &Sums,
+    sums: &[Sums],
     first: f64,
-    scale: f64,
-    taken: f64,
-    all_misses: f64,
+    totals: &Totals,
 ) -> KeyFigures<K> {
+    let s = &sums[k];
+    let (scale, taken) = (totals.scale, totals.taken);
     let misses = s.misses * scale + first;
     let base = s.weight * scale + first;
     let ratio = if base > 0.0 {
@@ -245,6 +315,7 @@ fn key_figures<K: Clone + Ord>(
         s.samples as f64 * (first / s.taken.max(f64::MIN_POSITIVE))
     };
     let (low, high) = wilson(ratio, effective);
+    let (under, over) = reach(s, scale, misses, base, given_up(k, sums));
     let model = if base > 0.0 {
         ALLOWANCE
             + scale * (0.5 * (s.narrow - s.wide).abs() + DISAGREEMENT * (s.misses - s.whole).abs())
@@ -271,10 +342,10 @@ fn key_figures<K: Clone + Ord>(
         misses,
         access_share: s.taken / taken,
         miss_ratio: ratio,
-        low: (low - model).clamp(0.0, ratio),
-        high: (high + model).clamp(ratio, 1.0),
-        miss_share: if all_misses > 0.0 {
-            misses / all_misses
+        low: (low - model - under).clamp(0.0, ratio),
+        high: (high + model + over).clamp(ratio, 1.0),
+        miss_share: if totals.misses > 0.0 {
+            misses / totals.misses
         } else {
             0.0
         },

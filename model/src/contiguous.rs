@@ -2,11 +2,12 @@
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, merge_neighbours};
+use crate::given_up::Take;
 use crate::histogram::Histogram;
 use crate::placed::{Entry, Group, Kept, Placed};
 use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
-use crate::{LineSize, Outcome, Weight};
+use crate::{LineSize, Outcome, Trigger, Weight};
 
 /// Fewest samples that set a weight (references per sample) of their own.
 const RATE_SAMPLES: usize = 16;
@@ -40,6 +41,7 @@ pub(crate) fn build(
         }
         p.raw = p.weight;
     }
+    let extremes = extremes(&placed, line_size);
     let pooled = weigh_by_censoring(&mut placed, line_size, RunSize { refs: total, lines });
     let bounds = cut(&placed, total);
     let timeline = assemble(&mut placed, bounds, fills);
@@ -48,6 +50,7 @@ pub(crate) fn build(
         timeline,
         placed,
         pooled,
+        extremes,
         sparse: None,
         complete,
         refs: total,
@@ -82,6 +85,7 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 weight: 0.0,
                 raw: 0.0,
                 censored,
+                given_up: censored && e.given_up,
                 imputed: false,
                 from_segment: 0,
                 segment: 0,
@@ -103,6 +107,29 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
     }
     placed.sort_by(|a, b| a.from.total_cmp(&b.from));
     placed
+}
+
+/// The distribution with the watches given up taken for either extreme.
+fn extremes(placed: &[Placed], line_size: LineSize) -> Option<Box<[Survival; 2]>> {
+    let with = |take: Take| {
+        let mut seen = Histogram::new(line_size);
+        for p in placed {
+            let weight = Weight::new(p.weight).unwrap_or(Weight::ONE);
+            let at = p.distance as u64;
+            let outcome = match (p.to, p.censored) {
+                (Some(_), _) => Outcome::Reused {
+                    distance: at,
+                    trigger: Trigger::default(),
+                },
+                (None, true) => Outcome::Censored { at },
+                (None, false) => Outcome::NeverReused { at },
+            };
+            take.add(&mut seen, &outcome, p.given_up, weight);
+        }
+        seen.survival()
+    };
+    let any = placed.iter().any(|p| p.given_up);
+    any.then(|| Box::new([with(Take::Reused), with(Take::Never)]))
 }
 
 /// Censored samples hand their weight to those that were followed longer (Kaplan-Meier's

@@ -122,6 +122,7 @@ mod tests {
                 weight: 1.0,
                 raw: 1.0,
                 censored: false,
+                given_up: false,
                 imputed: false,
                 from_segment: 0,
                 segment: 0,

@@ -19,6 +19,8 @@ pub(crate) struct Entry {
     /// Where in its window it was taken, 0 to 1.
     pub fraction: f64,
     pub outcome: Outcome,
+    /// See [`crate::Sample::given_up`].
+    pub given_up: bool,
 }
 
 /// A sample on the time axis.
@@ -43,6 +45,8 @@ pub(crate) struct Placed {
     /// References it stands for as a taken sample, censored or not.
     pub raw: f64,
     pub censored: bool,
+    /// Censored in dependence on the distance ([`crate::Sample::given_up`]).
+    pub given_up: bool,
     /// Not seen: carries mass beyond the horizon, has no trigger.
     pub imputed: bool,
     /// Segment of the touch.
@@ -58,6 +62,8 @@ pub(crate) struct Group {
     pub placed: Vec<Placed>,
     /// The whole run as one distribution.
     pub pooled: Survival,
+    /// The same with the watches given up touched again right then, and never; `None` where none was.
+    pub extremes: Option<Box<[Survival; 2]>>,
     /// Only with gaps between windows.
     pub sparse: Option<Sparse>,
     /// Whether any outcome is known at all.

@@ -1,9 +1,12 @@
 //! A curve point and its interval, from the groups of a view.
 
 use crate::agreement::disagreement;
+use crate::equation::{Undecided, random_miss_ratio};
 use crate::influence::{self, Scores};
 use crate::interval::{Z, gain_of, half_width};
 use crate::placed::Group;
+use crate::stack::lru_miss_ratio;
+use crate::survival::Survival;
 use crate::view::View;
 use crate::{Cache, CurvePoint, Policy, Weak};
 
@@ -79,12 +82,17 @@ impl View {
             .sampling
             .hypot(1.5 / Z / group.pooled.samples.max(1) as f64);
         let (mut low, mut high) = (varying, varying);
-        if group.pooled.undecided > 0.0 {
+        if group.pooled.undecided > 0.0 || group.extremes.is_some() {
             let whole = self.whole[i].miss_ratio(cache);
-            let (at_once, never) = undecided(group, cache);
+            let (least, most) = match group.extremes.as_deref() {
+                Some([least, most]) => (least, most),
+                None => (&group.pooled, &group.pooled),
+            };
+            let at_once = at_once(group, least, cache);
+            let never = never_reused(group, most, cache);
             // Where nothing is lost in a cache that holds all, the ratio itself is the bound.
             let shifted = (varying + (at_once - whole).min(0.0)).max(0.0);
-            low = if at_once <= group.pooled.never {
+            low = if at_once <= least.never {
                 shifted.min(at_once)
             } else {
                 shifted
@@ -201,34 +209,33 @@ impl View {
     }
 }
 
-/// Ratios with the undecided mass reused at once, and never.
-fn undecided(group: &Group, cache: &Cache) -> (f64, f64) {
-    use crate::equation::{Undecided, random_miss_ratio};
+/// Ratio with the undecided mass reused at once, by the distribution given.
+fn at_once(group: &Group, pooled: &Survival, cache: &Cache) -> f64 {
     let lines = cache.lines().0;
     if group.pooled.steps.is_empty() {
-        return (0.0, 1.0);
+        return 0.0;
     }
     // Reused at once, the run would know no more lines than these; a cache that holds them all
     // never evicts.
-    let known = crate::StackDistance::new(&group.pooled).at(group.pooled.horizon);
+    let known = crate::StackDistance::new(pooled).at(pooled.horizon);
     if group.timeline.fills && lines as f64 >= known {
-        return (group.pooled.never, never_reused(group, cache));
+        return pooled.never;
     }
-    let at_once = match cache.policy {
-        Policy::Random { .. } => random_miss_ratio(&group.pooled, lines, Undecided::AtHorizon),
-        Policy::Lru { ways } => crate::stack::lru_miss_ratio(&group.pooled, lines, ways, false),
-    };
-    (at_once, never_reused(group, cache))
+    match cache.policy {
+        Policy::Random { .. } => random_miss_ratio(pooled, lines, Undecided::AtHorizon),
+        Policy::Lru { ways } => lru_miss_ratio(pooled, lines, ways, false),
+    }
 }
 
 /// Ratio with the undecided mass never reused.
-fn never_reused(group: &Group, cache: &Cache) -> f64 {
+fn never_reused(group: &Group, pooled: &Survival, cache: &Cache) -> f64 {
     let lines = cache.lines().0;
+    if group.pooled.steps.is_empty() {
+        return 1.0;
+    }
     match cache.policy {
-        Policy::Random { .. } => {
-            crate::random_miss_ratio(&group.pooled, lines, crate::Undecided::Never)
-        }
-        Policy::Lru { ways } => crate::stack::lru_miss_ratio(&group.pooled, lines, ways, true),
+        Policy::Random { .. } => random_miss_ratio(pooled, lines, Undecided::Never),
+        Policy::Lru { ways } => lru_miss_ratio(pooled, lines, ways, true),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::given_up::Take;
 use crate::histogram::{CompactHistogram, Histogram};
 use crate::placed::{Entry, Group};
 use crate::sparse::{self, Block};
@@ -27,11 +28,21 @@ pub(crate) struct Stored {
     pub stands_for: Estimate,
     pub samples: Vec<Sample>,
     pub count: usize,
-    /// Per line size, per part.
-    own: [Vec<Arc<CompactHistogram>>; 5],
-    all: Option<[Vec<Arc<CompactHistogram>>; 5]>,
+    own: Binned,
+    all: Option<Binned>,
     /// Only where some line was lost to a remote write.
-    private: Option<[Vec<Arc<CompactHistogram>>; 5]>,
+    private: Option<Binned>,
+}
+
+/// Per line size, per part.
+type Parts = [Vec<Arc<CompactHistogram>>; 5];
+
+/// A window's distances of one stream.
+#[derive(Clone, Debug, Default)]
+struct Binned {
+    parts: Parts,
+    /// With the watches given up taken for either extreme, where there are any.
+    extremes: Option<Box<[Parts; 2]>>,
 }
 
 impl Stored {
@@ -40,21 +51,17 @@ impl Stored {
         let stands_for = check(index, &window)?;
         let parts = if index < WINDOWS_IN_PARTS { PARTS } else { 1 };
         let has_all = !window.samples.is_empty() && window.samples.iter().all(|s| s.all.is_some());
-        let own = if bin {
-            binned(&window, parts, Stream::Own)
-        } else {
-            Default::default()
-        };
-        let all = has_all.then(|| {
+        let of = |stream| {
             if bin {
-                binned(&window, parts, Stream::All)
+                Binned::new(&window, parts, stream)
             } else {
-                Default::default()
+                Binned::default()
             }
-        });
+        };
+        let own = of(Stream::Own);
+        let all = has_all.then(|| of(Stream::All));
         let any_lost = |s: &Sample| LineSize::ALL.iter().any(|&line| lost(s, line));
-        let private = (bin && window.samples.iter().any(any_lost))
-            .then(|| binned(&window, parts, Stream::Private));
+        let private = (bin && window.samples.iter().any(any_lost)).then(|| of(Stream::Private));
         Ok(Self {
             index,
             start: window.start,
@@ -97,6 +104,7 @@ impl Stored {
                 sample: i as u32,
                 fraction: (s.position as f64 / refs).min(1.0),
                 outcome: outcome(s, line, stream),
+                given_up: s.given_up,
             })
             .collect()
     }
@@ -161,7 +169,18 @@ fn check(index: usize, window: &Window) -> Result<Estimate, ModelError> {
     Ok(stands_for)
 }
 
-fn binned(window: &Window, parts: usize, stream: Stream) -> [Vec<Arc<CompactHistogram>>; 5] {
+impl Binned {
+    fn new(window: &Window, parts: usize, stream: Stream) -> Self {
+        let with = |take| binned(window, parts, stream, take);
+        let any = window.samples.iter().any(|s| s.given_up);
+        Self {
+            parts: with(Take::Cut),
+            extremes: any.then(|| Box::new([with(Take::Reused), with(Take::Never)])),
+        }
+    }
+}
+
+fn binned(window: &Window, parts: usize, stream: Stream, take: Take) -> Parts {
     LineSize::ALL.map(|line| {
         let mut histograms = vec![Histogram::new(line); parts];
         let refs = window.refs[LineSize::B64.index()].max(1) as f64;
@@ -173,7 +192,8 @@ fn binned(window: &Window, parts: usize, stream: Stream) -> [Vec<Arc<CompactHist
                 Outcome::NeverReused { at } => Outcome::Censored { at },
                 other => other,
             };
-            histograms[part.min(parts - 1)].add(&outcome, Weight::ONE);
+            let histogram = &mut histograms[part.min(parts - 1)];
+            take.add(histogram, &outcome, s.given_up, Weight::ONE);
         }
         histograms.iter().map(|h| Arc::new(h.compact())).collect()
     })
@@ -267,14 +287,19 @@ pub(crate) fn groups(
                     Stream::Private => w.private.as_ref(),
                     Stream::All => w.all.as_ref(),
                 };
-                let parts = &other.unwrap_or(&w.own)[l];
+                let binned = other.unwrap_or(&w.own);
+                let parts = &binned.parts[l];
                 let share = 1.0 / parts.len().max(1) as f64;
-                blocks.extend(parts.iter().map(|h| Block {
-                    window: at,
-                    weight: weight.value * share,
-                    low: weight.low * share,
-                    high: weight.high * share,
-                    histogram: Arc::clone(h),
+                blocks.extend(parts.iter().enumerate().map(|(part, h)| {
+                    let extreme = |parts: &Parts| Arc::clone(&parts[l][part]);
+                    Block {
+                        window: at,
+                        weight: weight.value * share,
+                        low: weight.low * share,
+                        high: weight.high * share,
+                        histogram: Arc::clone(h),
+                        extremes: binned.extremes.as_ref().map(|e| e.each_ref().map(extreme)),
+                    }
                 }));
             }
             sparse::build(blocks, &entries, line, options.from_start, lines)

@@ -99,6 +99,10 @@ pub struct Sample {
     pub remote: Option<Box<[Remote; 5]>>,
     /// Who wrote to the 64-byte line last before the own-thread reuse, where that is known.
     pub writer: Option<Writer>,
+    /// Its watch was given up for a reason of its line (a page too hot to watch): what is
+    /// [`Outcome::Censored`] then was cut in dependence on the distance. Estimates take it for any
+    /// other cut; intervals hold both extremes, touched again right then and never again.
+    pub given_up: bool,
 }
 
 impl Default for Sample {
@@ -115,6 +119,7 @@ impl Default for Sample {
             all: None,
             remote: None,
             writer: None,
+            given_up: false,
         }
     }
 }

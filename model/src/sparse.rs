@@ -39,6 +39,8 @@ pub(crate) struct Block {
     pub low: f64,
     pub high: f64,
     pub histogram: Arc<CompactHistogram>,
+    /// With the watches given up touched again right then, and never; where the window has any.
+    pub extremes: Option<[Arc<CompactHistogram>; 2]>,
 }
 
 /// What intervals need of a run with gaps.
@@ -79,6 +81,20 @@ pub(crate) fn cluster_survivals(
         .map(|h| h.survival_spliced(Some(&pool), THIN))
         .collect();
     (pool, each)
+}
+
+/// All blocks as one distribution, with the watches given up taken for either extreme.
+fn extremes(blocks: &[Block], line_size: LineSize) -> Option<Box<[Survival; 2]>> {
+    let pool = |which: usize| {
+        let mut all = Histogram::new(line_size);
+        for b in blocks {
+            let histogram = b.extremes.as_ref().map_or(&b.histogram, |e| &e[which]);
+            all.merge_compact(histogram, b.weight / f64::from(b.histogram.samples));
+        }
+        all.survival()
+    };
+    let any = blocks.iter().any(|b| b.extremes.is_some());
+    any.then(|| Box::new([pool(0), pool(1)]))
 }
 
 /// Builds the timeline. `entries`, per window in time order, are needed for attribution only.
@@ -142,6 +158,7 @@ pub(crate) fn build(
         timeline,
         placed,
         pooled,
+        extremes: extremes(&blocks, line_size),
         sparse: Some(Sparse {
             blocks,
             cluster_of,
@@ -322,6 +339,7 @@ fn place(
                 weight,
                 raw: weight,
                 censored,
+                given_up: censored && e.given_up,
                 imputed: false,
                 from_segment,
                 segment,

@@ -24,6 +24,8 @@ const LINES_LOOKED_AT: [u64; 7] = [1 << 7, 1 << 9, 1 << 11, 1 << 13, 1 << 15, 1 
 pub(crate) struct View {
     pub groups: Vec<Group>,
     pub whole: Vec<Prepared>,
+    /// The same with the watches given up taken for either extreme, where there are any.
+    pub extremes: Vec<Option<[Prepared; 2]>>,
     line: LineSize,
     seed: u64,
     /// Per group, where windows have gaps; bootstrapped when first asked for.
@@ -51,6 +53,8 @@ pub(crate) struct Probabilities {
     pub varying: Vec<f64>,
     /// By the whole run in one equation.
     pub whole: Vec<f64>,
+    /// By the same with the watches given up taken for either extreme, where there are any.
+    pub extremes: Option<[Vec<f64>; 2]>,
 }
 
 /// What was solved before. A clone starts empty.
@@ -72,7 +76,12 @@ impl View {
             .iter()
             .map(|g| Prepared::new(g.pooled.clone(), g.size()))
             .collect();
+        let prepare = |g: &Group| {
+            let [least, most] = g.extremes.as_deref()?.each_ref();
+            Some([least, most].map(|s| Prepared::new(s.clone(), g.size())))
+        };
         Self {
+            extremes: groups.iter().map(prepare).collect(),
             replicates: groups.iter().map(|_| OnceLock::new()).collect(),
             evidence: groups.iter().map(|_| OnceLock::new()).collect(),
             groups,
@@ -174,6 +183,9 @@ impl View {
         let new = Arc::new(Probabilities {
             varying: interval::probabilities(group, cache, solved.solution.as_ref()),
             whole: self.whole[i].probabilities(group, cache),
+            extremes: self.extremes[i]
+                .as_ref()
+                .map(|e| e.each_ref().map(|p| p.probabilities(group, cache))),
         });
         let mut kept = kept();
         if (kept.len() + 1) * group.placed.len().max(1) <= KEPT_PROBABILITIES {

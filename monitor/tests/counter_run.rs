@@ -7,7 +7,8 @@ mod cli;
 use cli::{lossy, native, output, readable, run, shell_status, text, under};
 use nix::unistd::Pid;
 use statcache::engine::counter::overflow::{Overflow, Unit};
-use statcache::profile::types::Outcome;
+use statcache::profile::Profile;
+use statcache::profile::types::{Outcome, sample_flags};
 use statcache::session::counter::SIMULATE;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -120,6 +121,40 @@ fn distances_of_a_ring() {
     assert!((38..=40).contains(&median), "{median}");
     // Of a hundred accesses to come in a window, a watch needs forty.
     assert!(censored < distances.len(), "{censored}");
+}
+
+/// Samples, and how many of them say that their outcome is censored for a reason of the line.
+fn given_up(profile: &Profile) -> (usize, usize) {
+    let samples = profile.windows.iter().flat_map(|window| &window.samples);
+    let told = samples.clone().filter(|taken| {
+        let censored = matches!(taken.sample.own[2], Outcome::Censored { .. });
+        censored && taken.sample.flags & sample_flags::GIVEN_UP != 0
+    });
+    (samples.clone().count(), told.count())
+}
+
+/// A watch that ends with its page says so in its sample; one that ends with its window does not.
+#[test]
+fn watches_that_end_with_their_page_are_told() {
+    let directory = directory();
+    for (name, argument, least, most) in [("unmapped", "4000", 30, 100), ("ring", "3000", 0, 10)] {
+        let Some(program) = build(directory.path(), name) else {
+            return;
+        };
+        let words = [&text(&program), argument];
+        let alone = native(directory.path(), &words, b"");
+        let file = directory.path().join(name);
+        let found = simulated(&file, &words, b"");
+        assert_eq!(found.stdout, alone.stdout, "{}", lossy(&found.stderr));
+        let (samples, told) = given_up(&readable(&file));
+        println!("{name}: {told} of {samples} given up");
+        assert!(samples > 50, "{name}: {samples}");
+        let share = 100 * told / samples;
+        assert!(
+            (least..=most).contains(&share),
+            "{name}: {told} of {samples}"
+        );
+    }
 }
 
 /// Programs nobody here wrote, with as many windows as there is time for.

@@ -157,6 +157,20 @@ pub fn pages_at(share: f64, colours: f64, ways: u32) -> f64 {
     low
 }
 
+/// The most colours with which half of the loads of a walk over so many pages miss.
+pub fn colours_of(pages: f64, ways: u32) -> f64 {
+    let (mut low, mut high) = (1.0f64, 4.0 * pages);
+    for _ in 0..60 {
+        let middle = (low * high).sqrt();
+        if lru_miss_share(pages, middle, ways) > 0.5 {
+            low = middle
+        } else {
+            high = middle
+        }
+    }
+    low
+}
+
 /// Effective capacity of the second level by the curve alone: (bytes, bounds).
 ///
 /// `hit` and `next` are the latencies of the level and of what follows. Without ways the half-height
@@ -181,21 +195,7 @@ pub fn infer_capacity(
     };
     let estimate = match ways {
         None => half * 0.95,
-        Some(a) => {
-            // Smallest colour count whose model has crossed half height at the measured place.
-            let pages = half / PAGE as f64;
-            let mut low = 1.0f64;
-            let mut high = 4.0 * pages;
-            for _ in 0..60 {
-                let middle = (low * high).sqrt();
-                if lru_miss_share(pages, middle, a) > 0.5 {
-                    low = middle
-                } else {
-                    high = middle
-                }
-            }
-            low * f64::from(a) * PAGE as f64
-        }
+        Some(a) => colours_of(half / PAGE as f64, a) * f64::from(a) * PAGE as f64,
     };
     let (low, high) = (quarter.min(estimate) * 0.9, half.max(estimate) * 1.1);
     let mut f = Finding::new(

@@ -281,6 +281,7 @@ fn model_sample(
         all: None,
         remote: None,
         writer: None,
+        given_up: s.flags & sample_flags::GIVEN_UP != 0,
     }
 }
 

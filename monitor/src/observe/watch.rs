@@ -51,6 +51,8 @@ pub struct Sample {
     pub outcomes: [Outcome; 5],
     /// What all threads did, where several were observed; positions are in the references of all then.
     pub remotely: Option<Box<Remotely>>,
+    /// A watch of it was given up for a reason of its line (the `counter` engine's alone can be).
+    pub given_up: bool,
 }
 
 #[derive(Debug)]
@@ -171,6 +173,7 @@ impl WatchTable {
             position: index[super::DEFAULT_LINE],
             outcomes: [Outcome::NotFollowed; 5],
             remotely: None,
+            given_up: false,
         };
         let open = if fine { COARSE | 0b11 } else { COARSE };
         let group = byte >> 8 << 2;

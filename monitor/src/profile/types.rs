@@ -164,6 +164,9 @@ pub mod sample_flags {
     pub const LOAD: u8 = 2;
     /// The touched-byte mask of this sample is valid (bytes used per fetched line).
     pub const FOOTPRINT: u8 = 4;
+    /// A watch was given up for a reason of its line: where this sample's outcomes are censored, they
+    /// are so in dependence on the distance.
+    pub const GIVEN_UP: u8 = 8;
 }
 
 /// One sampled line reference and what became of it.

@@ -83,7 +83,12 @@ impl Recorder {
                 let own = sample.outcomes.map(|outcome| self.outcome(outcome, maps));
                 let access = sample.access;
                 let flags = if access.store { sample_flags::STORE } else { 0 }
-                    | if access.load { sample_flags::LOAD } else { 0 };
+                    | if access.load { sample_flags::LOAD } else { 0 }
+                    | if sample.given_up {
+                        sample_flags::GIVEN_UP
+                    } else {
+                        0
+                    };
                 let record = SampleRecord {
                     ip: self.instr(access.ip, maps),
                     address: access.address,

@@ -102,7 +102,7 @@ pub fn warnings(
 const NOTABLE_PERCENT: f64 = 1.0;
 
 /// Watches of the `counter` engine that ended for reasons tied to the line: their censoring is not independent of the
-/// distance, and the interval does not know.
+/// distance, so that intervals hold both extremes for them.
 pub fn losses(losses: &Losses) -> Option<Warning> {
     let percent = |n: u64| 100.0 * n as f64 / losses.samples.max(1) as f64;
     let lost = losses.hot + losses.unwatchable;
@@ -111,7 +111,7 @@ pub fn losses(losses: &Losses) -> Option<Warning> {
     }
     Some(Warning {
         what: format!(
-            "{:.1} % of {} watches ended for reasons of their line (page too hot {:.1} %, memory that cannot be watched {:.1} %): curves may be off by as much",
+            "{:.1} % of {} watches ended for reasons of their line (page too hot {:.1} %, memory that cannot be watched {:.1} %): intervals are wider, to hold whatever these lines did",
             percent(lost),
             losses.samples,
             percent(losses.hot),

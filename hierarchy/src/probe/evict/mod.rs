@@ -56,26 +56,83 @@ const TRIALS: u32 = 10;
 /// Batches that count towards the share of congruent pages.
 const BATCHES: u32 = 240;
 
+/// Which searches a vote makes, by what earlier ones came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Searches {
+    /// A victim for half of the time, walks if it comes to nothing.
+    Both,
+    /// A victim for all of it.
+    Victim,
+    /// Walks alone.
+    Walks,
+}
+
+impl Searches {
+    /// What led to a class once does so again; where nothing did for want of time, each has all of it in turn. Walks
+    /// are of no use where lines at other page offsets evict.
+    fn after(votes: &[Vote]) -> Searches {
+        let sharp = |walked: bool| {
+            let of = votes.iter().filter(|v| v.walked == walked);
+            of.filter(|v| step(&v.curve).is_some()).count()
+        };
+        let mixed = votes.iter().any(|v| crosses(v) == Some(true));
+        match (sharp(false), sharp(true)) {
+            _ if mixed => Searches::Victim,
+            (0, 0) if votes.is_empty() => Searches::Both,
+            (0, 0) if votes.len() % 2 == 1 => Searches::Victim,
+            (0, _) => Searches::Walks,
+            (_, 0) => Searches::Victim,
+            _ => Searches::Both,
+        }
+    }
+}
+
+/// What a vote starts from.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The first level's line, bytes.
+    pub line: u64,
+    /// The level's latency in cycles, as far as it is known.
+    pub hit: Option<f64>,
+    /// Bounds the pages to draw from.
+    pub pool_pages: u64,
+    /// When to give up, nanoseconds.
+    pub deadline_ns: u64,
+    /// The earlier votes.
+    pub votes: &'a [Vote],
+}
+
 /// One vote: a new class, its curve, the share of congruent pages.
 ///
-/// `hit` is the level's latency in cycles as far as it is known, `pool_pages` bounds the pages to draw from.
 ///
 /// # Errors
 /// What the backend reports.
 pub fn collect(
     m: &mut dyn Measure,
     l1: Geometry,
-    line: u64,
-    hit: Option<f64>,
-    pool_pages: u64,
-    deadline_ns: u64,
+    ask: Ask<'_>,
     rng: &mut Rng,
 ) -> Result<Vote, MeasureError> {
+    let Ask {
+        line,
+        hit,
+        pool_pages,
+        deadline_ns,
+        votes,
+    } = ask;
     let start = m.now_ns();
-    let half = start + deadline_ns.saturating_sub(start) / 2;
-    let watched = victim::collect(m, l1, line, pool_pages, half, rng)?;
+    let searches = Searches::after(votes);
+    let until = match searches {
+        Searches::Both => start + deadline_ns.saturating_sub(start) / 2,
+        _ => deadline_ns,
+    };
+    let watched = match searches {
+        Searches::Walks => Vote::default(),
+        _ => victim::collect(m, l1, line, pool_pages, until, rng)?,
+    };
     // Most hosts are done here; others have a policy under which a victim now and then survives.
-    if step(&watched.curve).is_some() && watched.control.0 * 8 <= watched.control.1 {
+    let sharp = step(&watched.curve).is_some() && watched.control.0 * 8 <= watched.control.1;
+    if sharp || searches == Searches::Victim && m.now_ns() >= deadline_ns {
         return Ok(watched);
     }
     let mut walked = circle::collect(m, l1, hit, pool_pages, deadline_ns, rng)?;
@@ -113,6 +170,9 @@ pub fn infer(votes: &[Vote]) -> Finding<u32> {
         .collect();
     let mut found = crate::finding::plurality(&steps);
     if found.agree < 2 {
+        if let Some(pooled) = pooled(&done, &steps) {
+            return pooled;
+        }
         return Finding::refused(format!(
             "{} of {} congruence classes came to a sharp result",
             steps.len(),
@@ -126,6 +186,41 @@ pub fn infer(votes: &[Vote]) -> Finding<u32> {
     found
 }
 
+/// Where disturbances blur the classes one by one: what all subsets of a size, of at least three classes, say
+/// together. Noise makes a subset that fits look as if it evicted, now and then; one that evicts always does so.
+/// Other policies than those that look like least recently used let it be spared, and are not decided by this.
+fn pooled(done: &[&Vote], steps: &[Option<u32>]) -> Option<Finding<u32>> {
+    let votes: Vec<&&Vote> = (done.iter())
+        .filter(|v| v.control.0 * 8 <= v.control.1)
+        .collect();
+    let share = |k: u32| {
+        let at = votes
+            .iter()
+            .flat_map(|v| v.curve.iter().filter(|c| c.0 == k));
+        let (classes, evicted, tried) = at.fold((0, 0, 0), |s, c| (s.0 + 1, s.1 + c.1, s.2 + c.2));
+        (classes >= 3).then(|| f64::from(evicted) / f64::from(tried.max(1)))
+    };
+    let sizes = votes.iter().flat_map(|v| v.curve.iter().map(|c| c.0));
+    let ways = sizes
+        .filter(|&k| share(k).is_some_and(|s| s > 0.97))
+        .min()
+        .filter(|&k| k > 1)?;
+    let clear = share(ways - 1)? < 0.4 && share(ways + 1)? > 0.9;
+    // No class may say otherwise: neither by a sharp step nor by sizes that lie elsewhere.
+    let agrees = |v: &&&Vote| v.curve.iter().any(|c| c.0 == ways);
+    let elsewhere = steps.iter().flatten().any(|&s| s != ways);
+    if !clear || elsewhere || !votes.iter().all(agrees) {
+        return None;
+    }
+    let mut found = Finding::new(
+        ways,
+        Confidence::Medium,
+        "all classes together: each of them was blurred",
+    );
+    (found.votes, found.agree) = (votes.len() as u32, votes.len() as u32);
+    Some(found)
+}
+
 /// The least subset size from which on most subsets evict while smaller ones do not.
 fn step(curve: &[(u32, u32, u32)]) -> Option<u32> {
     let share = |c: &(u32, u32, u32)| f64::from(c.1) / f64::from(c.2.max(1));
@@ -136,6 +231,10 @@ fn step(curve: &[(u32, u32, u32)]) -> Option<u32> {
 }
 
 /// Sets reachable from one page offset, from the share of congruent pages: (estimate, relative error).
+///
+/// A batch of `size` pages is slow by itself with probability `e` (the control) and for each congruent page in it with
+/// probability `s` (a batch with one of them is slow with `1 - (1 - e) (1 - s)`), so that it is fast with
+/// `(1 - e) (1 - s / colours)^size`.
 pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
     // Weighted mean of the logarithms.
     let (mut sum, mut weight) = (0.0, 0.0);
@@ -149,42 +248,61 @@ pub fn colours(votes: &[Vote]) -> Option<(f64, f64)> {
             continue;
         }
         let error = f64::from(errors) / f64::from(controls);
-        let right = 1.0 - error;
-        let seen = match v.noticed {
-            (_, 0) => 1.0,
-            (n, tried) => f64::from(n) / f64::from(tried),
+        let (seen, unsure) = match v.noticed {
+            (_, 0) => (1.0, 0.0),
+            (n, tried) => {
+                let seen = f64::from(n) / f64::from(tried);
+                // One more of each kind: none missed in so many is not none ever.
+                (
+                    seen,
+                    (1.0 - seen + 1.0 / f64::from(tried)) / f64::from(tried),
+                )
+            }
         };
         if seen < 0.7 {
             continue;
         }
-        let share = (f64::from(hits) / f64::from(tried) - error) / (seen - error);
-        let missed = (1.0 - share).clamp(0.01, 0.99);
-        let colours = 1.0 / (1.0 - missed.powf(1.0 / f64::from(size)));
+        let noticed = (seen - error) / (1.0 - error);
+        let fast = 1.0 - f64::from(hits) / f64::from(tried);
+        let missed = (fast / (1.0 - error)).clamp(0.01, 0.99);
+        let colours = noticed / (1.0 - missed.powf(1.0 / f64::from(size)));
         let x = -missed.ln();
         // The pages drawn from are themselves a sample of all, and three in a hundred for tests that failed.
         let variance = (x.exp() - 1.0) / (f64::from(tried) * x * x)
             + colours / f64::from(v.pool.max(1))
-            + (0.03 + (1.0 - right) / x / right).powi(2);
+            + error / (f64::from(controls) * x * x)
+            + unsure / (noticed * noticed)
+            + 0.03f64.powi(2);
         sum += colours.ln() / variance;
         weight += 1.0 / variance;
     }
     (weight > 0.0).then(|| ((sum / weight).exp(), weight.recip().sqrt()))
 }
 
+/// Lines at other page offsets evicted the class: by a class that came to a result, and plainly. What is in between is
+/// noise.
+fn crosses(v: &Vote) -> Option<bool> {
+    let (hit, miss) = v.levels;
+    step(&v.curve)?;
+    let share = (v.crossed? - hit) / (miss - hit).min(2.5 * hit);
+    match share {
+        s if s < 0.3 => Some(false),
+        s if s > 0.6 => Some(true),
+        _ => None,
+    }
+}
+
 /// The index leaves the page offset alone: lines at other offsets never evict. `None` when votes disagree.
+///
+/// Where the index mixes, a class may by chance be spared; where it does not, nothing but noise evicts, and that no
+/// four times in a row. So one eviction outweighs as many times sparing.
 pub fn linear(votes: &[Vote]) -> Option<bool> {
-    let says: Vec<bool> = votes
-        .iter()
-        .filter_map(|v| {
-            Some(v.crossed? < v.levels.0 + 0.3 * (v.levels.1 - v.levels.0).min(2.5 * v.levels.0))
-        })
-        .collect();
-    let yes = says.iter().filter(|s| **s).count();
-    // Noise makes a vote slow, a pool with too few congruent pages makes one fast.
-    match (yes, says.len()) {
-        (y, n) if n >= 1 && y == n => Some(true),
-        (0, n) if n >= 2 => Some(false),
-        (y, n) if n >= 4 && y * 4 >= n * 3 => Some(true),
+    let says: Vec<bool> = votes.iter().filter_map(crosses).collect();
+    let evicted = says.iter().filter(|s| **s).count();
+    match (evicted, says.len()) {
+        (_, 0) => None,
+        (0, _) => Some(true),
+        (e, n) if e >= 2 || e * 2 > n => Some(false),
         _ => None,
     }
 }
@@ -204,6 +322,45 @@ mod tests {
     }
 
     #[test]
+    fn blurred_classes_count_together_when_none_says_otherwise() {
+        let vote = |curve: &[(u32, u32, u32)]| Vote {
+            curve: curve.to_vec(),
+            ..Vote::default()
+        };
+        let blurred = |below: u32| vote(&[(7, below, 10), (8, 10, 10), (9, 10, 10)]);
+        let votes = [blurred(3), blurred(4), blurred(4)];
+        assert_eq!(infer(&votes).value, Some(8));
+        assert_eq!(infer(&votes[..2]).value, None);
+        // First in, first out: the victim is spared at the ways themselves.
+        let fifo = |at: u32| vote(&[(19, 0, 10), (20, 3, 10), (21, at, 10), (22, 9, 10)]);
+        assert_eq!(infer(&[fifo(5), fifo(6), fifo(6)]).value, None);
+        let other = vote(&[(3, 0, 10), (4, 10, 10), (5, 10, 10)]);
+        let [a, b, c] = votes;
+        assert_eq!(infer(&[a, b, c, other]).value, None);
+    }
+
+    #[test]
+    fn an_eviction_across_page_offsets_outweighs_classes_that_were_spared() {
+        let vote = |crossed: f64| Vote {
+            curve: vec![(7, 0, 10), (8, 10, 10)],
+            levels: (10.0, 40.0),
+            crossed: Some(crossed),
+            ..Vote::default()
+        };
+        let votes = |all: &[f64]| all.iter().map(|&c| vote(c)).collect::<Vec<_>>();
+        assert_eq!(linear(&votes(&[10.0, 10.2])), Some(true));
+        assert_eq!(linear(&votes(&[10.0, 39.0, 10.0, 38.0])), Some(false));
+        assert_eq!(linear(&votes(&[10.0, 39.0, 10.0])), None);
+        assert_eq!(linear(&[]), None);
+        // A walk that came to nothing says nothing of the index.
+        let failed = Vote {
+            curve: Vec::new(),
+            ..vote(39.0)
+        };
+        assert_eq!(linear(&[vote(10.0), failed]), Some(true));
+    }
+
+    #[test]
     fn batches_count_the_colours_and_their_errors() {
         // 32 colours: a batch of 32 misses them all with (31/32)^32 = 0.362.
         let vote = |errors: u32| Vote {
@@ -219,5 +376,17 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(colours(&[vote(40)]), None);
+        // One slow batch in ten for no reason, one congruent page in ten not noticed.
+        let fast = 0.9 * (1.0f64 - 0.9 / 32.0).powi(32);
+        let dulled = Vote {
+            batches: vec![(32, 1000 - (1000.0 * fast) as u32, 1000)],
+            noticed: (91, 100),
+            ..vote(10)
+        };
+        let found = colours(&[dulled]);
+        assert!(
+            found.is_some_and(|(c, _)| (c - 32.0).abs() < 1.0),
+            "{found:?}"
+        );
     }
 }

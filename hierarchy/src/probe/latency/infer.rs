@@ -1,226 +1,10 @@
-//! Hit latencies beyond the first level, and memory latency with translations at hand.
-//!
-//! Second level: lines of one first-level set over few pages, several draws of pages, the fastest draw.
-//! Next level: growing parts of one second-level congruence class (from [`super::evict`]); where all of them
-//! miss and still hit the next level the curve is flat.
-//! Memory: flushed lines over at most 32 pages. Few pages, so no translation misses are in these figures.
+//! From timed walks to latencies.
 
-use super::l1::Geometry;
-use super::{PAGE, best, circle};
+use super::{PLATEAU, Samples};
 use crate::finding::{Confidence, Finding, quantile};
-use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::policy::{OneSet, Policy};
 use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
-
-/// Raw figures, cycles per load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
-pub struct Samples {
-    /// First level: lowest of each vote.
-    pub l1: Vec<f64>,
-    /// Second level: (lines per first-level set, lowest of each vote, and of as many pages' lines that fit the
-    /// first level).
-    pub l2: Vec<(u32, f64, f64)>,
-    /// Behind the second level: one curve per vote, (lines of one congruence class, cycles).
-    pub l3: Vec<Vec<(u32, f64)>>,
-    /// Memory, one figure per clean window: (cycles, nanoseconds).
-    pub memory: Vec<(f64, f64)>,
-    /// Memory with translation misses: (cycles, nanoseconds) per clean window.
-    pub memory_walk: Vec<(f64, f64)>,
-    /// Core cycles per timer tick, as seen beside the clean windows.
-    pub clock: Vec<f64>,
-}
-
-/// First-level hits.
-///
-/// # Errors
-/// What the backend reports.
-pub fn collect_l1(m: &mut dyn Measure, s: &mut Samples) -> Result<(), MeasureError> {
-    let ring = [0, PAGE + 320, 64, 2 * PAGE + 1216];
-    let loads = super::loads_for(m, 4.0) * 2;
-    let windows = m.chase(&Chase {
-        timed: &ring,
-        warm: 64,
-        loads,
-        windows: 6,
-        ..Chase::default()
-    })?;
-    s.clock.extend(
-        windows
-            .iter()
-            .filter(|w| w.clean())
-            .map(|w| f64::from(w.clock.0 + w.clock.1) / 2.0),
-    );
-    s.l1.push(best(&windows));
-    Ok(())
-}
-
-/// Lines per way walked for second-level hits: few leave hits in a first level that is not LRU, many may
-/// fall out of a small second level.
-const L2_LINES: [u32; 4] = [2, 3, 4, 7];
-/// Pages whose translations are surely at hand; a choice below every published buffer's size.
-const FEW_PAGES: u32 = 24;
-
-/// Second-level hits: a multiple of the ways' number of lines in one set of the first level.
-///
-/// Where a way is smaller than a page the lines share pages, which spares translations and second-level sets.
-///
-/// # Errors
-/// What the backend reports.
-pub fn collect_l2(
-    m: &mut dyn Measure,
-    l1: Geometry,
-    s: &mut Samples,
-    rng: &mut Rng,
-) -> Result<(), MeasureError> {
-    let limit = (m.facts().memory_bytes / 2 / PAGE / l1.colours()).min(4096);
-    let spots = if PAGE.is_multiple_of(l1.way_bytes) {
-        PAGE / l1.way_bytes
-    } else {
-        1
-    };
-    let plain = quantile(&s.l1, 0.25);
-    for factor in L2_LINES {
-        let lines = (factor * l1.ways).clamp(2, 112);
-        let (mut low, mut control) = (f64::INFINITY, f64::INFINITY);
-        for _ in 0..2 {
-            let mut pages: Vec<u64> = (0..limit).collect();
-            rng.shuffle(&mut pages);
-            let offset = rng.below(l1.way_bytes.min(PAGE) / 256) * 256;
-            let mut ring: Vec<u64> = pages
-                .iter()
-                .flat_map(|p| {
-                    let page = p * l1.colours() * PAGE + offset;
-                    (0..spots).map(move |k| page + k * l1.way_bytes)
-                })
-                .take(lines as usize)
-                .collect();
-            rng.shuffle(&mut ring);
-            low = low.min(circle(m, &ring, 3)?);
-            if lines / spots as u32 <= FEW_PAGES {
-                control = plain.unwrap_or(f64::INFINITY);
-                continue;
-            }
-            // The same pages, lines spread so that they fit: what is above a plain hit is translation.
-            let spread: Vec<u64> = ring
-                .iter()
-                .enumerate()
-                .map(|(i, a)| a / PAGE * PAGE + (i + i / 64) as u64 * 64 % PAGE)
-                .collect();
-            control = control.min(circle(m, &spread, 3)?);
-        }
-        s.l2.push((lines, low, control));
-    }
-    Ok(())
-}
-
-/// Hits behind the second level: growing parts of a congruence class, from more lines than both levels hold.
-///
-/// # Errors
-/// What the backend reports.
-pub fn collect_l3(
-    m: &mut dyn Measure,
-    class: &[u64],
-    l1: Geometry,
-    ways: u32,
-    s: &mut Samples,
-    rng: &mut Rng,
-) -> Result<(), MeasureError> {
-    // Pages of one first-level colour overflow that level soonest; a class may not hold enough of them.
-    let mut best: Vec<u64> = Vec::new();
-    for colour in 0..l1.colours() {
-        let of: Vec<u64> = (class.iter().copied())
-            .filter(|p| p % l1.colours() == colour)
-            .collect();
-        if of.len() > best.len() {
-            best = of;
-        }
-    }
-    let one = ways.max(l1.ways);
-    let (class, held) = if best.len() * 10 >= 19 * one as usize + 20 {
-        (&best[..], one)
-    } else {
-        (class, ways.max(l1.ways * l1.colours() as u32))
-    };
-    let mut curve = Vec::new();
-    let mut k = f64::from(held + 2);
-    while k as usize <= class.len() {
-        let mut pages = class.to_vec();
-        rng.shuffle(&mut pages);
-        pages.truncate(k as usize);
-        let mut ring: Vec<u64> = (0..8)
-            .flat_map(|o| pages.iter().map(move |p| p * PAGE + o * 512 + 128))
-            .collect();
-        // One offset after the other, so that each set sees all its lines in turn; pages in random order.
-        for chunk in ring.chunks_mut(pages.len()) {
-            rng.shuffle(chunk);
-        }
-        let low = circle(m, &ring, 4)?;
-        if low.is_finite() {
-            curve.push((pages.len() as u32, low));
-        }
-        k = (k * 1.17).max(k + 1.0);
-    }
-    if curve.len() >= PLATEAU {
-        s.l3.push(curve);
-    }
-    Ok(())
-}
-
-/// Memory latency; `pages` few or many decides whether translations are at hand.
-///
-/// # Errors
-/// What the backend reports.
-pub fn collect_memory(
-    m: &mut dyn Measure,
-    pages: u64,
-    s: &mut Samples,
-    rng: &mut Rng,
-) -> Result<(), MeasureError> {
-    let ns = m.facts().ns_per_tick;
-    let limit = m.facts().memory_bytes / 2 / PAGE;
-    let mut all: Vec<u64> = (0..limit.min(pages.max(4096))).collect();
-    rng.shuffle(&mut all);
-    all.truncate(pages as usize);
-    let few = pages <= 32;
-    let lines: Vec<u64> = if few {
-        all.iter()
-            .flat_map(|p| {
-                [
-                    p * PAGE + rng.below(7) * 256,
-                    p * PAGE + 2048 + rng.below(7) * 256,
-                ]
-            })
-            .collect()
-    } else {
-        all.iter().map(|p| p * PAGE + rng.below(15) * 256).collect()
-    };
-    // Translations: touch each page at a line that is not timed.
-    let prep: Vec<u64> = if few {
-        all.iter().map(|p| p * PAGE + 4096 - 64).collect()
-    } else {
-        vec![all[0] * PAGE + 4032]
-    };
-    let windows = if few { 8 } else { 2 };
-    let w = m.chase(&Chase {
-        flush: &lines,
-        prep: &prep,
-        timed: &lines,
-        windows,
-        ..Chase::default()
-    })?;
-    let clean: Vec<(f64, f64)> = w
-        .iter()
-        .filter(|w| w.clean())
-        .map(|w: &Window| (w.cycles(), w.per_event() * ns))
-        .collect();
-    if few {
-        s.memory.extend(clean)
-    } else {
-        s.memory_walk.extend(clean)
-    }
-    Ok(())
-}
 
 /// A latency in cycles and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -236,7 +20,7 @@ pub fn ghz(s: &Samples, ns_per_tick: f64) -> Option<f64> {
     Some(quantile(&s.clock, 0.5)? / ns_per_tick)
 }
 
-fn latency(values: &[f64], ghz: Option<f64>, q: f64) -> Option<(Latency, f64)> {
+pub(super) fn latency(values: &[f64], ghz: Option<f64>, q: f64) -> Option<(Latency, f64)> {
     let cycles = quantile(values, q)?;
     let middle = quantile(values, 0.5)?;
     Some((
@@ -367,7 +151,7 @@ pub fn infer_l2(
 }
 
 /// Share of hits when `lines` lines are walked in a circle through a set of `ways` ways.
-fn hit_share(policy: Policy, ways: u32, lines: u32) -> f64 {
+pub(super) fn hit_share(policy: Policy, ways: u32, lines: u32) -> f64 {
     let mut rng = Rng::new(7);
     let mut set = OneSet::new(policy, ways);
     // A random policy's share is a mean, the others' soon repeat.
@@ -378,13 +162,10 @@ fn hit_share(policy: Policy, ways: u32, lines: u32) -> f64 {
     hits as f64 / f64::from(total - 10 * lines)
 }
 
-/// Points a plateau needs.
-const PLATEAU: usize = 4;
-
 /// The flat part of a curve, in cycles: all lines miss the second level and hit what is behind it.
 ///
 /// Below it some lines still hit, above it they fall out of the next level too.
-fn plateau(curve: &[(u32, f64)]) -> Option<f64> {
+pub(super) fn plateau(curve: &[(u32, f64)]) -> Option<f64> {
     let flat = |run: &[(u32, f64)]| {
         let y = run.iter().map(|c| c.1);
         y.clone().fold(0.0, f64::max) <= 1.06 * y.fold(f64::INFINITY, f64::min)
@@ -411,7 +192,17 @@ pub fn infer_l3(s: &Samples, ns_per_tick: f64, above: Option<f64>) -> Finding<La
     let Some(above) = above else {
         return Finding::refused("the latency of the level above is not known");
     };
-    let flat = s.l3.iter().filter_map(|c| plateau(c));
+    let plain = quantile(&s.l1, 0.25).unwrap_or(f64::INFINITY);
+    let flat = s.l3.iter().enumerate().filter_map(|(i, c)| {
+        let controls = s.l3_control.get(i);
+        let corrected = c.iter().enumerate().map(|(j, &(lines, cycles))| {
+            let control = controls.and_then(|c| c.get(j)).unwrap_or(&plain);
+            let extra = control - plain;
+            let translation = if extra > 0.1 * plain { extra } else { 0.0 };
+            (lines, cycles - translation)
+        });
+        plateau(&corrected.collect::<Vec<_>>())
+    });
     let levels: Vec<f64> = flat.filter(|x| *x > 1.4 * above).collect();
     let votes = s.l3.len() as u32;
     // Interference adds, and so does a class too large for the next level: the lowest that enough agree on.

@@ -8,12 +8,19 @@
 //! Source: prefix search for minimal eviction sets, Vila, Koepf & Morales, S&P 2019, and Zhao et al. 2024;
 //! counting with random subsets of a congruence class is ours.
 
-use super::{BATCHES, TRIALS, Vote, step};
+mod count;
+
+use super::{TRIALS, Vote, step};
 use crate::finding::quantile;
 use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::probe::PAGE;
 use crate::probe::l1::Geometry;
 use crate::rng::Rng;
+use count::count;
+use std::collections::HashSet;
+
+/// Pages never looked at from which the share of congruent ones is counted; fewer are joined by the pool's.
+const FRESH: usize = 2000;
 
 /// Most pages of a congruence class that are worth finding: enough to overflow the first level's sets, whose colours
 /// they are spread over.
@@ -344,9 +351,14 @@ pub fn collect(
         }
     }
     let class = kept;
+    // Lines enough to fill every set if the index mixed: a pool that overflows the sets of one offset is spread over
+    // all of them then, and hits the victim's by chance only.
+    let wide: Vec<u64> = (pool.iter().chain(&spare).copied())
+        .take(3 * pool.len())
+        .collect();
     let mut crossed = f64::INFINITY;
-    for _ in 0..6 {
-        crossed = crossed.min(t.time_at(victim, &pool, &others, 192)?);
+    for _ in 0..4 {
+        crossed = crossed.min(t.time_at(victim, &wide, &others, 192)?);
     }
     vote.crossed = crossed.is_finite().then_some(crossed);
     if class.len() < 5 {
@@ -385,11 +397,15 @@ pub fn collect(
         vote.curve.push((k as u32, n, TRIALS));
     }
     if let Some(ways) = step(&vote.curve) {
-        let unseen: Vec<u64> = rest
-            .iter()
-            .copied()
-            .filter(|p| !class.contains(p) && !others.contains(p))
+        // Never looked at, one by one or as part of a prefix: what was tried and dropped is no stranger, and the pool
+        // has lost its set.
+        let beyond: HashSet<u64> = spare.iter().copied().collect();
+        let mut unseen: Vec<u64> = (rest[at.min(rest.len())..].iter().copied())
+            .filter(|p| beyond.contains(p))
             .collect();
+        if unseen.len() < FRESH {
+            unseen = rest[at.min(rest.len())..].to_vec();
+        }
         count(
             &mut t,
             &class,
@@ -402,68 +418,4 @@ pub fn collect(
     }
     (vote.class, vote.others) = (class, others);
     Ok(vote)
-}
-
-/// How rare congruent pages are: one page less than evicts, and a batch of pages never looked at before. The
-/// victim goes exactly when the batch holds a congruent page, by the same test that counted the ways.
-///
-/// A batch of 1.6 times the colours says most: the variance of the logarithm of the share after n batches is
-/// `(e^x - 1) / (n x^2)`, with x congruent pages expected in a batch.
-fn count(
-    t: &mut Test<'_>,
-    class: &[u64],
-    ways: u32,
-    unseen: &[u64],
-    others: &[u64],
-    deadline_ns: u64,
-    vote: &mut Vote,
-) -> Result<(), MeasureError> {
-    vote.pool = unseen.len() as u32;
-    t.tries = 2;
-    t.windows = 3;
-    let mut size = 4usize;
-    let mut batches = unseen.to_vec();
-    let mut known = others.to_vec();
-    let mut trial = |t: &mut Test<'_>, size: usize, control: bool| -> Result<bool, MeasureError> {
-        let batches = if control { &mut known } else { &mut batches };
-        let size = size.min(batches.len());
-        let mut group = class.to_vec();
-        t.rng.shuffle(&mut group);
-        let victim = group.pop().unwrap_or(0);
-        group.truncate(ways as usize - 1);
-        // Only the first pages need to be random.
-        for i in 0..size {
-            let j = i + t.rng.below((batches.len() - i) as u64) as usize;
-            batches.swap(i, j);
-        }
-        group.extend(&batches[..size]);
-        t.rng.shuffle(&mut group);
-        t.evicts(victim, &group, others)
-    };
-    while size * 2 <= unseen.len() {
-        let mut n = 0;
-        for _ in 0..6 {
-            n += u32::from(trial(t, size, false)?);
-        }
-        if n >= 4 {
-            break;
-        }
-        size *= 2;
-    }
-    if size * 2 > unseen.len() {
-        return Ok(());
-    }
-    let (mut hits, mut done) = (0, 0);
-    while done < BATCHES && (done % 8 > 0 || t.m.now_ns() < deadline_ns) {
-        hits += u32::from(trial(t, size, false)?);
-        done += 1;
-        if done % 3 == 0 {
-            vote.control.0 += u32::from(trial(t, size, true)?);
-            vote.control.1 += 1;
-        }
-    }
-    if done >= 16 {
-        vote.batches.push((size as u32, hits, done));
-    }
-    Ok(())
 }

@@ -3,30 +3,31 @@
 //! What a window counts are instructions; references are instructions times references per instruction, where nobody
 //! looked at them. That ratio comes from the instructions drawn, each as likely as any other of the window (the paper's
 //! section 3.7, for any processor) and the few before each; stepped stretches are counted exactly. What a draw is, and why it is unbiased, is
-//! `sampler`'s; how a thread is run and stopped is `live`'s.
+//! `sampler`'s; how a thread is run and stopped is `live`'s. [`draw`] watches what was drawn, [`outcome`] books how watches end.
 //!
 //! A watch that ends for any other reason than the window's end is censored, and where that reason has to do with the
 //! line (a page with too many false hits, memory that cannot be watched) it is counted
-//! ([`Losses`]): that censoring is not independent of the distance.
+//! ([`Losses`]) and its sample marked: that censoring is not independent of the distance, so that intervals must hold
+//! both extremes.
 //!
 //! Source: StatCache (Berg & Hagersten 2005) sections 3.4 to 3.7; DESIGN 5.2.
 
-use super::hits::{Touched, touched};
-use super::live::{BIRTH_OR_END, Counting, END_OF_PROCESS, Live, Mark, Met, Stop, USER, WAITS};
+mod draw;
+mod outcome;
+
+use super::live::{BIRTH_OR_END, Counting, END_OF_PROCESS, Live, Mark, Stop, USER, WAITS};
 use super::overflow::{Overflow, Unit};
-use super::sampler::{Draw, Drawn, Machine, Sampler, SkidComp, calibrate};
+use super::sampler::{Draw, Sampler, SkidComp, calibrate};
 use super::shim::Shim;
 use crate::engine::step::decode::Decoder;
 use crate::engine::translate::window::{Control, Stats, WindowEnd};
-use crate::observe::{Access, DEFAULT_LINE, LINE_SHIFTS, Observer, Outcome, Sample};
-use crate::profile::types::LINE_SIZES;
+use crate::observe::{DEFAULT_LINE, Observer, Sample};
 use crate::tracee::maps::{Backing, Maps};
-use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
+use crate::tracee::{Result, Stopped, TraceError, procinfo};
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rustc_hash::FxHashMap;
-use statcache_abi::{Request, flag, kind, op, result};
+use statcache_abi::{Request, op, result};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -340,212 +341,6 @@ impl Counter {
             }
         }
     }
-
-    /// The instructions right before the one drawn are as likely as that is: the ratio is learnt from them too. No more than are always
-    /// stepped, or it would depend on where stops come.
-    fn learn(&mut self, stepped: impl IntoIterator<Item = (u64, [u64; 5])>) {
-        for (accesses, refs) in stepped {
-            self.drawn.0 += 1.0;
-            self.drawn.1 += accesses as f64;
-            for (all, refs) in self.drawn.2.iter_mut().zip(refs) {
-                *all += refs as f64;
-            }
-        }
-    }
-
-    /// Lets the instruction drawn execute and watches what it touched.
-    fn take<C: Control>(
-        &mut self,
-        live: &mut Live<'_, C>,
-        window: u32,
-        samples: &[Drawn],
-        seen: &mut Seen,
-    ) -> std::result::Result<(), Stop> {
-        let accesses: Vec<Access> = samples.iter().map(|drawn| drawn.access).collect();
-        let before = live.mark;
-        live.step()?;
-        let mut references = [0; 5];
-        let mut taken = Vec::new();
-        for (n, access) in accesses.iter().enumerate() {
-            let last = last_byte(access);
-            for line in
-                access.address >> LINE_SHIFTS[DEFAULT_LINE]..=last >> LINE_SHIFTS[DEFAULT_LINE]
-            {
-                let byte = access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]);
-                let mut from = before;
-                let mut until = [None; 5];
-                for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
-                    let first = access.address >> shift;
-                    from.refs[k] += references[k] + (byte >> shift) - first + 1;
-                    until[k] =
-                        again(&accesses[n + 1..], byte >> shift, shift).map(|(skip, trigger)| {
-                            let own = (last >> shift) - first + 1;
-                            let mut at = before;
-                            at.refs[k] += references[k] + own + skip;
-                            (at, Some((trigger.ip, trigger.store)))
-                        });
-                }
-                taken.push((access, byte, from, until));
-            }
-            for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
-                references[k] += (last >> shift) - (access.address >> shift) + 1;
-            }
-        }
-        self.learn([(accesses.len() as u64, references)]);
-        if seen.watched() + taken.len() > MOST_WATCHED {
-            return Ok(());
-        }
-        let alone = hub::process(self.pid).is_none_or(|process| process.threads.len() < 2);
-        for (access, byte, from, until) in taken {
-            let all = self.random.random_ratio(1, ALL_SIZES_ONE_IN);
-            let followed: u8 = if all { 0b11111 } else { 1 << DEFAULT_LINE };
-            let index = seen.following.len() as u32;
-            let mut following = Following {
-                sample: Sample {
-                    access: *access,
-                    window,
-                    position: 0,
-                    outcomes: [Outcome::NotFollowed; 5],
-                    remotely: None,
-                },
-                byte,
-                from,
-                until,
-                open: 0,
-                followed,
-                faults: 0,
-                given_up: false,
-            };
-            self.losses.samples += 1;
-            let mut refused = false;
-            for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
-                if followed >> k & 1 == 0 || following.until[k].is_some() {
-                    continue;
-                }
-                let arm = Request {
-                    op: op::ARM,
-                    // Other threads' touches do not end what is this one's.
-                    flags: if alone { 0 } else { flag::KEEP },
-                    address: byte >> shift << shift,
-                    length: 1 << shift,
-                    id: index * 8 + k as u32,
-                    ..Request::default()
-                };
-                match live.call(arm)? {
-                    result::OK => following.open |= 1 << k,
-                    _ => {
-                        refused = true;
-                        following.until[k] = Some((following.from, None));
-                    }
-                }
-            }
-            self.losses.unwatchable += u64::from(refused);
-            seen.following.push(following);
-        }
-        Ok(())
-    }
-
-    /// Books touched and ended watches.
-    fn settle(&mut self, seen: &mut Seen, met: Vec<Met>, tid: Pid) {
-        for Met { event, at } in met {
-            let (index, k) = (event.id as usize / 8, event.id as usize % 8);
-            let Some(following) = seen.following.get_mut(index) else {
-                continue;
-            };
-            if k >= LINE_SIZES.len() || following.open >> k & 1 == 0 {
-                continue;
-            }
-            let own = event.tid == tid.as_raw();
-            let end = match (event.kind, touched(&event, LINE_SIZES[k])) {
-                (kind::ENDED, _) => Some(None),
-                (_, Touched::No) => None,
-                (_, Touched::Yes) if own => {
-                    let store = event.detail & statcache_abi::access::WRITE != 0;
-                    Some(Some((event.rip, store)))
-                }
-                (_, Touched::Unknown) if own => {
-                    self.losses.untold += 1;
-                    Some(None)
-                }
-                _ => None,
-            };
-            if let Some(end) = end {
-                following.open &= !(1 << k);
-                following.until[k] = Some((at, end));
-                if event.kind != kind::ENDED {
-                    // Where the hit has not ended it by itself. Dropped twice is no harm.
-                    seen.stale.push(event.id);
-                }
-            }
-        }
-    }
-
-    /// Gives watches up whose pages, by these new `faults`, are too hot.
-    fn cool(&mut self, seen: &mut Seen, faults: Vec<u64>) {
-        const PAGE: u64 = 4096;
-        let mut by_page: FxHashMap<u64, u32> = FxHashMap::default();
-        for page in faults {
-            *by_page.entry(page).or_default() += 1;
-        }
-        for (index, following) in seen.following.iter_mut().enumerate() {
-            if following.open == 0 {
-                continue;
-            }
-            let page = following.byte / PAGE * PAGE;
-            following.faults += by_page.get(&page).copied().unwrap_or(0);
-            if following.faults <= MOST_FALSE_HITS || following.given_up {
-                continue;
-            }
-            following.given_up = true;
-            self.losses.hot += 1;
-            let open = (0..LINE_SIZES.len()).filter(|k| following.open >> k & 1 == 1);
-            seen.stale.extend(open.map(|k| (index * 8 + k) as u32));
-        }
-    }
-
-    /// Tells the observer how far the thread has come, as far as it does not know.
-    fn tell(&self, seen: &mut Seen, at: Mark, exact: u64, observer: &mut Observer) {
-        let (per_instruction, ratio) = self.ratio();
-        let accesses = exact + (at.native as f64 * per_instruction) as u64;
-        let more = accesses.saturating_sub(seen.told.0);
-        let mut refs = [0; 5];
-        for (k, more) in refs.iter_mut().enumerate() {
-            let all = at.refs[k] + (at.native as f64 * ratio[k]) as u64;
-            *more = all.saturating_sub(seen.told.1[k]);
-            seen.told.1[k] += *more;
-        }
-        seen.told.0 += more;
-        observer.count(more, refs);
-    }
-
-    /// Hands the samples over. What is still open is cut off `at` the end of the window, or the process is `over`.
-    fn deliver(&self, seen: Seen, at: Mark, over: bool, observer: &mut Observer) {
-        let ratio = self.ratio().1;
-        let between = |from: Mark, to: Mark, k: usize| {
-            let native = to.native.saturating_sub(from.native) as f64 * ratio[k];
-            to.refs[k].saturating_sub(from.refs[k]) + native.round() as u64
-        };
-        for following in seen.following {
-            let mut sample = following.sample;
-            let before = between(Mark::default(), following.from, DEFAULT_LINE);
-            sample.position = seen.first_ref + before.saturating_sub(1);
-            for (k, outcome) in sample.outcomes.iter_mut().enumerate() {
-                let distance = |to: Mark| between(following.from, to, k);
-                *outcome = match following.until[k] {
-                    _ if following.followed >> k & 1 == 0 => Outcome::NotFollowed,
-                    Some((to, Some((trigger, store)))) => Outcome::Reused {
-                        distance: distance(to),
-                        trigger,
-                        store,
-                    },
-                    Some((to, None)) => Outcome::Censored(distance(to)),
-                    None if over => Outcome::NeverReused(distance(at)),
-                    None => Outcome::Censored(distance(at)),
-                };
-            }
-            observer.add(sample);
-        }
-    }
 }
 
 impl Seen {
@@ -561,21 +356,4 @@ impl Seen {
     fn watched(&self) -> usize {
         self.following.iter().filter(|f| f.open != 0).count()
     }
-}
-
-fn last_byte(access: &Access) -> u64 {
-    access.address + u64::from(access.size.max(1)) - 1
-}
-
-/// The first of these accesses that touches the line, and the references before that one.
-fn again(accesses: &[Access], line: u64, shift: u32) -> Option<(u64, &Access)> {
-    let mut skipped = 0;
-    for access in accesses {
-        let (first, last) = (access.address >> shift, last_byte(access) >> shift);
-        if (first..=last).contains(&line) {
-            return Some((skipped + line - first, access));
-        }
-        skipped += last - first + 1;
-    }
-    None
 }

@@ -1,200 +1,23 @@
-//! The report: every parameter as declared, as measured, and the verdict, with the raw samples below it.
+//! The rows of the table and the warnings under it.
 
+use super::{HostKey, Row, Verdict, bytes};
 use crate::declared::Declared;
 use crate::finding::{Confidence, Finding};
-use crate::infer::{Hierarchy, infer};
+use crate::infer::Hierarchy;
 use crate::raw::RawSamples;
-use serde::{Deserialize, Serialize};
 
-/// Version of the report's schema.
-pub const SCHEMA_VERSION: u32 = 4;
-
-/// What a stored report is valid for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostKey {
-    /// CPU model.
-    pub cpu: String,
-    /// Kernel release.
-    pub kernel: String,
-    /// CPUs the process may use.
-    pub allowed: Vec<usize>,
-}
-
-/// How a declared figure stands to the measured one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// All sources agree with the measurement.
-    Agrees,
-    /// A source differs from a measurement that is sure.
-    DeclaredWrong,
-    /// A source differs from a measurement that is not sure.
-    Differs,
-    /// Less is at hand than declared: shared, partitioned or disturbed.
-    SmallerShare,
-    /// Nothing is declared.
-    NotDeclared,
-    /// Nothing could be measured.
-    Refused,
-}
-
-impl Verdict {
-    /// The word printed in tables.
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Agrees => "agrees",
-            Verdict::DeclaredWrong => "DECLARED WRONG",
-            Verdict::Differs => "differs",
-            Verdict::SmallerShare => "smaller share",
-            Verdict::NotDeclared => "-",
-            Verdict::Refused => "refused",
-        }
-    }
-}
-
-/// One line of the table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// The parameter.
-    pub what: String,
-    /// (source, figure) as declared.
-    pub declared: Vec<(String, String)>,
-    /// The measured figure in words; empty when refused.
-    pub measured: String,
-    /// Declared against measured.
-    pub verdict: Verdict,
-    /// How sure the measurement is.
-    pub confidence: Confidence,
-    /// Votes for the value and votes taken.
-    pub votes: (u32, u32),
-    /// Why refused, or what limits the confidence.
-    pub reason: String,
-}
-
-/// A level as other views need it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct LevelSummary {
-    /// 1 for the level next to the core.
-    pub level: u32,
-    /// Effective capacity, bytes; the middle of the range where no value was decided.
-    pub bytes: u64,
-    /// Line size, bytes.
-    pub line: u64,
-    /// Ways, where decided.
-    pub ways: Option<u32>,
-    /// Latency of a hit, nanoseconds, where decided.
-    pub latency_ns: Option<f64>,
-}
-
-/// A finished session.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MachineReport {
-    /// Schema of this structure.
-    pub schema_version: u32,
-    /// What the report is valid for.
-    pub host: HostKey,
-    /// Seconds since 1970 when it was measured.
-    pub measured_at: u64,
-    /// `quick`, `standard` or `full`.
-    pub mode: String,
-    /// The table.
-    pub rows: Vec<Row>,
-    /// What the host declares.
-    pub declared: Declared,
-    /// Everything inferred.
-    pub hierarchy: Hierarchy,
-    /// Things that make the result less sure, with what to do about them.
-    pub warnings: Vec<String>,
-    /// Everything measured.
-    pub raw: RawSamples,
-}
-
-impl MachineReport {
-    /// Infers and tabulates.
-    pub fn new(
-        host: HostKey,
-        measured_at: u64,
-        mode: &str,
-        declared: Declared,
-        raw: RawSamples,
-    ) -> Self {
-        let hierarchy = infer(&raw);
-        let rows = rows(&hierarchy, &declared, &host);
-        let warnings = warnings(&hierarchy, &declared, &raw);
-        MachineReport {
-            schema_version: SCHEMA_VERSION,
-            host,
-            measured_at,
-            mode: mode.into(),
-            rows,
-            declared,
-            hierarchy,
-            warnings,
-            raw,
-        }
-    }
-
-    /// The levels whose capacity is known, for labelling a curve. A line size that could not be told is
-    /// taken from the first level.
-    pub fn levels(&self) -> Vec<LevelSummary> {
-        let first = self
-            .hierarchy
-            .levels
-            .first()
-            .and_then(|l| l.line.value)
-            .unwrap_or(64);
-        self.hierarchy
-            .levels
-            .iter()
-            .filter_map(|l| {
-                Some(LevelSummary {
-                    level: l.level,
-                    bytes: l
-                        .capacity
-                        .value
-                        .or_else(|| l.range.map(|(a, b)| (a as f64 * b as f64).sqrt() as u64))?,
-                    line: l.line.value.unwrap_or(first),
-                    ways: l.ways.value,
-                    latency_ns: l.latency.value.map(|x| x.ns),
-                })
-            })
-            .collect()
-    }
-
-    /// Memory latency with translations at hand, 10th percentile, nanoseconds.
-    pub fn memory_ns(&self) -> Option<f64> {
-        self.hierarchy.memory.value.map(|m| m.ns_p10)
-    }
-}
-
-/// A byte count with its unit: `48 KiB`.
-pub fn bytes(n: u64) -> String {
-    let (unit, scale) = match n {
-        n if n >= 1 << 30 => ("GiB", 1u64 << 30),
-        n if n >= 1 << 20 => ("MiB", 1 << 20),
-        n if n >= 1 << 10 => ("KiB", 1 << 10),
-        _ => ("B", 1),
-    };
-    let x = n as f64 / scale as f64;
-    if (x - x.round()).abs() < 0.005 {
-        format!("{x:.0} {unit}")
-    } else {
-        format!("{x:.1} {unit}")
-    }
-}
-
-struct Table<'a> {
-    declared: &'a Declared,
-    rows: Vec<Row>,
+pub(super) struct Table<'a> {
+    pub(super) declared: &'a Declared,
+    pub(super) rows: Vec<Row>,
 }
 
 impl Table<'_> {
-    fn row<T>(&mut self, what: &str, f: &Finding<T>, show: impl Fn(&T) -> String) {
+    pub(super) fn row<T>(&mut self, what: &str, f: &Finding<T>, show: impl Fn(&T) -> String) {
         self.push(what, f, show, |_| None, |n| n.to_string());
     }
 
     /// A row with declared figures; `span` gives the measured range they are compared with.
-    fn push<T>(
+    pub(super) fn push<T>(
         &mut self,
         what: &str,
         f: &Finding<T>,
@@ -230,7 +53,7 @@ impl Table<'_> {
     }
 }
 
-fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row> {
+pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row> {
     let mut t = Table {
         declared,
         rows: Vec::new(),
@@ -450,7 +273,7 @@ fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row> {
 }
 
 /// Rows of the levels that were not seen, so that every parameter has its row.
-fn absent(t: &mut Table<'_>, h: &Hierarchy) {
+pub(super) fn absent(t: &mut Table<'_>, h: &Hierarchy) {
     let seen = h.levels.len() as u32;
     for level in seen + 1..=3 {
         let why = match (level, h.memory.value.is_some()) {
@@ -478,18 +301,18 @@ fn absent(t: &mut Table<'_>, h: &Hierarchy) {
     }
 }
 
-fn plain(n: u64) -> String {
+pub(super) fn plain(n: u64) -> String {
     n.to_string()
 }
 
 /// Rounded to two significant digits: what a curve can tell.
-fn two_digits(n: u64) -> u64 {
+pub(super) fn two_digits(n: u64) -> u64 {
     let scale = 10u64.pow(n.max(1).ilog10().saturating_sub(1));
     (n + scale / 2) / scale * scale
 }
 
 /// Strides that prefetching hides, by direction: the least and the greatest.
-fn strides(found: &[(i64, f64)]) -> String {
+pub(super) fn strides(found: &[(i64, f64)]) -> String {
     let side = |name: &str, up: bool| {
         let of = found.iter().filter(|x| (x.0 > 0) == up);
         let lengths = of.map(|x| x.0.unsigned_abs());
@@ -508,7 +331,7 @@ fn strides(found: &[(i64, f64)]) -> String {
 }
 
 /// CPUs as the table names them.
-fn cpus(of: &[usize]) -> String {
+pub(super) fn cpus(of: &[usize]) -> String {
     if of.is_empty() {
         "no other CPU".into()
     } else {
@@ -517,7 +340,7 @@ fn cpus(of: &[usize]) -> String {
 }
 
 /// A list as sysfs prints it: `0-2,5`.
-fn cpu_list(text: &str) -> Vec<usize> {
+pub(super) fn cpu_list(text: &str) -> Vec<usize> {
     let mut out = Vec::new();
     for part in text.split(',') {
         let (a, b) = part.split_once('-').unwrap_or((part, part));
@@ -528,14 +351,14 @@ fn cpu_list(text: &str) -> Vec<usize> {
     out
 }
 
-fn list(cpus: &[usize]) -> String {
+pub(super) fn list(cpus: &[usize]) -> String {
     cpus.iter()
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(",")
 }
 
-fn warnings(h: &Hierarchy, d: &Declared, raw: &RawSamples) -> Vec<String> {
+pub(super) fn warnings(h: &Hierarchy, d: &Declared, raw: &RawSamples) -> Vec<String> {
     let mut w: Vec<String> = d
         .silent
         .iter()

@@ -1,0 +1,197 @@
+//! A round's votes: what is still wanted, and what needs the first level's geometry.
+
+use super::Session;
+use crate::measure::Measure;
+use crate::probe::{evict, inclusion, l1, latency, line, policy, tlb, tlbways, write};
+
+impl Session<'_> {
+    pub(super) fn wants_l1(&self) -> bool {
+        let votes = &self.raw.l1;
+        votes.len() < 5
+            || votes.len() < self.plan.votes && l1::infer(votes).agree < (votes.len() as u32).min(8)
+    }
+
+    /// More classes are wanted; where none came to a result so far, a small plan gives up early.
+    pub(super) fn wants_sets(&self) -> bool {
+        let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
+        let short = self.plan.budget_ns < 3_000_000_000;
+        let hopeless = short && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
+        // Where classes are found but not sharp enough to agree, as many again are worth their time.
+        let doubtful = done.iter().any(|v| !v.curve.is_empty())
+            && done.len() < 2 * wanted
+            && evict::infer(done).value.is_none();
+        (done.len() < wanted || doubtful) && !hopeless
+    }
+
+    pub(super) fn dependants(&mut self, l1: l1::Geometry, round: u32) {
+        // A change of mind about the geometry makes void what was built on it.
+        if self.race.as_ref().is_some_and(|r| r.0 != l1) {
+            self.race = None;
+            self.raw.policy = policy::Samples::default();
+            self.raw.line.clear();
+            self.raw.line2.clear();
+            self.raw.evict.clear();
+            self.raw.latency.l2.clear();
+            self.raw.latency.l3.clear();
+            self.raw.latency.l3_control.clear();
+            self.class.clear();
+            self.strangers.clear();
+        }
+        let race = self
+            .race
+            .get_or_insert_with(|| (l1, policy::Race::new(l1.ways)));
+        let mut race = race.1.clone();
+        if self.raw.line.len() < 5
+            || self.raw.line.len() < self.plan.votes
+                && line::infer(&self.raw.line).confidence < crate::finding::Confidence::High
+        {
+            self.probe("line", |s| {
+                let vote = line::collect(s.m, l1, &mut s.rng)?;
+                s.raw.line.push(vote);
+                Ok(())
+            });
+        }
+        let found_line = line::infer(&self.raw.line).value;
+        let bytes = found_line.unwrap_or(64);
+        self.probe("second-level latency", |s| {
+            latency::collect_l2(s.m, l1, &mut s.raw.latency, &mut s.rng)
+        });
+        if self.raw.tlb.votes.len() < self.plan.votes.max(9) && !self.tlb_decided() {
+            self.probe("translation", |s| {
+                let known = tlb::proven(&s.raw.tlb);
+                let vote = tlb::collect(s.m, l1, bytes, known, &mut s.rng)?;
+                s.raw.tlb.votes.push(vote);
+                Ok(())
+            });
+        }
+        if self.raw.write.len() < 5 {
+            self.probe("stores", |s| {
+                let vote = write::collect(s.m)?;
+                s.raw.write.push(vote);
+                Ok(())
+            });
+        }
+        if let (Some(line), true) = (found_line, self.raw.line.len() >= 3)
+            && l1.ways > 1
+            && self.raw.policy.unsplit < 4
+            && self.raw.policy.samples.len() < 300
+        {
+            // A short plan has few rounds.
+            let count = if self.plan.budget_ns < 3_000_000_000 {
+                24
+            } else {
+                12
+            };
+            self.probe("replacement", |s| {
+                policy::collect(
+                    s.m,
+                    l1,
+                    line,
+                    &mut race,
+                    &mut s.raw.policy,
+                    count,
+                    &mut s.rng,
+                )
+            });
+            self.race = Some((l1, race));
+        }
+        // The first level's policy comes before the second level's sets, which take longest.
+        let settled = l1.ways == 1
+            || self.raw.policy.unsplit >= 2
+            || self.raw.policy.samples.len() >= 60
+            || self.spent() > 0.5;
+        if round >= 2 && round.is_multiple_of(2) && self.wants_sets() && settled {
+            self.probe("second-level sets", |s| {
+                let slow = s.slowness();
+                let long = |ns: u64| (ns as f64 * slow) as u64;
+                let budget = s.start + long(s.plan.budget_ns);
+                let until = (s.m.now_ns() + long(s.plan.evict_ns)).min(budget);
+                let hit = s.second_hit();
+                let ask = evict::Ask {
+                    line: bytes,
+                    hit,
+                    pool_pages: s.plan.pool_pages,
+                    deadline_ns: until,
+                    votes: &s.raw.evict,
+                };
+                let vote = evict::collect(s.m, l1, ask, &mut s.rng)?;
+                if vote.class.len() > s.class.len() {
+                    s.class.clone_from(&vote.class);
+                    s.strangers.clone_from(&vote.others);
+                }
+                s.raw.evict.push(vote);
+                Ok(())
+            });
+        }
+        if let Some(ways) = evict::infer(&self.raw.evict).value
+            && self.raw.latency.l3.len() < 9
+        {
+            self.class_rounds += 1;
+            self.probe("next latency", |s| {
+                let class = std::mem::take(&mut s.class);
+                let r = latency::collect_l3(s.m, &class, l1, ways, &mut s.raw.latency, &mut s.rng);
+                s.class = class;
+                r
+            });
+        }
+        if let Some(ways) = evict::infer(&self.raw.evict).value
+            && self.raw.line2.len() < 5
+        {
+            self.probe("second-level line", |s| {
+                let vote = line::collect_second(
+                    s.m,
+                    l1,
+                    (&s.class, &s.strangers),
+                    (ways, bytes),
+                    &mut s.rng,
+                )?;
+                s.raw.line2.extend(vote);
+                Ok(())
+            });
+        }
+        if let (Some(ways), Some(hit)) = (
+            evict::infer(&self.raw.evict).value,
+            crate::finding::quantile(&self.raw.latency.l1, 0.25),
+        ) && self.raw.inclusion.len() < 5
+        {
+            self.probe("inclusion", |s| {
+                let vote = inclusion::collect(s.m, &s.class, ways, bytes, hit, &mut s.rng)?;
+                s.raw.inclusion.extend(vote);
+                Ok(())
+            });
+        }
+        if self.raw.tlb_ways.len() < 5
+            && self.raw.tlb.votes.len() >= 4
+            && let Some(n) = tlb::infer_entries(&self.raw.tlb).value
+            && let Some(v) = self.raw.tlb.votes.last()
+        {
+            let known = (v.hit, v.cost);
+            self.probe("translation sets", |s| {
+                let vote = tlbways::collect(s.m, n, known, &mut s.rng)?;
+                s.raw.tlb_ways.push(vote);
+                Ok(())
+            });
+        }
+        let entries = tlb::proven(&self.raw.tlb);
+        if self.raw.tlb.huge.len() < 5 && self.raw.tlb.votes.len() >= 3 && entries >= 16 {
+            self.probe("huge pages", |s| {
+                tlb::collect_huge(s.m, entries, &mut s.raw.tlb, &mut s.rng)
+            });
+        }
+    }
+
+    /// About what a second-level hit costs, in cycles.
+    pub(super) fn second_hit(&self) -> Option<f64> {
+        let seen: Vec<f64> = self.raw.latency.l2.iter().map(|x| x.1).collect();
+        crate::finding::quantile(&seen, 0.2)
+    }
+
+    pub(super) fn tlb_decided(&self) -> bool {
+        let f = tlb::infer_entries(&self.raw.tlb);
+        self.raw.tlb.votes.len() >= 4 && f.confidence == crate::finding::Confidence::High
+    }
+
+    pub(super) fn line(&self) -> u64 {
+        line::infer(&self.raw.line).value.unwrap_or(64)
+    }
+}

@@ -1,0 +1,116 @@
+//! The thread as the sampler's [`Machine`]: run until the counter stops it, stepped from there.
+
+use super::{Counting, Live, Result, Stop, add};
+use crate::engine::counter::overflow::Overflow;
+use crate::engine::counter::sampler::{Machine, Ran, SKID_MARGIN};
+use crate::engine::translate::window::Control;
+use crate::observe::Access;
+use crate::tracee::{Resume, StopReason, TraceError};
+use rand::Rng;
+
+impl<C: Control> Live<'_, C> {
+    fn counter(&mut self) -> Option<&mut Overflow> {
+        match &mut *self.counting {
+            Counting::Hardware(counter) => Some(counter),
+            Counting::Simulated { .. } => None,
+        }
+    }
+
+    /// Lets it run until the counter stops it; handlers of the shim are not counted, what they let through is.
+    fn run_hardware(&mut self, instructions: u64) -> Result<Ran> {
+        let tid = self.tid;
+        let os = |source| {
+            Stop::Trace(TraceError::Os {
+                operation: "performance counter",
+                tid,
+                source,
+            })
+        };
+        let none = || Stop::Close("no counter");
+        let mut beside = 0;
+        self.counter()
+            .ok_or_else(none)?
+            .arm(instructions)
+            .map_err(os)?;
+        loop {
+            let stopped = self.take();
+            let stopped = self.go(stopped, Resume::Continue, 0)?;
+            let StopReason::Signal(signal) = stopped.reason else {
+                self.thread = Some(stopped);
+                continue;
+            };
+            let info = stopped.siginfo()?;
+            let counter = self.counter().ok_or_else(none)?;
+            let so_far = counter.count().map_err(os)?;
+            let due = counter.caused(&info);
+            if due {
+                self.thread = Some(stopped);
+                self.mark.native += so_far + beside;
+                return Ok(Ran::Stopped(so_far + beside));
+            }
+            // Watches met on the way are told where the thread is now.
+            let now = so_far + beside;
+            self.mark.native += now;
+            let delivered = self.deliver(stopped, signal);
+            if let Ok(true) = delivered {
+                beside += 1;
+            }
+            delivered?;
+            self.mark.native -= now;
+            self.counter().ok_or_else(none)?.pause(false).map_err(os)?;
+        }
+    }
+
+    /// Executes one instruction without looking at what it accesses.
+    fn pass(&mut self) -> Result<()> {
+        self.execute()?;
+        self.mark.native += 1;
+        Ok(())
+    }
+}
+
+impl<C: Control> Machine for Live<'_, C> {
+    type Error = Stop;
+
+    fn run(&mut self, instructions: u64) -> Result<Ran> {
+        self.recent.clear();
+        let skid = match &mut *self.counting {
+            Counting::Hardware(_) => return self.run_hardware(instructions),
+            Counting::Simulated { random, skid } => random.random_range(0..=*skid),
+        };
+        for _ in 0..instructions + skid {
+            self.pass()?;
+        }
+        Ok(Ran::Stopped(instructions + skid))
+    }
+
+    fn step(&mut self) -> Result<bool> {
+        let Some(accesses) = self.upcoming()? else {
+            self.pass()?;
+            return Ok(true);
+        };
+        self.execute()?;
+        let mut refs = [0; 5];
+        for access in &accesses {
+            add(&mut refs, access);
+            self.add(access);
+        }
+        self.recent.push_back((accesses.len() as u64, refs));
+        if self.recent.len() as u64 > SKID_MARGIN {
+            self.recent.pop_front();
+        }
+        Ok(true)
+    }
+
+    fn upcoming(&mut self) -> Result<Option<Vec<Access>>> {
+        self.leave_stub()?;
+        let stopped = self.take();
+        let accesses = self.accesses_of(&stopped);
+        self.thread = Some(stopped);
+        accesses
+    }
+
+    fn references(&self) -> u64 {
+        self.mark.refs[crate::observe::DEFAULT_LINE]
+    }
+}

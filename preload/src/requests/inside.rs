@@ -1,0 +1,159 @@
+//! A thread under the shim: how it comes there, leaves, and how all leave when nothing is watched any more.
+
+use super::others::{InCall, ask, doorbells_pending, in_call, wait_for};
+use crate::frame::{Context, SS_AUTODISARM, SS_DISABLE, reg, sig};
+use crate::state::{Held, Waiting, lock};
+use crate::threads::{self, Current, NO_CALL, TAKEN_IN, Thread};
+use crate::{pages, signals, sys, syscalls, text, user};
+use core::sync::atomic::Ordering;
+
+pub(super) const EINTR: u64 = -4i64 as u64;
+
+/// The number of the system call that this doorbell cut short, and that is to be made again; before [`syscalls::settle`].
+///
+/// Of a thread under the shim it is the one it went on to make. Of another only the kernel knows, and told whoever rang; what
+/// it said must be what is found here, or the thread has been in another call since.
+pub(super) fn cut_short(
+    held: &mut Held,
+    current: &Option<Current>,
+    context: &Context,
+) -> Option<u64> {
+    let noted = held.take_waiting(sys::gettid());
+    if context.regs[reg::RAX] != EINTR {
+        return None;
+    }
+    if let Some(thread) = current {
+        let number = thread.shared.call.load(Ordering::Relaxed);
+        let cut = matches!(text::inside(context.regs[reg::RIP]), Some((_, false)));
+        return (cut && number != NO_CALL).then_some((number - 1) as u64);
+    }
+    let same = |noted: &Waiting| {
+        noted.ip == context.regs[reg::RIP]
+            && noted.sp == context.regs[reg::RSP]
+            && noted.arguments == syscalls::arguments(context)
+    };
+    noted.filter(same).map(|noted| noted.number)
+}
+
+/// Makes the `syscall` before the instruction pointer again.
+pub(super) fn make_again(held: &mut Held, number: u64, context: &mut Context) {
+    let at = context.regs[reg::RIP] - 2;
+    if user::read::<[u8; 2]>(held, at) == Some([0x0f, 0x05]) {
+        context.regs[reg::RIP] = at;
+        context.regs[reg::RAX] = number;
+    }
+}
+
+/// Puts this thread under the shim, from the return of the handler on.
+pub fn enter(held: &mut Held, context: &mut Context) -> bool {
+    let mut alternate = context.stack;
+    alternate.flags &= SS_AUTODISARM | SS_DISABLE;
+    if alternate.holds(context.regs[reg::RSP]) && alternate.flags & SS_AUTODISARM == 0 {
+        // The kernel does not change an alternate stack in use. It will be left soon.
+        return false;
+    }
+    let Some(mut thread) = threads::claim(held) else {
+        return false;
+    };
+    // SAFETY: the place is static.
+    if !unsafe { sys::dispatch(true, thread.shared.selector.as_ptr()) } {
+        thread.shared.tid.store(0, Ordering::Release);
+        return false;
+    }
+    crate::state::count(|counts| &counts.entered, 1);
+    thread.step.pages = 0;
+    thread.opened = 0;
+    thread.exec = false;
+    thread.births = false;
+    thread.pending = 0;
+    thread.blocked = 0;
+    thread.releases = 0;
+    thread.set_alternate(alternate);
+    let mask = context.mask;
+    signals::set_program_mask(&mut thread, context, mask);
+    context.stack = thread.stack();
+    thread.shared.call.store(NO_CALL, Ordering::Relaxed);
+    thread.shared.fs.store(sys::fs_base(), Ordering::Relaxed);
+    thread.shared.selector.store(1, Ordering::Relaxed);
+    thread.shared.inside.store(TAKEN_IN, Ordering::Release);
+    pages::share(held);
+    true
+}
+
+/// Gives a thread back to itself.
+pub(super) fn leave(current: &mut Option<Current>, context: &mut Context) {
+    let Some(thread) = current.as_mut() else {
+        return;
+    };
+    {
+        let mut held = lock();
+        crate::step::abandon(&mut held, thread, context);
+        syscalls::settle(&mut held, Some(thread), context);
+    }
+    context.mask = signals::program_mask(thread, context);
+    for signal in 1..=sig::COUNT {
+        if thread.pending & sig::bit(signal) != 0 {
+            sys::raise(signal);
+        }
+    }
+    context.stack = thread.alternate;
+    leave_place(thread);
+    *current = None;
+}
+
+/// Frees a thread's place.
+pub fn leave_place(thread: &mut Current) {
+    thread.shared.selector.store(0, Ordering::Relaxed);
+    // SAFETY: only ends the dispatch.
+    unsafe { sys::dispatch(false, core::ptr::null()) };
+    thread.set_alternate(crate::frame::StackSetting::NONE);
+    thread.shared.fs.store(0, Ordering::Relaxed);
+    thread.shared.inside.store(0, Ordering::Release);
+    thread.shared.tid.store(0, Ordering::Release);
+}
+
+/// A thread that slept when all others left makes its first system call since: it leaves as well, and makes that by itself.
+pub fn leave_last(current: &mut Option<Current>, number: u64, context: &mut Context) {
+    leave(current, context);
+    context.regs[reg::RIP] -= 2;
+    context.regs[reg::RAX] = number;
+    settle_down();
+}
+
+/// Nothing is armed: every thread leaves, and the dispositions are the program's again, once no doorbell is left on its way to
+/// meet them. Who sleeps in a system call is let sleep, as a sleep that is cut begins again, and leaves with its next call.
+pub(super) fn settle_down() {
+    let inside = |thread: &&Thread| thread.inside.load(Ordering::Acquire) != 0;
+    {
+        let mut held = lock();
+        held.leaving = held.armed == 0 && held.arming == 0;
+    }
+    let gone = wait_for(|asks| {
+        if !lock().leaving {
+            // Somebody arms again, and waits for this thread.
+            return true;
+        }
+        let mut left = false;
+        for thread in threads::all().filter(inside) {
+            let tid = thread.tid.load(Ordering::Acquire);
+            if matches!(in_call(tid), InCall::Waiting(_)) {
+                continue;
+            }
+            left = true;
+            if asks {
+                ask(tid);
+            }
+        }
+        !left && lock().births == 0 && (!asks || !doorbells_pending())
+    });
+    let mut held = lock();
+    if held.armed > 0 || held.arming > 0 {
+        return;
+    }
+    // Looked at again while holding the state, without which nobody is taken in.
+    if gone && held.births == 0 && !threads::any_inside() && !doorbells_pending() {
+        signals::uninstall(&mut held);
+    } else {
+        signals::unsettled(&mut held);
+    }
+}

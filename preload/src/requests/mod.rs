@@ -1,0 +1,194 @@
+//! Requests: who asks, and what has to be true of every thread before a page may be protected.
+//!
+//! A request arrives by a signal, so that it is served on a handler stack with all signals blocked, whoever asks. Before the
+//! first page is protected, every thread of the process must be under the shim: handler stack in place, system calls dispatched,
+//! signals of faults open. Each is sent a doorbell and does this for itself. A thread asleep in a system call is
+//! woken by it, and makes the call again from its beginning, as after a stop. One that cannot be reached, or that is in
+//! a call on the very page, makes the request fail: it is the user's to count.
+//!
+//! [`inside`]: how a thread comes under the shim and leaves it; [`others`]: what the kernel says of the other threads, and
+//! waiting for them; [`watches`]: the requests themselves.
+
+mod inside;
+mod others;
+mod watches;
+
+pub use inside::{enter, leave_last, leave_place};
+
+use statcache_abi::{Block, DOORBELL, Request, op, result};
+
+use crate::frame::{Context, SignalInfo, code, reg, sig};
+use crate::state::{block, block_raw, lock};
+use crate::sys;
+use crate::threads::{self, Current, TAKEN_IN};
+use crate::{process, signals, syscalls, text, user};
+use core::sync::atomic::Ordering;
+use inside::{cut_short, leave, make_again, settle_down};
+use others::everyone_inside;
+use watches::{arm, begin, disarm, end};
+
+/// `si_errno` of a doorbell, by which it is told from the program's own signal.
+const DOORBELL_MARK: i32 = 0x5ca0;
+
+/// Whether a signal is one.
+pub fn is_doorbell(info: &SignalInfo) -> bool {
+    info.code == code::QUEUE && (info.errno == DOORBELL_MARK || info.value() == DOORBELL)
+}
+
+fn ring(tid: i32, request: u64) {
+    let mut info = SignalInfo {
+        signo: sig::DOORBELL,
+        errno: DOORBELL_MARK,
+        code: code::QUEUE,
+        ..SignalInfo::default()
+    };
+    info.fields[1] = request;
+    sys::queue(tid, sig::DOORBELL, &info);
+}
+
+/// Serves `request`, from ordinary code of the program. The answer is also in its `result`.
+///
+/// The stack it runs on may be, or become, a watched page, which a system call of ours could not use: so it makes none while
+/// the thread is under the shim, and asks by an `int3`, whose handler leaves with the state that is right then.
+pub extern "C" fn call(request: *mut Request) -> i32 {
+    let mut blocked = 0;
+    if !under_shim(&threads::current()) {
+        let before = sys::set_mask(!0);
+        process::notice_fork();
+        signals::answer_doorbells(&mut lock());
+        blocked = before & sig::HELD | ASKED;
+        sys::set_mask(before & !sig::HELD);
+    }
+    // SAFETY: the caller's request, alive until we return.
+    unsafe { (&raw mut (*request).result).write_volatile(result::PENDING) };
+    text::ask(request as u64, blocked)
+}
+
+/// Bit of [`text::ask`]'s mask: the caller was not under the shim, and is counted in `State::callers`. Signal 64 is no fault.
+const ASKED: u64 = 1 << 63;
+
+fn under_shim(current: &Option<Current>) -> bool {
+    current
+        .as_ref()
+        .is_some_and(|thread| thread.shared.inside.load(Ordering::Relaxed) != 0)
+}
+
+/// The `int3` of [`call`].
+pub fn asked(current: &mut Option<Current>, context: &mut Context) {
+    let (at, blocked) = (context.regs[reg::RDI], context.regs[reg::RSI]);
+    let was_inside = under_shim(current);
+    if serve(current, at, context) {
+        // Once more, on the new stack: this one may be on the very page.
+        context.regs[reg::RIP] -= 1;
+        return;
+    }
+    let answer = user::read::<Request>(&mut lock(), at).map_or(result::INVALID, |r| r.result);
+    context.regs[reg::RAX] = answer as u64;
+    if blocked & ASKED == 0 {
+        return;
+    }
+    let blocked = blocked & sig::HELD;
+    match threads::current().filter(|_| was_inside) {
+        Some(mut thread) if thread.shared.inside.load(Ordering::Relaxed) != 0 => {
+            thread.blocked |= blocked;
+        }
+        _ => context.mask |= blocked,
+    }
+    signals::answered(&mut lock());
+}
+
+/// A signal with a doorbell's mark.
+pub fn doorbell(current: &mut Option<Current>, info: &SignalInfo, context: &mut Context) {
+    let mut held = lock();
+    let cut = cut_short(&mut held, current, context);
+    syscalls::settle(&mut held, current.as_mut(), context);
+    if let Some(number) = cut {
+        make_again(&mut held, number, context);
+    }
+    drop(held);
+    let at = match info.value() {
+        DOORBELL => block_raw() as u64 + core::mem::offset_of!(Block, request) as u64,
+        at => at,
+    };
+    if serve(current, at, context) {
+        ring(sys::gettid(), info.value());
+    }
+}
+
+/// Does what the request at `at` asks, and what the state of the shim asks of every thread. True where something had to be
+/// put in place first, and the request is to be served again on the thread's new stack.
+fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool {
+    let mut held = lock();
+    let request = match at {
+        0 => None,
+        at => user::read::<Request>(&mut held, at).filter(|r| r.result == result::PENDING),
+    };
+    let arms = request.is_some_and(|request| matches!(request.op, op::ARM | op::BEGIN));
+    held.leaving &= !arms;
+    if arms && !held.installed {
+        signals::install(&mut held);
+    }
+    let wanted = held.installed && (arms || held.armed > 0 || held.arming > 0);
+    if wanted && !under_shim(current) {
+        // Still holding the state: else another thread could give the handlers back in between.
+        if enter(&mut held, context) {
+            return request.is_some();
+        }
+        drop(held);
+        finish(at, result::UNSUPPORTED);
+        settle_down();
+        return false;
+    }
+    drop(held);
+    if arms && !lock().settled {
+        lock().arming += 1;
+        let all = everyone_inside(TAKEN_IN);
+        let mut held = lock();
+        held.arming -= 1;
+        if all {
+            signals::settled(&mut held);
+            return true;
+        }
+        drop(held);
+        finish(at, result::BUSY);
+        leave(current, context);
+        settle_down();
+        return false;
+    }
+    let Some(request) = request else {
+        if !wanted && under_shim(current) {
+            leave(current, context);
+        }
+        return false;
+    };
+    let answer = match request.op {
+        op::ARM => arm(&request),
+        op::DISARM => disarm(Some(request.id)),
+        op::DISARM_ALL => disarm(None),
+        op::BEGIN => begin(),
+        op::END => end(),
+        _ => result::INVALID,
+    };
+    finish(at, answer);
+    let held = lock();
+    let over = held.armed == 0 && held.arming == 0;
+    drop(held);
+    if over {
+        if under_shim(current) {
+            leave(current, context);
+        }
+        settle_down();
+    }
+    false
+}
+
+fn finish(at: u64, answer: i32) {
+    if at == 0 {
+        return;
+    }
+    let place = at + core::mem::offset_of!(Request, result) as u64;
+    user::write(&mut lock(), place, &answer);
+    if let Some(block) = block() {
+        block.answered.store(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,134 @@
+//! The program's system calls about signals, answered as the kernel would.
+//!
+//! Source: sigaction(2), sigaltstack(2), sigprocmask(2).
+
+use super::dispositions::{is_ours, ours, stands_in};
+use super::{program_mask, set_program_mask};
+use crate::frame::{
+    Context, KernelAction, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackSetting, reg, sig,
+};
+use crate::state::Held;
+use crate::threads::Current;
+use crate::user::EFAULT;
+use crate::{sys, user};
+
+pub(super) const EINVAL: i64 = -22;
+
+pub(super) const EPERM: i64 = -1;
+
+pub(super) const ENOMEM: i64 = -12;
+
+pub(super) const MINSIGSTKSZ: u64 = 2048;
+
+pub(super) fn set_alternate(current: &mut Current, setting: StackSetting, sp: u64) -> i64 {
+    let mode = setting.flags & !SS_AUTODISARM;
+    if current.alternate.holds(sp) && current.alternate.flags & SS_AUTODISARM == 0 {
+        return EPERM;
+    }
+    if mode & !(SS_ONSTACK | SS_DISABLE) != 0 {
+        return EINVAL;
+    }
+    if mode == SS_DISABLE {
+        current.set_alternate(StackSetting::NONE);
+    } else if setting.size < MINSIGSTKSZ {
+        return ENOMEM;
+    } else {
+        current.set_alternate(StackSetting {
+            flags: setting.flags & SS_AUTODISARM,
+            ..setting
+        });
+    }
+    0
+}
+
+/// `sigaltstack` of the program.
+pub fn sigaltstack(held: &mut Held, current: &mut Current, context: &Context) -> i64 {
+    let (new, old) = (context.regs[reg::RDI], context.regs[reg::RSI]);
+    let sp = context.regs[reg::RSP];
+    let mut before = current.alternate;
+    before.flags |= match (before.enabled(), before.holds(sp)) {
+        (false, _) => SS_DISABLE,
+        (true, true) => SS_ONSTACK,
+        (true, false) => 0,
+    };
+    if new != 0 {
+        let Some(setting) = user::read::<StackSetting>(held, new) else {
+            return EFAULT;
+        };
+        let answer = set_alternate(current, setting, sp);
+        if answer != 0 {
+            return answer;
+        }
+    }
+    if old != 0 && !user::write(held, old, &before) {
+        return EFAULT;
+    }
+    0
+}
+
+/// `rt_sigaction` of the program.
+pub fn sigaction(held: &mut Held, context: &Context) -> i64 {
+    let [signal, new, old, size] =
+        [reg::RDI, reg::RSI, reg::RDX, reg::R10].map(|place| context.regs[place]);
+    let signal = signal as i32;
+    let fixed = signal == sig::KILL || signal == sig::STOP;
+    if size != 8 || !(1..=sig::COUNT).contains(&signal) || (fixed && new != 0) {
+        return EINVAL;
+    }
+    let before = held
+        .actions
+        .get(signal as usize)
+        .copied()
+        .unwrap_or_default();
+    if new != 0 {
+        let Some(mut action) = user::read::<KernelAction>(held, new) else {
+            return EFAULT;
+        };
+        action.mask &= !(sig::bit(sig::KILL) | sig::bit(sig::STOP));
+        if is_ours(&action) {
+            // What a thread not under the shim was told, set again by one that is.
+            action = before;
+        }
+        let kernel = match stands_in(signal, &action) {
+            true => ours(signal, &action, held.settled),
+            false => action,
+        };
+        if sys::sigaction(signal, Some(&kernel)).is_none() {
+            return EINVAL;
+        }
+        if let Some(entry) = held.actions.get_mut(signal as usize) {
+            *entry = action;
+        }
+    }
+    if old != 0 && !user::write(held, old, &before) {
+        return EFAULT;
+    }
+    0
+}
+
+/// `rt_sigprocmask` of the program.
+pub fn sigprocmask(held: &mut Held, current: &mut Current, context: &mut Context) -> i64 {
+    let [how, new, old, size] =
+        [reg::RDI, reg::RSI, reg::RDX, reg::R10].map(|place| context.regs[place]);
+    if size != 8 {
+        return EINVAL;
+    }
+    let before = program_mask(current, context);
+    if new != 0 {
+        let Some(set) = user::read::<u64>(held, new) else {
+            return EFAULT;
+        };
+        let mask = match how as u32 {
+            0 => before | set,
+            1 => before & !set,
+            2 => set,
+            _ => return EINVAL,
+        };
+        let mask = mask & !(sig::bit(sig::KILL) | sig::bit(sig::STOP));
+        set_program_mask(current, context, mask);
+    }
+    if old != 0 && !user::write(held, old, &before) {
+        return EFAULT;
+    }
+    0
+}

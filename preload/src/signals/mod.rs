@@ -1,0 +1,151 @@
+//! The program's signals while the shim is in charge: it has a handler for every signal the program handles, on a stack of its own,
+//! and hands each on as the kernel would have done.
+//!
+//! Why all signals and not just those of faults: the kernel writes a signal frame to the program's stack and takes
+//! it back, and where a page of that stack is watched it kills instead. So the kernel writes to the shim's stack, and
+//! the shim makes the copy (`chain`) and takes it back (`sigreturn`). And a signal raised by an instruction while
+//! blocked kills; so the kernel is never told that the program has blocked one, which is kept here instead.
+//!
+//! Dispositions are read when the shim takes charge and followed through dispatched system calls after. When it lets go
+//! they are the program's again.
+//!
+//! [`dispositions`] takes charge of them and gives them back, [`frames`] builds the program's signal frames and takes them
+//! back, [`calls`] answers its system calls about signals.
+//!
+//! Source: sigaction(2), sigaltstack(2), Linux kernel/signal.c and arch/x86/kernel/signal_64.c.
+
+mod calls;
+mod dispositions;
+mod frames;
+
+pub use calls::{sigaction, sigaltstack, sigprocmask};
+pub use dispositions::{
+    after_exec, answer_doorbells, answered, before_exec, install, knock, settled, uninstall,
+    uninstall_in_child, unsettled,
+};
+pub use frames::sigreturn;
+
+use crate::frame::{Context, DEFAULT, IGNORE, KernelAction, SignalInfo, sa, sig};
+use crate::state::{count, lock};
+use crate::threads::{Current, Own, READY, TAKEN_IN};
+use crate::{process, requests, step, sys, syscalls, threads};
+use core::sync::atomic::Ordering;
+use dispositions::{changeable, stands_in};
+use frames::enter_program_handler;
+
+/// Every signal the shim stands in for comes here, with all signals blocked.
+pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Context) {
+    // SAFETY: the kernel's arguments to a handler with SA_SIGINFO, alive and unshared until it returns.
+    let (info, context) = unsafe { (&*info, &mut *context) };
+    process::notice_fork();
+    let mut current = threads::current();
+    if let Some(thread) = &current
+        && thread.shared.inside.load(Ordering::Relaxed) == TAKEN_IN
+        && thread.stack().holds((&raw const current) as u64)
+    {
+        thread.shared.inside.store(READY, Ordering::Release);
+    }
+    match signal {
+        sig::SEGV => step::fault(&mut current, info, context),
+        sig::TRAP => step::trap(&mut current, info, context),
+        sig::DOORBELL if requests::is_doorbell(info) => {
+            requests::doorbell(&mut current, info, context)
+        }
+        sig::SYS => syscalls::dispatched(&mut current, info, context),
+        _ => chain(&mut current, signal, info, context),
+    }
+    if let Some(current) = threads::current()
+        && current.shared.inside.load(Ordering::Relaxed) != 0
+    {
+        context.stack = current.stack();
+    }
+}
+
+/// The signal set as the program sees it.
+pub fn program_mask(own: &Own, context: &Context) -> u64 {
+    context.mask | own.blocked
+}
+
+/// Sets the program's signal set for after the handler; signals of faults stay open in the kernel.
+pub fn set_program_mask(own: &mut Own, context: &mut Context, mask: u64) {
+    own.blocked = mask & sig::HELD;
+    context.mask = mask & !sig::HELD;
+    let due = own.pending & !mask;
+    own.pending &= mask;
+    for signal in changeable().filter(|signal| due & sig::bit(*signal) != 0) {
+        sys::raise(signal);
+    }
+}
+
+/// Delivers a signal to the program, as the kernel would have.
+pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, context: &mut Context) {
+    let mut held = lock();
+    if let Some(current) = current {
+        step::abandon(&mut held, current, context);
+    }
+    syscalls::settle(&mut held, current.as_mut(), context);
+    let own = current.as_deref_mut();
+    let raised = info.code > 0 && sig::FAULTS & sig::bit(signal) != 0;
+    // Not in charge any more: the dispositions are those it gave back.
+    let mut action = match (signal, held.trap_before, held.installed) {
+        (sig::TRAP, Some(before), false) => before,
+        _ => held
+            .actions
+            .get(signal as usize)
+            .copied()
+            .unwrap_or_default(),
+    };
+    if let Some(own) = &own
+        && own.blocked & sig::bit(signal) != 0
+    {
+        if !raised {
+            if let Some(current) = current {
+                current.pending |= sig::bit(signal);
+            }
+            return;
+        }
+        action.handler = DEFAULT;
+    }
+    let ignored = action.handler == IGNORE || action.handler == DEFAULT && signal == sig::DOORBELL;
+    if ignored && !raised {
+        return;
+    }
+    if action.handler == DEFAULT || action.handler == IGNORE {
+        return die(signal, info, context);
+    }
+    count(|counts| &counts.chained, 1);
+    if action.flags & sa::RESETHAND != 0 {
+        let reset = KernelAction {
+            handler: DEFAULT,
+            ..action
+        };
+        if let Some(entry) = held.actions.get_mut(signal as usize) {
+            *entry = reset;
+        }
+        if !stands_in(signal, &reset) {
+            sys::sigaction(signal, Some(&reset));
+        }
+    }
+    if !enter_program_handler(&mut held, current.as_mut(), signal, &action, info, context) {
+        // No room for the frame: what the kernel does then.
+        die(sig::SEGV, info, context);
+    }
+}
+
+/// Lets the default action happen, by the very fault or, where the instruction does not run again, by a signal to oneself.
+fn die(signal: i32, info: &SignalInfo, context: &mut Context) {
+    sys::sigaction(signal, Some(&KernelAction::default()));
+    let again = matches!(signal, sig::SEGV | sig::BUS | sig::FPE | sig::ILL)
+        && info.signo == signal
+        && info.code > 0;
+    if !again {
+        context.mask &= !sig::bit(signal);
+        let info = SignalInfo {
+            signo: signal,
+            ..*info
+        };
+        if sys::queue(sys::gettid(), signal, &info) < 0 {
+            sys::raise(signal);
+        }
+    }
+}
