@@ -14,7 +14,7 @@ use std::process::Command;
 /// Sampled often enough for a short run, and observed as a whole.
 const WAYS: [(&[&str], &str); 2] = [
     (&["--overhead", "60"], "60000000"),
-    (&["--full"], "1000000"),
+    (&["--full"], "3000000"),
 ];
 
 /// The JSON export of the program's run in that mode, which must print what it prints alone.

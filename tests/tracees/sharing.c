@@ -63,6 +63,6 @@ int main(int count_, char **words) {
         }
     }
     for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
-    printf("%lu\n", words[1][0] == 'h' ? sums[1] : sums[0] + sums[1] + counters[0] + counters[apart]);
+    printf("%lu\n", words[1][0] == 'h' ? 0 : sums[0] + sums[1] + counters[0] + counters[apart]);
     return 0;
 }

@@ -205,7 +205,7 @@ pub fn interrupt(tid: Pid) -> Option<Running> {
 }
 
 /// Asks a thread to stop and waits for that, or for what happens to it first. One that is stopped at its system calls
-/// goes on from there: what the interruption made of the call is mended at the stop behind it.
+/// goes on from there and is asked again.
 ///
 /// # Errors
 /// As [`Running::wait`].
@@ -217,6 +217,7 @@ pub fn stop(tid: Pid) -> Result<Option<Event>> {
         match running.wait()? {
             Event::Stopped(stopped) if stopped.reason == StopReason::Syscall => {
                 running = stopped.resume(Resume::Continue, 0)?;
+                running.interrupt()?;
             }
             event => return Ok(Some(event)),
         }
@@ -322,6 +323,14 @@ impl Hub {
             Event::Stopped(stopped) => {
                 if !self.threads.contains_key(&tid.as_raw()) {
                     self.birth(tid);
+                }
+                // Any stop uses up the request for one (linux/kernel/signal.c, `ptrace_stop`), and a call that was
+                // interrupted by it is mended there and then.
+                if let Some(thread) = self.threads.get_mut(&tid.as_raw())
+                    && std::mem::take(&mut thread.interrupted)
+                    && matches!(stopped.reason, StopReason::Interrupt | StopReason::Syscall)
+                {
+                    let _ = mend(stopped);
                 }
                 match stopped.reason {
                     StopReason::Exec => return self.executed(tid),

@@ -2,8 +2,8 @@
 
 use super::super::procinfo;
 use super::super::stops::is_breakpoint;
-use super::super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, decode_status};
-use super::{Follow, Hub, Pending, leave_kernel, mend};
+use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
+use super::{Follow, Hub, Pending, leave_kernel};
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
@@ -116,12 +116,6 @@ impl Hub {
             let mine = mine.and_then(|at| self.queue.remove(at));
             self.act_on_queue();
             if let Some(mine) = mine {
-                if let Event::Stopped(stopped) = &mine.event
-                    && stopped.reason == StopReason::Interrupt
-                    && let Some(thread) = self.threads.get_mut(&tid.as_raw())
-                {
-                    thread.interrupted = false;
-                }
                 return Ok(Some(mine.event));
             }
             if !self.threads.contains_key(&tid.as_raw()) {
@@ -223,12 +217,6 @@ impl Hub {
     pub(super) fn act(&mut self, stopped: Stopped) {
         let tid = stopped.tid();
         self.draw_near(tid);
-        if let Some(thread) = self.threads.get_mut(&tid.as_raw())
-            && stopped.reason == StopReason::Interrupt
-            && std::mem::take(&mut thread.interrupted)
-        {
-            let _ = mend(&stopped);
-        }
         if self.follow == Follow::Threads && self.is_foreign(tid) {
             let signal = match stopped.reason {
                 StopReason::Signal(signal) => signal,
@@ -280,16 +268,8 @@ impl Hub {
     }
 
     fn hold_or_resume(&mut self, stopped: Stopped) {
-        // One that we have interrupted may leave its call because of that: this is mended at the stop that is
-        // still to come.
-        let threads = &self.threads;
-        let interrupted = threads
-            .get(&stopped.tid().as_raw())
-            .is_some_and(|thread| thread.interrupted);
-        let failed = |regs: Regs| regs.rax as i64 == -i64::from(libc::EINTR);
-        let awaited = interrupted && stopped.regs().is_ok_and(failed);
         let clean = match stopped.reason {
-            StopReason::Syscall => !awaited && stopped.leaves_call(),
+            StopReason::Syscall => stopped.leaves_call(),
             StopReason::Interrupt => leave_kernel(&stopped),
             _ => false,
         };
