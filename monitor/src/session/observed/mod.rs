@@ -322,7 +322,11 @@ impl Observed {
 
     /// How the last window ran: of several threads, the one it was opened for.
     pub fn inside(&self) -> Inside {
-        self.inside_of(self.first.0, self.first.1)
+        match self.first.1 {
+            // It has not had its turn.
+            0 => self.inside_of(self.cost, self.accesses()),
+            accesses => self.inside_of(self.first.0, accesses),
+        }
     }
 
     /// Accesses of the thread that the last window was opened for.
