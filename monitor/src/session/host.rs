@@ -3,13 +3,22 @@
 use crate::profile::types::HostCache;
 use std::fs;
 
-/// Data and unified caches of this host, nearest first: as `statcache machine` measured them, else
-/// as sysfs declares them; empty where both are silent.
+/// Data and unified caches of this host, nearest first: each level as `statcache machine` measured it, else
+/// as sysfs declares it; empty where both are silent.
 pub fn caches() -> Vec<HostCache> {
-    match statcache_hierarchy::cached() {
-        Some(report) => report.levels().iter().map(measured).collect(),
-        None => declared(),
-    }
+    let measured = statcache_hierarchy::cached()
+        .map(|report| report.levels().iter().map(measured).collect())
+        .unwrap_or_default();
+    completed(measured, declared())
+}
+
+/// Measured levels, with those that could not be decided as they are declared.
+fn completed(mut measured: Vec<HostCache>, declared: Vec<HostCache>) -> Vec<HostCache> {
+    let missing = |d: &HostCache| measured.iter().all(|m| m.level != d.level);
+    let missing: Vec<HostCache> = declared.into_iter().filter(missing).collect();
+    measured.extend(missing);
+    measured.sort_by_key(|c| c.level);
+    measured
 }
 
 fn measured(level: &statcache_hierarchy::LevelSummary) -> HostCache {
@@ -81,6 +90,23 @@ pub fn cpu_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_that_was_not_decided_is_as_declared() {
+        let level = |level, bytes| HostCache {
+            level,
+            bytes,
+            line_bytes: 64,
+            ways: 0,
+        };
+        let declared = vec![level(1, 32 << 10), level(2, 1 << 20), level(3, 32 << 20)];
+        assert_eq!(completed(Vec::new(), declared.clone()), declared);
+        let found = completed(vec![level(1, 48 << 10), level(3, 30 << 20)], declared);
+        assert_eq!(
+            found,
+            [level(1, 48 << 10), level(2, 1 << 20), level(3, 30 << 20)]
+        );
+    }
 
     #[test]
     fn sizes_with_units() {

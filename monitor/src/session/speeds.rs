@@ -82,6 +82,7 @@ mod tests {
             per_second,
             expansion: 2.0,
             everywhere: false,
+            together: false,
         }
     }
 

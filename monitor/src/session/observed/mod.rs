@@ -339,6 +339,7 @@ impl Observed {
             per_second: cost.rate_in_cache(accesses),
             expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
             everywhere: self.engine.as_ref().is_none_or(Engine::looked_everywhere),
+            together: self.together,
         }
     }
 
