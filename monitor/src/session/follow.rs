@@ -283,7 +283,7 @@ impl<'a> Session<'a> {
         observed.close(how);
         let inside = observed.inside();
         let rate = observed.weights().native_rate(inside);
-        let native_s = accesses as f64 / rate.max(1.0);
+        let native_s = accesses as f64 / observed.weights().cost_rate(inside).max(1.0);
         let counting = match &end {
             WindowEnd::Closed(_) => self.start_counting(id, tid, native_s, accesses),
             _ => None,

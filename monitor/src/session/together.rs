@@ -69,6 +69,7 @@ impl Session<'_> {
         observed.close(how);
         let (inside, firsts, cost) = (observed.inside(), observed.first_accesses(), observed.cost);
         let rate = observed.weights().native_rate(inside).max(1.0);
+        let spent_at = observed.weights().cost_rate(inside).max(1.0);
         let counted = ready.iter().any(|stopped| stopped.tid() == tid) && !rounds.ended;
         let counting = match counted && result.is_ok() {
             true => self.start_counting(id, tid, firsts as f64 / rate, firsts),
@@ -82,7 +83,7 @@ impl Session<'_> {
         hub::set_hold(false);
         // What they did one after the other they would have done at once.
         let crowd = (rounds.crowd.0 / rounds.crowd.1.max(1.0)).max(1.0);
-        let native_s = accesses as f64 / rate / crowd;
+        let native_s = accesses as f64 / spent_at / crowd;
         let cost_s = cost.thread_s + monitor_cpu_s() - own;
         self.schedule.window_done(cost_s, accesses, native_s);
         tracing::debug!(?plan, %tid, accesses, crowd, ?cost, cost_s, rate, ?inside, "window");

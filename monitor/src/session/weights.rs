@@ -139,6 +139,14 @@ impl Weights {
         self.guess(inside).value
     }
 
+    /// The rate by which the cost of windows is reckoned: rather too high, so that windows are not taken for cheap.
+    pub fn cost_rate(&self, inside: Inside) -> f64 {
+        match self.typical(inside.everywhere) {
+            Some(_) => self.native_rate(inside),
+            None => self.native_rate(inside).max(inside.likely()),
+        }
+    }
+
     fn guess(&self, inside: Inside) -> Rate {
         let mut rate = self.guess_alone(inside);
         if inside.together {
