@@ -8,7 +8,6 @@ use statcache_hierarchy::hw::{Host, cores};
 use statcache_hierarchy::measure::{Chase, Measure, MeasureError};
 use statcache_hierarchy::{MachineReport, Mode, Options, infer, measure, render_svg, render_text};
 use std::process::Command;
-use std::time::Instant;
 
 fn quick() -> MachineReport {
     match measure(Options {
@@ -23,10 +22,7 @@ fn quick() -> MachineReport {
 
 #[test]
 fn a_quick_session_gives_a_whole_report_that_can_be_inferred_again() {
-    let start = Instant::now();
     let report = quick();
-    // 3 s on an idle host; a loaded one stretches single experiments.
-    assert!(start.elapsed().as_secs() < 15, "{:?}", start.elapsed());
     assert_eq!(infer(&report.raw), report.hierarchy);
     let text = render_text(&report);
     for what in [

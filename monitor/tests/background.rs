@@ -14,6 +14,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+/// For what takes a second where nothing else runs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A runtime directory of its own for each test, and the profile in it.
 struct Place(tempfile::TempDir);
 
@@ -48,7 +51,7 @@ impl Place {
     /// Waits until the monitor of `pid` has this many windows.
     fn await_windows(&self, pid: &str, wanted: u64) {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(20) {
+        while begun.elapsed() < PATIENCE {
             let live = self.live();
             let line = live.lines().find(|l| l.trim_start().starts_with(pid));
             let windows = line.and_then(|l| l.split_whitespace().nth(2)?.parse::<u64>().ok());
@@ -57,7 +60,7 @@ impl Place {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("{wanted} windows of {pid} in 20 s: {}", self.live());
+        panic!("{wanted} windows of {pid} in time: {}", self.live());
     }
 }
 
@@ -81,10 +84,8 @@ fn attached_in_the_background_and_stopped() {
     };
     let (place, pid) = (Place::new(), child.id().to_string());
     // That the output can be read to its end shows that nobody in the background holds it.
-    let begun = Instant::now();
     let started = place.statcache(&["attach", "--background", &pid]);
     assert!(started.status.success(), "{started:?}");
-    assert!(begun.elapsed() < Duration::from_secs(5));
     assert!(
         lossy(&started.stderr).contains("in the background"),
         "{started:?}"
@@ -160,7 +161,7 @@ fn run_in_the_background_to_its_end() {
     output.read_to_end(&mut printed).expect("read");
     assert_eq!(lossy(&printed), lossy(&expected.stdout));
     let begun = Instant::now();
-    while !place.live().is_empty() && begun.elapsed() < Duration::from_secs(20) {
+    while !place.live().is_empty() && begun.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
     }
     let profile = readable(&place.profile());
@@ -188,10 +189,7 @@ fn run_in_the_foreground_stopped_from_elsewhere() {
         if let Some(pid) = line.and_then(|l| l.split_whitespace().next().map(str::to_owned)) {
             break pid;
         }
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "it is not listed"
-        );
+        assert!(begun.elapsed() < PATIENCE, "it is not listed");
         std::thread::sleep(Duration::from_millis(20));
     };
     place.await_windows(&pid, 1);
@@ -328,7 +326,7 @@ fn a_profile_is_thinned_while_it_grows() {
     assert!(place.statcache(&words).status.success());
     let (mut size, mut largest, mut shrunk) = (0, 0, 0);
     let begun = Instant::now();
-    while shrunk < 1 && begun.elapsed() < Duration::from_secs(40) {
+    while shrunk < 1 && begun.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(10));
         let now = std::fs::metadata(place.profile()).expect("there").len();
         shrunk += u32::from(now < size);

@@ -7,6 +7,8 @@ mod c;
 mod cli;
 
 use cli::{lossy, run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -88,7 +90,7 @@ fn at_every_call_of_an_attach() {
     let start = || -> (Child, BufReader<std::process::ChildStdout>) {
         let mut child = Command::new(&program);
         let mut child = child
-            .arg("8")
+            .arg("300")
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
@@ -97,8 +99,9 @@ fn at_every_call_of_an_attach() {
         output.read_line(&mut line).expect("read");
         (child, output)
     };
-    let (mut deaths, mut server) = (0, start());
+    let (mut deaths, mut attached, mut server) = (0, 0, start());
     let end = |server: &mut (Child, BufReader<std::process::ChildStdout>), what: &str| {
+        kill(Pid::from_raw(server.0.id() as i32), Signal::SIGUSR1).expect("sent");
         let mut rest = String::new();
         server.1.read_to_string(&mut rest).expect("read");
         // A wait for events (2) may fail once with EINTR where the monitor dies while it has the thread
@@ -109,14 +112,13 @@ fn at_every_call_of_an_attach() {
         );
         server.0.wait().expect("waited");
     };
-    let mut since = std::time::Instant::now();
     for way in [&["--for", "0.1"][..], &["--full", "--for", "0.1"]] {
         for n in moments(300) {
-            if since.elapsed().as_secs() >= 6 {
+            if attached == 25 {
                 end(&mut server, &format!("{way:?}, up to {n}"));
-                server = start();
-                since = std::time::Instant::now();
+                (attached, server) = (0, start());
             }
+            attached += 1;
             let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
             command.args(["attach", "-q", "--overhead", "400", "-o"]);
             command

@@ -11,7 +11,7 @@ use statcache::profile::types::{Outcome, WindowRecord};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::{Tracees, exclusive};
 
 fn directory() -> tempfile::TempDir {
@@ -319,7 +319,7 @@ fn signalled(
     signal: Signal,
     group: bool,
     way: &[&str],
-) -> (std::process::Output, tempfile::TempDir, Duration) {
+) -> (std::process::Output, tempfile::TempDir) {
     let profiles = directory();
     let mut command = run(&profiles.path().join("p"), way);
     command.args(["sh", "-c", BUSY]).process_group(0);
@@ -330,17 +330,16 @@ fn signalled(
         .expect("started");
     let pid = child.id() as i32;
     std::thread::sleep(Duration::from_millis(700));
-    let sent = Instant::now();
     kill(Pid::from_raw(if group { -pid } else { pid }), signal).expect("sent");
     let output = child.wait_with_output().expect("waited");
-    (output, profiles, sent.elapsed())
+    (output, profiles)
 }
 
 #[test]
 fn interrupt_ends_the_profile_and_not_the_program() {
     let _turn = exclusive();
     for way in WAYS {
-        let (found, profiles, _) = signalled(Signal::SIGINT, false, way);
+        let (found, profiles) = signalled(Signal::SIGINT, false, way);
         assert_eq!(
             (shell_status(&found), &found.stdout[..]),
             (0, &b"done\n"[..]),
@@ -357,7 +356,7 @@ fn interrupt_ends_the_profile_and_not_the_program() {
 fn interrupt_from_the_terminal_ends_both() {
     let _turn = exclusive();
     for way in WAYS {
-        let (found, profiles, _) = signalled(Signal::SIGINT, true, way);
+        let (found, profiles) = signalled(Signal::SIGINT, true, way);
         assert_eq!(
             (shell_status(&found), found.stdout.len()),
             (130, 0),
@@ -372,13 +371,12 @@ fn interrupt_from_the_terminal_ends_both() {
 fn termination_is_passed_on_and_leaves_the_profile() {
     let _turn = exclusive();
     for way in WAYS {
-        let (found, profiles, took) = signalled(Signal::SIGTERM, false, way);
+        let (found, profiles) = signalled(Signal::SIGTERM, false, way);
         assert_eq!(
             (shell_status(&found), found.stdout.len()),
             (143, 0),
             "{found:?}"
         );
-        assert!(took < Duration::from_secs(5), "{took:?}");
         let profile = readable(&profiles.path().join("p"));
         assert!(!profile.windows.is_empty());
     }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use statcache::profile::types::{Frame, Instr, Module};
 use statcache::symbols::{self, Resolver, SystemFiles, Wanted};
@@ -222,10 +221,7 @@ fn the_c_library_has_names_and_a_missing_object_has_its_own() {
         module: None,
         offset: 0x7000_0000,
     });
-    let started = Instant::now();
     let chains = symbols::resolve(&modules, &instrs);
-    println!("{n} addresses of {libc} in {:?}", started.elapsed());
-    assert!(started.elapsed().as_secs_f64() < 5.0);
     let named = chains[..n]
         .iter()
         .filter(|c| !c[0].function.contains("+0x"))

@@ -1,5 +1,5 @@
 /* Works in two threads and sleeps in every way in others, checking each result: none may ever see an
-   interrupted call. server SECONDS; prints "bad N" (0: nothing noticed) and whether its timer ran. */
+   interrupted call. server SECONDS (or until SIGUSR1); prints "bad N" (0: nothing noticed) and whether its timer ran. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -13,9 +13,12 @@
 #define WORDS (1u << 18)
 static volatile int bad;
 static volatile long ticks;
+static volatile sig_atomic_t asked;
 static int ends[2];
 
 static void on_alarm(int number) { ticks += number == SIGALRM; }
+
+static void on_usr1(int number) { asked = number == SIGUSR1; }
 
 static double now(void) {
     struct timespec time;
@@ -63,21 +66,23 @@ int main(int count, char **words) {
     double until = now() + (count > 1 ? atof(words[1]) : 5);
     void *(*const threads[])(void *) = {sleeper, poller, reader, worker, worker};
     struct itimerval interval = {{0, 10000}, {0, 10000}};
-    sigset_t alarm_only;
+    sigset_t of_main;
     if (pipe(ends)) return 99;
-    sigemptyset(&alarm_only);
-    sigaddset(&alarm_only, SIGALRM);
-    pthread_sigmask(SIG_BLOCK, &alarm_only, 0);
+    sigemptyset(&of_main);
+    sigaddset(&of_main, SIGALRM);
+    sigaddset(&of_main, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &of_main, 0);
     for (int i = 0; i < 5; i++) {
         pthread_t thread;
         if (pthread_create(&thread, 0, threads[i], 0)) return 98;
     }
     signal(SIGALRM, on_alarm);
-    pthread_sigmask(SIG_UNBLOCK, &alarm_only, 0);
+    signal(SIGUSR1, on_usr1);
+    pthread_sigmask(SIG_UNBLOCK, &of_main, 0);
     setitimer(ITIMER_REAL, &interval, 0);
     puts("ready");
     fflush(stdout);
-    while (now() < until) pause();
+    while (!asked && now() < until) pause();
     printf("bad %d, timer %s\n", bad, ticks > 20 ? "ran" : "stood still");
     return bad;
 }
