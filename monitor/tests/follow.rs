@@ -10,7 +10,7 @@ use cli::{WAYS, installed, lossy, native, readable, run, shell_status, text, und
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
-use statcache::profile::types::WindowRecord;
+use statcache::profile::types::{Instr, WindowRecord};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -373,6 +373,49 @@ fn a_daemon_outlives_the_run() {
         assert_eq!(read(), "late\n");
         std::fs::remove_file(&file).expect("removed");
     }
+}
+
+/// Code that the program writes itself, in every way that just-in-time compilers do, is observed and never executed as
+/// it was before.
+#[test]
+fn generated_code() {
+    let Some((_place, program)) = build("generated") else {
+        return;
+    };
+    let program = text(&program);
+    for (way, rounds, least) in [
+        ("rewritten", "600", 40),
+        ("protected", "1000", 40),
+        ("aliased", "60", 0),
+        ("moved", "1000", 1),
+        ("recovered", "1000", 1),
+    ] {
+        let full = &transparent(&[&program, rounds, way])[1];
+        let generated = |ip: &Instr| {
+            ip.module
+                .is_none_or(|m| full.modules[m as usize].path.starts_with("memfd:"))
+        };
+        let samples = full.windows.iter().flat_map(|w| &w.samples);
+        let found = samples
+            .filter(|s| generated(&full.instrs[s.sample.ip as usize]))
+            .count();
+        println!("{way}: {found} samples in generated code");
+        assert!(found >= least, "{way}: {found}");
+    }
+    let profiles = directory();
+    let words = [&program as &str, "3000", "rewritten"];
+    let expected = native(Path::new("/"), &words, b"");
+    let found = under(
+        Path::new("/"),
+        profiles.path(),
+        &["--overhead", "400"],
+        &words,
+        b"",
+    );
+    assert_eq!(
+        (found.status.code(), lossy(&found.stdout)),
+        (Some(6), lossy(&expected.stdout))
+    );
 }
 
 /// Stopped and continued from outside, a program with threads stops and goes on, and its result is the same.

@@ -116,6 +116,7 @@ fn blocks_do_the_same_translated() {
             blocks: count,
             rounds: 8,
             far: turn % 2 == 1,
+            writable: turn % 3 == 2,
         };
         let plan = plans[turn / 2 % plans.len()];
         let mut expected = native(&program, directory.path());
@@ -180,22 +181,24 @@ fn blocks_access_the_same_translated_and_stepped() {
     let _turn = exclusive();
     let first = number("STATCACHE_FUZZ_SEED", 1) + 1_000_000;
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for (turn, plan) in [
-        Plan::WHOLE,
-        Plan {
-            close_after: 1,
-            ..Plan::TINY
-        },
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    let short = Plan {
+        close_after: 1,
+        ..Plan::TINY
+    };
+    let ways = [
+        (Plan::WHOLE, false),
+        (short, false),
+        (Plan::WHOLE, true),
+        (short, true),
+    ];
+    for (turn, (plan, writable)) in ways.into_iter().enumerate() {
         let blocks = number("STATCACHE_FUZZ_BLOCKS", 192).min(2000) / 2;
         let program = Program {
             seed: first + turn as u64 * 10_000,
             blocks,
             rounds: 2,
             far: turn == 1,
+            writable,
         };
         let mut expected = native(&program, directory.path());
         let (mut found, run) = under_windows(&program, directory.path(), plan, 1000, true);

@@ -2,6 +2,7 @@
 
 use nix::unistd::Pid;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+use std::ops::Range;
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,12 @@ impl Mapping {
             && matches!(self.path, Backing::File(_) | Backing::Vdso)
     }
 
+    /// Whether its code can be read, and may become other code at any moment: what a just-in-time compiler
+    /// writes, and all else that is executable and not [stable](Mapping::is_stable_code).
+    pub fn is_changing_code(&self) -> bool {
+        self.exec && self.read && !self.is_stable_code()
+    }
+
     /// Whether `address` lies in it.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
@@ -71,6 +78,18 @@ impl Maps {
     pub fn read(pid: Pid) -> Result<Maps, procfs::ProcError> {
         let maps = Process::new(pid.as_raw())?.maps()?;
         Ok(Maps(maps.into_iter().map(convert).collect()))
+    }
+
+    /// Where code lies that [may change](Mapping::is_changing_code), adjacent mappings as one, in order.
+    pub fn changing_code(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for m in self.0.iter().filter(|m| m.is_changing_code()) {
+            match ranges.last_mut() {
+                Some(last) if last.end == m.start => last.end = m.end,
+                _ => ranges.push(m.start..m.end),
+            }
+        }
+        ranges
     }
 
     /// The mapping that holds `address`.
@@ -126,6 +145,25 @@ impl Maps {
     }
 }
 
+/// What of `old` lies in none of `new`, which are in order and apart.
+pub fn without(old: &Range<u64>, new: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    let mut from = old.start;
+    for range in new
+        .iter()
+        .filter(|r| r.end > old.start && r.start < old.end)
+    {
+        if range.start > from {
+            left.push(from..range.start);
+        }
+        from = range.end;
+    }
+    if from < old.end {
+        left.push(from..old.end);
+    }
+    left
+}
+
 fn convert(map: MemoryMap) -> Mapping {
     let path = match map.pathname {
         MMapPath::Path(p) => Backing::File(p.to_string_lossy().into_owned()),
@@ -159,6 +197,18 @@ mod tests {
         let mapping = maps.find(here).unwrap();
         assert!(mapping.is_stable_code());
         assert!(maps.find(8).is_none());
+    }
+
+    #[test]
+    fn what_is_left_of_a_range() {
+        let left = |new: &[Range<u64>]| -> Vec<(u64, u64)> {
+            let parts = without(&(10..50), new);
+            parts.iter().map(|r| (r.start, r.end)).collect()
+        };
+        assert_eq!(left(&[]), [(10, 50)]);
+        assert_eq!(left(&[0..10, 50..60]), [(10, 50)]);
+        assert_eq!(left(&[0..20, 30..40, 45..99]), [(20, 30), (40, 45)]);
+        assert_eq!(left(&[0..30, 30..60]), []);
     }
 
     #[test]

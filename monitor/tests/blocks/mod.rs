@@ -28,6 +28,8 @@ pub struct Program {
     pub rounds: u32,
     /// Whether its code is far from its data, as that of libraries is.
     pub far: bool,
+    /// Whether its code lies where it may be written, and so may change.
+    pub writable: bool,
 }
 
 impl Program {
@@ -94,13 +96,30 @@ impl Program {
         put(16, &[2, 0, 62, 0, 1]);
         put(24, &(self.base() + HEADERS).to_le_bytes());
         put(32, &64u64.to_le_bytes());
-        put(52, &[64, 0, 56, 0, 1, 0, 64, 0]);
-        put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
+        put(
+            52,
+            &[64, 0, 56, 0, if self.writable { 2 } else { 1 }, 0, 64, 0],
+        );
+        // PF_X, PF_W and PF_R are 1, 2 and 4.
+        put(
+            64,
+            &[1, 0, 0, 0, if self.writable { 7 } else { 5 }, 0, 0, 0],
+        );
         put(80, &self.base().to_le_bytes());
         put(88, &self.base().to_le_bytes());
         put(96, &length.to_le_bytes());
         put(104, &length.to_le_bytes());
         put(112, &HEADERS.to_le_bytes());
+        if self.writable {
+            // Ends in bytes of code that nothing uses: the monitor's calls need some.
+            let apart = self.base() + (64 << 20);
+            put(120, &[1, 0, 0, 0, 5, 0, 0, 0]);
+            put(136, &apart.to_le_bytes());
+            put(144, &apart.to_le_bytes());
+            put(152, &HEADERS.to_le_bytes());
+            put(160, &HEADERS.to_le_bytes());
+            put(168, &HEADERS.to_le_bytes());
+        }
         elf.extend_from_slice(&code);
         std::fs::write(path, elf).expect("written");
         let executable = std::fs::Permissions::from_mode(0o755);

@@ -282,6 +282,22 @@ impl Asm {
         self.two(Code::Mov_r64_rm64, gpr.register(), from);
     }
 
+    /// `mov register, [rip -> address]` of 8 bytes, or of 4, 2 or 1 with zeros above.
+    ///
+    /// # Errors
+    /// [`OutOfReach`] when the address is.
+    pub fn load_at(&mut self, gpr: Gpr, address: u64, bytes: usize) -> Result<(), OutOfReach> {
+        let from = MemoryOperand::with_base_displ(Register::RIP, address as i64);
+        let (code, register) = match bytes {
+            8 => (Code::Mov_r64_rm64, gpr.register()),
+            4 => (Code::Mov_r32_rm32, low32(gpr)),
+            2 => (Code::Movzx_r32_rm16, low32(gpr)),
+            _ => (Code::Movzx_r32_rm8, low32(gpr)),
+        };
+        let load = Instruction::with2(code, register, from).map_err(|_| OutOfReach)?;
+        self.put(&load)
+    }
+
     /// `push qword [rip -> address]`
     ///
     /// # Errors

@@ -5,9 +5,10 @@ use super::layout::{PROBES, TABLE};
 use super::memory::Shared;
 use super::runtime::{self, Runtime};
 use super::state::State;
-use super::trace::{self, Code, End, Trace};
+use super::trace::{self, Code, Trace};
 use iced_x86::InstructionInfoFactory;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
 
 /// Bytes of an arena. Within reach of every 32-bit displacement from the module it serves.
 pub const ARENA_BYTES: u64 = 320 << 20;
@@ -15,6 +16,9 @@ pub const ARENA_BYTES: u64 = 320 << 20;
 const HOT_BYTES: u64 = 96 << 20;
 /// Room a fragment needs at the most, hot or cold.
 const FRAGMENT_ROOM: u64 = 32 << 10;
+/// Times that the code at an address is translated anew in a window because it has changed; the next time the window
+/// ends there.
+const MOST_REPLACED: u32 = 64;
 /// Fragments translated ahead at one stop. (Of 0, 1, 3 and 6, 1 took the least CPU time on a compiler, where nearly
 /// all time is translation: `cc1 -O2` observed whole on a busy machine, 14.4, 11.6, 12.2 and 12.9 s.)
 const AHEAD: usize = 1;
@@ -98,6 +102,8 @@ pub struct CodeCache {
     by_ip: FxHashMap<u64, FragmentId>,
     /// Direct exits whose targets have no fragment yet.
     waiting: FxHashMap<u64, Vec<u32>>,
+    /// How often the code at an address was found changed in this window.
+    replaced: FxHashMap<u64, u32>,
     tables: Tables,
     factory: InstructionInfoFactory,
     /// Whether fragments look lines up by `pext`.
@@ -119,6 +125,7 @@ impl CodeCache {
             fragments: Vec::new(),
             by_ip: FxHashMap::default(),
             waiting: FxHashMap::default(),
+            replaced: FxHashMap::default(),
             tables: Tables::default(),
             factory: InstructionInfoFactory::new(),
             wide,
@@ -197,12 +204,7 @@ impl CodeCache {
         let places = (arena.hot_next, arena.cold_next);
         let translated = fragment::translate(trace, id, places, &arena.runtime, &mut self.tables);
         let (fragment, bytes) = translated.unwrap_or_else(|_| {
-            let end = End::Declined(ip, "an address out of the code cache's reach");
-            let nothing = Trace {
-                ip,
-                items: Vec::new(),
-                end,
-            };
+            let nothing = Trace::declined(ip, "an address out of the code cache's reach");
             fragment::translate(nothing, id, places, &arena.runtime, &mut self.tables)
                 .expect("a fragment without instructions reaches nothing")
         });
@@ -314,6 +316,56 @@ impl CodeCache {
         self.link_exits(id, before);
     }
 
+    /// The fragment that leaves by `exit` has found that the program's code is not what it was made of: what is
+    /// there now gets a fragment when it is next asked for, to which that exit will lead. False where that has
+    /// been so too often in this window.
+    pub fn replace(&mut self, exit: u32) -> bool {
+        let Some(id) = self.tables.exit(exit).map(|e| e.fragment) else {
+            return true;
+        };
+        let fragment = &self.fragments[id as usize];
+        let ip = fragment.ip;
+        if let Some(&now) = self.by_ip.get(&ip).filter(|now| **now != id) {
+            self.link(exit, now);
+            return true;
+        }
+        if fragment.skips_exit.is_some() {
+            let times = self.replaced.entry(ip).or_default();
+            *times += 1;
+            if *times > MOST_REPLACED {
+                return false;
+            }
+        }
+        self.by_ip.remove(&ip);
+        self.waiting.entry(ip).or_default().push(exit);
+        true
+    }
+
+    /// A window begins: what changed too often in the one before may have come to rest.
+    pub fn begin_window(&mut self) {
+        self.replaced.clear();
+    }
+
+    /// Makes all fragments of changing code in this range leave at their next entry: it may not be executed any more.
+    pub fn invalidate(&mut self, range: &Range<u64>) {
+        for (id, fragment) in self.fragments.iter_mut().enumerate() {
+            let end = fragment.ip + u64::from(fragment.compared);
+            let Some(skip) = fragment
+                .skips_exit
+                .filter(|_| fragment.ip < range.end && end > range.start)
+            else {
+                continue;
+            };
+            if let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(skip)) {
+                arena.memory.write(skip, &[0]);
+            }
+            fragment.skips_exit = None;
+            if self.by_ip.get(&fragment.ip) == Some(&(id as FragmentId)) {
+                self.by_ip.remove(&fragment.ip);
+            }
+        }
+    }
+
     /// Links the exits of a new fragment, and those that waited for it.
     fn link_new(&mut self, id: FragmentId) {
         self.link_exits(id, 0);
@@ -350,6 +402,10 @@ impl CodeCache {
                     warm_field,
                     cold_field,
                     ..
+                }
+                | ExitKind::Changed {
+                    warm_field,
+                    cold_field,
                 },
         }) = self.tables.exit(exit)
         else {
@@ -440,6 +496,7 @@ impl CodeCache {
         self.marked_fragments.clear();
         self.by_ip.clear();
         self.waiting.clear();
+        self.replaced.clear();
         self.tables = Tables::default();
         for arena in &mut self.arenas {
             arena.reset();

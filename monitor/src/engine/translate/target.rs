@@ -5,12 +5,13 @@ use super::layout::{DATA_BYTES, END_ALIGN, LOG_BYTES, MAGIC, SLACK, state};
 use super::memory::Shared;
 use super::trace::Code;
 use crate::arch::AddressExpr;
-use crate::tracee::maps::{Backing, Maps};
+use crate::tracee::maps::{self, Backing, Mapping, Maps};
 use crate::tracee::remote::{self, CallSite};
 use crate::tracee::{Result, Stopped, TraceError, procinfo};
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// A region to be mapped into the target.
@@ -50,30 +51,29 @@ pub fn map_runtime(
         tid,
         reason: format!("no room for {what}"),
     };
-    let Some(end) = data_end(maps) else {
-        return Ok((stopped, Err(no_room("the access log"))));
-    };
-    let data = Request {
-        address: end - LOG_BYTES,
-        bytes: DATA_BYTES,
-        protection: libc::PROT_READ | libc::PROT_WRITE,
-    };
-    let mut requests = vec![data];
-    let mut places: Vec<u64> = Vec::new();
-    for &ip in near {
-        if places.iter().any(|p| p.abs_diff(ip) < REACH) {
-            continue;
+    let plan = |maps: &Maps| {
+        let end = data_end(maps).ok_or_else(|| no_room("the access log"))?;
+        let mut requests = vec![Request {
+            address: end - LOG_BYTES,
+            bytes: DATA_BYTES,
+            protection: libc::PROT_READ | libc::PROT_WRITE,
+        }];
+        let mut places: Vec<u64> = Vec::new();
+        for &ip in near {
+            if places.iter().any(|p| p.abs_diff(ip) < REACH) {
+                continue;
+            }
+            let place = arena_place(maps, ip).ok_or_else(|| no_room("a code cache"))?;
+            places.push(place);
+            requests.push(arena_request(place));
         }
-        let Some(place) = arena_place(maps, ip) else {
-            return Ok((stopped, Err(no_room("a code cache"))));
-        };
-        places.push(place);
-        requests.push(arena_request(place));
-    }
-    let (stopped, mapped) = map_shared(stopped, maps, &requests)?;
+        Ok(requests)
+    };
+    let (stopped, mapped) = map_shared(stopped, maps, plan)?;
     let result = mapped.and_then(|mut mapped| {
         let arenas = mapped.split_off(1);
         let memory = mapped.pop().ok_or_else(|| no_room("the access log"))?;
+        let end = memory.remote() + LOG_BYTES;
         let gs = end + SLACK;
         let mut data = Data { memory, end, gs };
         data.memory.write_word(gs + state::MAGIC as u64, MAGIC);
@@ -92,10 +92,11 @@ pub fn map_arena(stopped: Stopped, maps: &Maps, ip: u64) -> Result<(Stopped, Res
         tid,
         reason: "no room for a code cache".into(),
     };
-    let Some(place) = arena_place(maps, ip) else {
-        return Ok((stopped, Err(no_room())));
+    let plan = |maps: &Maps| {
+        let place = arena_place(maps, ip).ok_or_else(no_room)?;
+        Ok(vec![arena_request(place)])
     };
-    let (stopped, mapped) = map_shared(stopped, maps, &[arena_request(place)])?;
+    let (stopped, mapped) = map_shared(stopped, maps, plan)?;
     Ok((
         stopped,
         mapped.and_then(|mut mapped| mapped.pop().ok_or_else(no_room)),
@@ -135,12 +136,15 @@ fn arena_place(maps: &Maps, ip: u64) -> Option<u64> {
     maps.hole(wish, ARENA_BYTES, 1 << 21, low, high)
 }
 
-/// Lets the target create shared memory and map it at the requested places. The outer error means
-/// that the thread is gone, the inner one that it could not be done.
+/// Times that places are looked for, when other threads of the target take them for themselves in between.
+const ATTEMPTS: usize = 16;
+
+/// Lets the target create shared memory and map it at the places that `plan` chooses among its mappings. The outer
+/// error means that the thread is gone, the inner one that it could not be done.
 fn map_shared(
-    stopped: Stopped,
+    mut stopped: Stopped,
     maps: &Maps,
-    requests: &[Request],
+    plan: impl Fn(&Maps) -> Result<Vec<Request>>,
 ) -> Result<(Stopped, Result<Vec<Shared>>)> {
     let tid = stopped.tid();
     let Some(slack) = remote::find_slack(&stopped, maps) else {
@@ -149,11 +153,36 @@ fn map_shared(
     };
     let home = stopped.regs()?;
     let site = CallSite::open(&stopped, slack, home)?;
-    let (stopped, result) = call_all(stopped, &site, requests);
-    let stopped = stopped.ok_or(TraceError::Gone(tid))?;
+    let mut result = plan(maps);
+    let mut mapped = Err(TraceError::Gone(tid));
+    for attempt in 1..=ATTEMPTS {
+        let requests = match result {
+            Ok(requests) => requests,
+            Err(error) => {
+                mapped = Err(error);
+                break;
+            }
+        };
+        let (back, now) = call_all(stopped, &site, &requests);
+        stopped = back.ok_or(TraceError::Gone(tid))?;
+        mapped = now;
+        if attempt == ATTEMPTS || !mapped.as_ref().is_err_and(is_taken) {
+            break;
+        }
+        let read = Maps::read(tid).map_err(|_| TraceError::Gone(tid));
+        result = read.and_then(|maps| plan(&maps));
+    }
     // Whatever happened: the thread goes back to where it was, the bytes too.
     site.close(&stopped)?;
-    Ok((stopped, result))
+    Ok((stopped, mapped))
+}
+
+/// Whether something was mapped where we wanted to (mmap(2), `MAP_FIXED_NOREPLACE`).
+fn is_taken(error: &TraceError) -> bool {
+    let TraceError::Remote { source, .. } = error else {
+        return false;
+    };
+    source.raw_os_error() == Some(libc::EEXIST)
 }
 
 /// Flags of memfd_create(2).
@@ -207,7 +236,7 @@ fn map_requests(
     file.set_len(total)
         .map_err(|e| local("size shared memory", e))?;
     let mut offset = 0;
-    let mut shared = Vec::new();
+    let mut shared: Vec<Shared> = Vec::new();
     for request in requests {
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
         let protection = request.protection as u64;
@@ -219,7 +248,17 @@ fn map_requests(
             fd,
             offset,
         ];
-        let at = caller.call("mmap", libc::SYS_mmap, args)?;
+        let at = match caller.call("mmap", libc::SYS_mmap, args) {
+            Ok(at) => at,
+            Err(error) => {
+                // All or nothing.
+                for mapped in shared {
+                    let (address, bytes) = (mapped.remote(), mapped.bytes());
+                    caller.call("munmap", libc::SYS_munmap, [address, bytes, 0, 0, 0, 0])?;
+                }
+                return Err(error);
+            }
+        };
         if at != request.address {
             caller.call("munmap", libc::SYS_munmap, [at, request.bytes, 0, 0, 0, 0])?;
             let reason = "the kernel is too old to map at a chosen address".into();
@@ -234,14 +273,22 @@ fn map_requests(
 
 const PAGE: u64 = 4096;
 
-/// The target's code: private, file-backed, executable, not writable; nothing else is translated.
+type Pages = FxHashMap<u64, Option<Box<[u8; PAGE as usize]>>>;
+
+/// The target's code: what is private, file-backed, executable and not writable is read once, all else that may
+/// be executed and read is read anew for each fragment, which then watches it (`fragment/changing.rs`).
 #[derive(Debug)]
 pub struct TargetCode {
     pid: Pid,
     memory: File,
     maps: Maps,
-    vdso: std::ops::Range<u64>,
-    pages: FxHashMap<u64, Option<Box<[u8; PAGE as usize]>>>,
+    vdso: Range<u64>,
+    pages: Pages,
+    /// Code that may change, and pages of it as they were a moment ago.
+    changing: Vec<Range<u64>>,
+    changing_pages: Pages,
+    /// Where there was such code, and is none now.
+    lost: Vec<Range<u64>>,
     /// Instruction bytes that straddle two pages.
     straddling: [u8; 16],
     stale: bool,
@@ -265,7 +312,10 @@ impl TargetCode {
             memory,
             maps: Maps::default(),
             vdso: 0..0,
-            pages: FxHashMap::default(),
+            pages: Pages::default(),
+            changing: Vec::new(),
+            changing_pages: Pages::default(),
+            lost: Vec::new(),
             straddling: [0; 16],
             stale: true,
             rseq_from_fs: None,
@@ -299,12 +349,18 @@ impl TargetCode {
             .any(|m| m.exec && m.start < end && start < m.end)
     }
 
-    /// Reads the mappings again if they are stale. True when code that was there is gone or has
-    /// changed, so that nothing translated may be kept.
+    /// Where code that may change was found before and is none now, since the last call.
+    pub fn take_lost(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// To be called before anything is translated, with all threads at rest: reads the mappings again if they are
+    /// stale. True when stable code that was there is gone or has changed, so that nothing translated may be kept.
     ///
     /// # Errors
     /// When the process is gone.
     pub fn refresh(&mut self) -> Result<bool> {
+        self.changing_pages.clear();
         if !std::mem::take(&mut self.stale) {
             return Ok(false);
         }
@@ -322,6 +378,11 @@ impl TargetCode {
         let changed = code(&self.maps).iter().any(|old| !now.contains(old));
         let vdso = maps.0.iter().find(|m| m.path == Backing::Vdso);
         self.vdso = vdso.map_or(0..0, |m| m.start..m.end);
+        let changing = maps.changing_code();
+        for old in &self.changing {
+            self.lost.extend(maps::without(old, &changing));
+        }
+        self.changing = changing;
         self.maps = maps;
         if changed {
             self.pages.clear();
@@ -332,17 +393,26 @@ impl TargetCode {
     }
 
     fn page(&mut self, number: u64) -> Option<&[u8; PAGE as usize]> {
+        let address = number * PAGE;
+        let changing = is_in(&self.changing, address);
         let (memory, maps) = (&self.memory, &self.maps);
-        self.pages
-            .entry(number)
-            .or_insert_with(|| {
-                let stable = maps.find(number * PAGE).is_some_and(|m| m.is_stable_code());
-                let mut page = Box::new([0; PAGE as usize]);
-                let read = stable && memory.read_exact_at(&mut page[..], number * PAGE).is_ok();
-                read.then_some(page)
-            })
-            .as_deref()
+        let pages = match changing {
+            true => &mut self.changing_pages,
+            false => &mut self.pages,
+        };
+        let page = pages.entry(number).or_insert_with(|| {
+            let code = changing || maps.find(address).is_some_and(Mapping::is_stable_code);
+            let mut page = Box::new([0; PAGE as usize]);
+            let read = code && memory.read_exact_at(&mut page[..], address).is_ok();
+            read.then_some(page)
+        });
+        page.as_deref()
     }
+}
+
+fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
+    let after = ranges.partition_point(|r| r.start <= address);
+    ranges[..after].last().is_some_and(|r| address < r.end)
 }
 
 impl Code for TargetCode {
@@ -355,7 +425,8 @@ impl Code for TargetCode {
             if let Some(page) = self.page(number) {
                 both[..left].copy_from_slice(&page[offset..]);
                 length = left;
-                if let Some(next) = self.page(number + 1) {
+                let same = self.changes(ip) == self.changes((number + 1) * PAGE);
+                if same && let Some(next) = self.page(number + 1) {
                     both[left..15].copy_from_slice(&next[..15 - left]);
                     length = 15;
                 }
@@ -365,6 +436,10 @@ impl Code for TargetCode {
         }
         self.page(number)
             .map_or(&[], |page| &page[offset..offset + 15])
+    }
+
+    fn changes(&self, ip: u64) -> bool {
+        is_in(&self.changing, ip)
     }
 
     fn counted(&self, ip: u64) -> bool {

@@ -1,7 +1,9 @@
 //! Which instructions a fragment holds: decoding along the likely path.
 //!
 //! A trace follows direct jumps and calls, falls through forward branches, and runs around a loop
-//! a few times when the loop leads back to its head. Pure: bytes come through [`Code`].
+//! a few times when the loop leads back to its head. Where code may change while it is executed
+//! ([`Code::changes`]) it ends at the first transfer: the fragment is to compare its source at every entry, and a
+//! program that writes code goes to it by some transfer. Pure: bytes come through [`Code`].
 
 use crate::arch::{self, Access, AddressExpr, Flow, GprSet, Kind};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
@@ -17,6 +19,9 @@ const MAX_ROUNDS: usize = 8;
 pub trait Code {
     /// Up to 15 bytes at `ip`; empty when this is not code that may be translated.
     fn bytes(&mut self, ip: u64) -> &[u8];
+
+    /// Whether what is at `ip` may become other code while it is executed.
+    fn changes(&self, ip: u64) -> bool;
 
     /// Whether accesses made by code at `ip` count. Those of the vDSO do not: it is the kernel's.
     fn counted(&self, ip: u64) -> bool;
@@ -83,13 +88,34 @@ pub struct Trace {
     pub items: Vec<Item>,
     /// Its end.
     pub end: End,
+    /// The bytes it was decoded from, from its head on, if they may change: they must be compared at every entry.
+    pub source: Vec<u8>,
 }
 
-/// Decodes one instruction at `ip`.
-fn decode(code: &mut impl Code, ip: u64) -> Option<Instruction> {
+impl Trace {
+    /// One that executes nothing.
+    pub fn declined(ip: u64, reason: &'static str) -> Trace {
+        Trace {
+            ip,
+            items: Vec::new(),
+            end: End::Declined(ip, reason),
+            source: Vec::new(),
+        }
+    }
+}
+
+/// Decodes one instruction at `ip`, and adds the bytes it was decoded from to `source` if that is wanted.
+fn decode(code: &mut impl Code, ip: u64, source: Option<&mut Vec<u8>>) -> Option<Instruction> {
     let bytes = code.bytes(ip);
     let mut decoder = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE);
     let instruction = decoder.decode();
+    if let Some(source) = source {
+        let length = match instruction.is_invalid() {
+            true => bytes.len(),
+            false => instruction.len(),
+        };
+        source.extend_from_slice(&bytes[..length]);
+    }
     (!bytes.is_empty() && !instruction.is_invalid()).then_some(instruction)
 }
 
@@ -99,7 +125,9 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         items: Vec::with_capacity(MAX_ITEMS),
         head: ip,
         rounds: 0,
+        changing: code.changes(ip),
     };
+    let mut source = Vec::new();
     let mut at = ip;
     let end = loop {
         let limit = if former.rounds > 0 {
@@ -110,8 +138,12 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         if former.items.len() >= limit {
             break End::Fall(at);
         }
-        let Some(instruction) = decode(code, at) else {
-            break End::Declined(at, "no stable code at this address");
+        if code.changes(at) != former.changing {
+            break End::Fall(at);
+        }
+        let wanted = former.changing.then_some(&mut source);
+        let Some(instruction) = decode(code, at, wanted) else {
+            break End::Declined(at, "no code at this address that may be read");
         };
         let mut accesses = Vec::new();
         if let Err(reason) = arch::accesses(&instruction, factory, &mut accesses) {
@@ -134,6 +166,7 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         ip,
         items: former.items,
         end,
+        source,
     }
 }
 
@@ -141,6 +174,8 @@ struct Former {
     items: Vec<Item>,
     head: u64,
     rounds: usize,
+    /// Whether the code may change.
+    changing: bool,
 }
 
 impl Former {
@@ -156,6 +191,9 @@ impl Former {
             Flow::Next => (Step::Next, Ok(next)),
             Flow::Jump { target } => (Step::Elided, self.follow(target)),
             Flow::Call { target } => (Step::Call, self.follow(target)),
+            Flow::CondJump { target } if self.changing => {
+                (Step::Next, Err(End::Branch(target, next)))
+            }
             Flow::CondJump { target } => self.branch(target, next),
             Flow::LoopOrJrcxz { target } => (Step::Next, Err(End::Counted(target, next))),
             Flow::IndirectJump | Flow::IndirectCall | Flow::Ret { .. } => {
@@ -176,6 +214,9 @@ impl Former {
     /// Goes on at a direct target: around the loop again if that is the head and the round fits,
     /// else onward unless the trace has been there.
     fn follow(&mut self, target: u64) -> Result<u64, End> {
+        if self.changing {
+            return Err(End::Fall(target));
+        }
         if target == self.head {
             return if self.another_round() {
                 Ok(target)

@@ -6,6 +6,7 @@ use super::super::runtime::Runtime;
 use super::super::state::{Ip, Log, State};
 use super::super::trace::{End, Item, Step, Trace};
 use super::super::values::{Term, Values};
+use super::changing;
 use super::close::{self, Record};
 use super::{
     Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Stretch, Tables,
@@ -65,6 +66,7 @@ pub fn translate(
         decisions: Vec::new(),
     };
     let warm_entry = builder.entry(trace.ip);
+    let skips_exit = builder.compare(trace.ip, &trace.source)?;
     let (items, end) = builder.items(&trace)?;
     let indirect = matches!(end, End::Indirect);
     builder.end(&trace.items[..items], end)?;
@@ -75,6 +77,8 @@ pub fn translate(
         warm_entry,
         log,
         indirect,
+        compared: trace.source.len() as u32,
+        skips_exit,
         item_ips: trace.items[..items]
             .iter()
             .map(|i| i.instruction.ip())
@@ -181,6 +185,12 @@ impl Builder<'_> {
     /// Inside the trace: the log pointer in its register, `done` items executed.
     fn inside(&self, ip: u64, done: usize) -> State {
         inside(self.log, Ip::At(ip), Some(done))
+    }
+
+    /// Code that compares the program's with what the fragment is made of: nothing where that cannot change.
+    fn compare(&mut self, ip: u64, source: &[u8]) -> Result<Option<u64>, OutOfReach> {
+        let (hot, cold) = (&mut self.hot, &mut self.cold);
+        changing::compare((hot, cold), self.log, ip, source, &mut self.exits)
     }
 
     fn entry(&mut self, ip: u64) -> u64 {

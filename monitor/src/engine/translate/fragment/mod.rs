@@ -6,6 +6,7 @@
 //! code when it is first taken ([`build::side`]).
 
 mod build;
+mod changing;
 mod close;
 
 pub use build::{side, translate};
@@ -121,6 +122,14 @@ pub enum ExitKind {
         /// Displacement field of the branch to it.
         field: u64,
     },
+    /// The program's code is no longer what the fragment was made of; nothing of it has run. Fields as of
+    /// `Direct`, to point at the fragment of what is there now.
+    Changed {
+        /// As of `Direct`.
+        warm_field: u64,
+        /// As of `Direct`.
+        cold_field: u64,
+    },
     /// The log is full; go on at `resume` in the cache.
     Full {
         /// Cache address to go on at.
@@ -196,6 +205,11 @@ pub struct Fragment {
     pub log: Gpr,
     /// Whether it ends in an indirect transfer.
     pub indirect: bool,
+    /// Bytes of the program's code, from its head on, that it compares at every entry: 0 if they cannot change.
+    pub compared: u32,
+    /// Address of the byte by which the way out is skipped where the first of these are the same: with 0 there it is
+    /// always taken. `None` when that is so.
+    pub skips_exit: Option<u64>,
     /// Original address of each item.
     pub item_ips: Vec<u64>,
     /// Accesses in program order.
@@ -280,7 +294,7 @@ impl Exits<'_> {
         state.log = Log::Slot;
         out.mark(state);
         let field = out.asm.here() + 1;
-        if matches!(kind, ExitKind::Direct { .. }) {
+        if matches!(kind, ExitKind::Direct { .. } | ExitKind::Changed { .. }) {
             out.asm.jump(field + 4);
         }
         out.asm.spill(Gpr::Rax);
@@ -296,7 +310,9 @@ impl Exits<'_> {
             fragment: self.id,
             kind,
         };
-        if let ExitKind::Direct { cold_field, .. } = &mut exit.kind {
+        if let ExitKind::Direct { cold_field, .. } | ExitKind::Changed { cold_field, .. } =
+            &mut exit.kind
+        {
             *cold_field = field;
         }
         self.tables.exits.push(exit);
@@ -325,7 +341,8 @@ impl Exits<'_> {
     }
 
     fn set_warm_field(&mut self, exit: u32, at: u64) {
-        if let ExitKind::Direct { warm_field, .. } = &mut self.tables.exits[exit as usize - 1].kind
+        if let ExitKind::Direct { warm_field, .. } | ExitKind::Changed { warm_field, .. } =
+            &mut self.tables.exits[exit as usize - 1].kind
         {
             *warm_field = at;
         }

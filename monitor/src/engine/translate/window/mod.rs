@@ -324,6 +324,7 @@ impl Translate {
                 self.reader.reset_executions();
                 self.looked_everywhere = true;
                 self.unfiltered.clear();
+                self.cache.begin_window();
             }
         }
         let left = control.progress(observer, self.code.maps());
@@ -394,6 +395,9 @@ impl Translate {
         }
         if self.code.refresh()? {
             self.flush(observer);
+        }
+        for range in self.code.take_lost() {
+            self.cache.invalidate(&range);
         }
         if regs.fs_base != self.fs_base {
             // Records logged so far belong to the old base.
@@ -547,6 +551,19 @@ impl Translate {
                 self.stats.misses += 1;
                 self.learn = number == EXIT_INDIRECT;
                 self.enter(stopped, regs, observer, Resume::SyscallEmulated)
+            }
+            Some((_, ExitKind::Changed { .. })) => {
+                self.stats.misses += 1;
+                if self.cache.replace(number) {
+                    self.enter(stopped, regs, observer, Resume::SyscallEmulated)
+                } else {
+                    self.decline(
+                        stopped,
+                        regs,
+                        observer,
+                        "code that changes whenever it runs",
+                    )
+                }
             }
             Some((fragment, ExitKind::Side { done, .. })) => {
                 self.stats.misses += 1;

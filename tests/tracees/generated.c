@@ -1,0 +1,150 @@
+/* Executes code that it writes itself, in every way that just-in-time compilers do; prints sums that would be others if
+   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, recovered. Exit status 6.
+   The code: sum the first N of 512 longs, add I. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define PAGE 4096
+enum { READ = PROT_READ, WRITE = PROT_WRITE, EXEC = PROT_EXEC };
+typedef long (*function)(const long *);
+static long data[512];
+
+static void *map(void *at, int protection, int flags, int file) {
+    void *p = mmap(at, PAGE, protection, flags, file, 0);
+    if (p == MAP_FAILED) exit(90);
+    return p;
+}
+
+static void generate(unsigned char *to, int32_t n, int32_t add) {
+    unsigned char code[] = {0x31, 0xc0,                   /* xor eax, eax */
+                            0xb9, 0, 0, 0, 0,             /* mov ecx, n */
+                            0x48, 0x03, 0x44, 0xcf, 0xf8, /* add rax, [rdi + rcx*8 - 8] */
+                            0xff, 0xc9,                   /* dec ecx */
+                            0x75, 0xf7,                   /* jnz to the add before */
+                            0x48, 0x05, 0, 0, 0, 0,       /* add rax, add */
+                            0xc3};
+    memcpy(code + 3, &n, 4);
+    memcpy(code + 18, &add, 4);
+    memcpy(to, code, sizeof code);
+}
+
+/* A page that may be written and executed, and different functions in it by turns. */
+static long rewritten(long rounds) {
+    unsigned char *page = map(0, READ | WRITE | EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    long sum = 0;
+    for (long i = 0; i < rounds; i++) {
+        generate(page, 1 + i % 500, i);
+        for (int k = 0; k < 3; k++) sum += ((function)page)(data);
+        /* Small changes too: the added number alone, one byte of it. */
+        page[18] ^= 0x40;
+        sum += ((function)page)(data);
+    }
+    return sum;
+}
+
+/* Writable or executable, never both. */
+static long protected(long rounds) {
+    unsigned char *page = map(0, READ | WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    long sum = 0;
+    for (long i = 0; i < rounds; i++) {
+        if (i % 8 == 0) {
+            if (mprotect(page, PAGE, READ | WRITE)) exit(91);
+            generate(page, 1 + i % 400, i);
+            if (mprotect(page, PAGE, READ | EXEC)) exit(92);
+        }
+        sum += ((function)page)(data);
+    }
+    return sum;
+}
+
+/* Another thread changes a loop under way, through another mapping of it: it ends then. */
+static volatile int running;
+
+static void *patch(void *at) {
+    unsigned char *jump = at;
+    while (!running) usleep(100);
+    usleep(300);
+    *(volatile uint16_t *)(jump) = 0x9090;
+    return 0;
+}
+
+static long aliased(long rounds) {
+    long sum = 0;
+    int file = memfd_create("code", 0);
+    if (file < 0 || ftruncate(file, PAGE)) exit(93);
+    unsigned char *write = map(0, READ | WRITE, MAP_SHARED, file);
+    unsigned char *run = map(0, READ | EXEC, MAP_SHARED, file);
+    /* mov dword [rsi], 1; round: mov rax, [rdi]; mov [rdi + 8], rax; jmp round; ret: the jump goes. */
+    const unsigned char loop[] = {0xc7, 0x06, 1, 0, 0, 0, 0x48, 0x8b, 0x07, 0x48, 0x89, 0x47, 0x08, 0x90, 0xeb, 0xf6, 0xc3};
+    for (long i = 0; i < rounds; i++) {
+        pthread_t thread;
+        memcpy(write, loop, sizeof loop);
+        running = 0;
+        data[0] = i;
+        if (pthread_create(&thread, 0, patch, write + 14)) exit(94);
+        ((void (*)(long *, volatile int *))run)(data, &running);
+        pthread_join(thread, 0);
+        sum += data[1];
+    }
+    data[0] = data[1] = 1;
+    return sum;
+}
+
+/* One page after the other at the same address. */
+static long moved(long rounds) {
+    unsigned char *page = map(0, READ | WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    long sum = 0;
+    for (long i = 0; i < rounds; i++) {
+        munmap(page, PAGE);
+        page = map(page, READ | WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1);
+        generate(page, 3 + i % 7, 1000 * i);
+        if (mprotect(page, PAGE, READ | EXEC)) exit(92);
+        sum += ((function)page)(data);
+    }
+    munmap(page, PAGE);
+    return sum;
+}
+
+/* A null pointer met by generated code; the handler sees where, and goes on at its end. */
+static unsigned char *guarded;
+static volatile long faults;
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+    ucontext_t *at = context;
+    greg_t *ip = &at->uc_mcontext.gregs[REG_RIP];
+    (void)number;
+    /* In the first round the load is met with nothing summed. */
+    if ((unsigned char *)*ip != guarded + 7 || at->uc_mcontext.gregs[REG_RAX] || (long)info->si_addr > PAGE) _exit(95);
+    faults++;
+    *ip = (greg_t)(guarded + 16);
+}
+
+static long recovered(long rounds) {
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    long sum = 0;
+    guarded = map(0, READ | WRITE | EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    sigaction(SIGSEGV, &action, 0);
+    generate(guarded, 5, 77);
+    for (long i = 0; i < rounds; i++) sum += ((function)guarded)(i % 3 ? data : 0);
+    return sum + faults;
+}
+
+int main(int count, char **words) {
+    static const struct {
+        const char *name;
+        long (*run)(long);
+    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"recovered", recovered}};
+    long rounds = count > 1 ? atol(words[1]) : 100;
+    for (int i = 0; i < 512; i++) data[i] = 3 * i + 1;
+    for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (count < 3 || !strcmp(words[2], ways[i].name)) printf("%s %ld\n", ways[i].name, ways[i].run(rounds));
+    return 6;
+}
