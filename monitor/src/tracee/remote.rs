@@ -178,9 +178,13 @@ impl Caller<'_> {
     }
 
     /// Gives the thread back; `None` when it died meanwhile. When its stop is for a signal, that
-    /// must be delivered at its resume.
+    /// must be delivered at its resume. The exit of a call of ours is no stop for a call of the program's.
     pub fn done(mut self) -> Option<Stopped> {
-        self.stopped.take()
+        let stopped = self.stopped.take()?;
+        Some(match stopped.reason {
+            StopReason::Syscall => Stopped::of(stopped.tid(), StopReason::Other(0)),
+            _ => stopped,
+        })
     }
 
     /// Makes system call `number` in the tracee and returns its result.

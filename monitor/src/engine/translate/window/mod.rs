@@ -419,7 +419,8 @@ impl Translate {
                     }
                     match arena {
                         Ok(()) => {}
-                        Err(_) => {
+                        Err(error) => {
+                            tracing::debug!(%error, ip, "no arena");
                             return self.decline(stopped, regs, observer, "no room near this code");
                         }
                     }
