@@ -4,7 +4,7 @@ use super::ahead::{self, Ahead, Key};
 use super::recorder::Recorder;
 use super::root::ForeignFiles;
 use crate::profile::types::{Frame, Instr, InstrId, Module, ModuleId};
-use crate::symbols::{self, Found, Wanted};
+use crate::symbols::{self, Found, PerfMap, Wanted};
 use rustc_hash::FxHashMap;
 
 /// What [`Recorder::finish`] writes beside the footer.
@@ -74,7 +74,7 @@ pub fn resolve<'r>(
             own.iter()
                 .map(|&(module, offset)| (modules[module as usize], offset)),
         );
-        parts.push((modules, instrs, own));
+        parts.push((recorder, modules, instrs, own));
     }
     let mut wanted = vec![Wanted::default(); union.modules.len()];
     for (module, offset) in touched {
@@ -104,14 +104,42 @@ pub fn resolve<'r>(
         .collect();
     parts
         .into_iter()
-        .map(|(modules, instrs, own)| Names {
-            frames: instrs
+        .map(|(recorder, modules, instrs, own)| {
+            let mut of_process: Vec<Vec<Frame>> = instrs
                 .iter()
                 .map(|&id| frames[id as usize].clone())
-                .collect(),
-            data: own_data(&data, &modules, &own),
+                .collect();
+            if let Some(map) = recorder.generated_names() {
+                name_generated(&map, recorder, &mut of_process);
+            }
+            Names {
+                frames: of_process,
+                data: own_data(&data, &modules, &own),
+            }
         })
         .collect()
+}
+
+/// Names instructions that lie in no file by what their compiler says.
+fn name_generated(map: &PerfMap, recorder: &Recorder, frames: &mut [Vec<Frame>]) {
+    for (instr, frames) in recorder.instrs().iter().zip(frames) {
+        let module = instr.module.map(|m| &recorder.modules()[m as usize]);
+        let address = match module {
+            None => instr.offset,
+            // Mapped twice, to be written and to be executed.
+            Some(module) if module.path.starts_with("/memfd:") => {
+                instr.offset.wrapping_add(module.bias)
+            }
+            Some(_) => continue,
+        };
+        if let Some(function) = map.find(address) {
+            *frames = vec![Frame {
+                function: function.to_owned(),
+                file: String::new(),
+                line: 0,
+            }];
+        }
+    }
 }
 
 /// Names what is wanted of each module, of those opened ahead on their own thread.

@@ -9,7 +9,9 @@ use crate::profile::types::{
     Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome, ProcessRecord, Record, SampleRecord,
     Shared, TakenSample, WindowRecord, sample_flags,
 };
+use crate::symbols::PerfMap;
 use crate::tracee::maps::{Backing, Mapping, Maps};
+use crate::tracee::procinfo;
 use nix::unistd::Pid;
 use object::read::elf::ProgramHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,6 +34,8 @@ pub struct Recorder {
     instr_ids: FxHashMap<Instr, InstrId>,
     by_ip: FxHashMap<u64, InstrId>,
     written: (usize, usize),
+    /// Where names of generated code are to be found, and whose file that must be.
+    perf_map: Option<(String, u32)>,
     /// Instructions whose names are being looked up.
     told: usize,
     touched: FxHashSet<(ModuleId, u64)>,
@@ -44,15 +48,17 @@ impl Recorder {
             output,
             foreign: root::is_foreign(Pid::from_raw(process.pid)),
             files: ForeignFiles::default(),
-            process,
             modules: Vec::new(),
             module_ids: FxHashMap::default(),
             instrs: Vec::new(),
             instr_ids: FxHashMap::default(),
             by_ip: FxHashMap::default(),
             written: (0, 0),
+            perf_map: procinfo::identity(Pid::from_raw(process.pid))
+                .map(|(inner, user)| (format!("/tmp/perf-{inner}.map"), user)),
             told: 0,
             touched: FxHashSet::default(),
+            process,
         }
     }
 
@@ -142,7 +148,11 @@ impl Recorder {
         if let Some(&id) = self.by_ip.get(&ip) {
             return id;
         }
-        let module = maps.find(ip).and_then(|m| self.module(m, maps));
+        let mapping = maps.find(ip);
+        if mapping.is_none_or(Mapping::is_changing_code) {
+            self.open_perf_map();
+        }
+        let module = mapping.and_then(|m| self.module(m, maps));
         let instr = match module {
             Some(module) => Instr {
                 module: Some(module),
@@ -160,6 +170,22 @@ impl Recorder {
         }
         self.by_ip.insert(ip, id);
         id
+    }
+
+    /// There is generated code. Where its compiler's file is not to be found from here, it is held open.
+    fn open_perf_map(&mut self) {
+        if let Some((path, _)) = self.perf_map.as_ref().filter(|_| self.foreign) {
+            self.files.add(Pid::from_raw(self.process.pid), path);
+        }
+    }
+
+    /// Names of generated code, if its compiler has left any.
+    pub fn generated_names(&self) -> Option<PerfMap> {
+        let (path, user) = self.perf_map.as_ref()?;
+        if self.foreign && !self.files.holds(path) {
+            return None;
+        }
+        PerfMap::read(&self.files.find(path), *user)
     }
 
     fn module(&mut self, mapping: &Mapping, maps: &Maps) -> Option<ModuleId> {

@@ -10,6 +10,7 @@ mod demangle;
 mod files;
 mod frames;
 mod object_file;
+mod perf_map;
 mod resolver;
 mod table;
 
@@ -20,6 +21,7 @@ use crate::profile::types::{Frame, Instr, Module, ModuleId};
 pub use files::{Files, SystemFiles};
 pub use frames::short_module_name;
 pub use object_file::build_id;
+pub use perf_map::PerfMap;
 pub use resolver::{Resolver, TooLarge};
 
 /// Addresses in one module (its object file's own) that are to be named.

@@ -115,6 +115,18 @@ fn names_shadow_stack(status: &str) -> bool {
     features.is_some_and(|f| f.split_whitespace().any(|word| word == "shstk"))
 }
 
+/// A process's number in its own, innermost, PID namespace, and its effective user; `None` when it is gone.
+pub fn identity(pid: Pid) -> Option<(i32, u32)> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let words = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+        Some(line.split_whitespace())
+    };
+    let inner = words("NSpid:").and_then(|mut pids| pids.next_back()?.parse().ok());
+    let user = words("Uid:")?.nth(1)?.parse().ok()?;
+    Some((inner.unwrap_or(pid.as_raw()), user))
+}
+
 /// How a process stands; `None` when there is none.
 pub fn standing(pid: Pid) -> Option<Standing> {
     /// `PF_KTHREAD` (linux/sched.h), a bit of the flags in proc(5), field 9 of `stat`.

@@ -349,11 +349,9 @@ impl CodeCache {
     /// Makes all fragments of changing code in this range leave at their next entry: it may not be executed any more.
     pub fn invalidate(&mut self, range: &Range<u64>) {
         for (id, fragment) in self.fragments.iter_mut().enumerate() {
-            let end = fragment.ip + u64::from(fragment.compared);
-            let Some(skip) = fragment
-                .skips_exit
-                .filter(|_| fragment.ip < range.end && end > range.start)
-            else {
+            let meets = |r: &Range<u64>| r.start < range.end && range.start < r.end;
+            let inside = fragment.compared.iter().any(meets);
+            let Some(skip) = fragment.skips_exit.filter(|_| inside) else {
                 continue;
             };
             if let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(skip)) {

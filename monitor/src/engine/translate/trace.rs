@@ -2,11 +2,12 @@
 //!
 //! A trace follows direct jumps and calls, falls through forward branches, and runs around a loop
 //! a few times when the loop leads back to its head. Where code may change while it is executed
-//! ([`Code::changes`]) it ends at the first transfer: the fragment is to compare its source at every entry, and a
-//! program that writes code goes to it by some transfer. Pure: bytes come through [`Code`].
+//! ([`Code::changes`]) it ends at the first transfer behind a store: the fragment is to compare its source at every
+//! entry, and a program that writes code goes to it by some transfer. Pure: bytes come through [`Code`].
 
-use crate::arch::{self, Access, AddressExpr, Flow, GprSet, Kind};
+use crate::arch::{self, Access, AddressExpr, Flow, Gpr, GprSet, Kind};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use std::ops::Range;
 
 /// Most instructions of a straight trace.
 const MAX_ITEMS: usize = 48;
@@ -14,6 +15,9 @@ const MAX_ITEMS: usize = 48;
 const MAX_UNROLLED: usize = 96;
 /// Most rounds of an unrolled loop.
 const MAX_ROUNDS: usize = 8;
+
+/// Most bytes of source that may change of a straight trace: comparing them takes time.
+const MAX_CHANGING: usize = 96;
 
 /// Source of code bytes.
 pub trait Code {
@@ -88,8 +92,36 @@ pub struct Trace {
     pub items: Vec<Item>,
     /// Its end.
     pub end: End,
-    /// The bytes it was decoded from, from its head on, if they may change: they must be compared at every entry.
-    pub source: Vec<u8>,
+    /// What it was decoded from, if that may change: to be compared at every entry.
+    pub source: Source,
+}
+
+/// Pieces of code as they were when they were decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source(pub Vec<(u64, Vec<u8>)>);
+
+impl Source {
+    fn add(&mut self, ip: u64, bytes: &[u8]) {
+        let end = ip + bytes.len() as u64;
+        let ends = |piece: &(u64, Vec<u8>)| piece.0 + piece.1.len() as u64;
+        // An unrolled loop comes by again.
+        let known = self.0.iter().any(|p| p.0 <= ip && end <= ends(p));
+        match self.0.last_mut() {
+            _ if known => {}
+            Some(last) if ends(last) == ip => last.1.extend_from_slice(bytes),
+            _ => self.0.push((ip, bytes.to_vec())),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|piece| piece.1.len()).sum()
+    }
+
+    /// Where it lies.
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        let range = |piece: &(u64, Vec<u8>)| piece.0..piece.0 + piece.1.len() as u64;
+        self.0.iter().map(range).collect()
+    }
 }
 
 impl Trace {
@@ -99,13 +131,13 @@ impl Trace {
             ip,
             items: Vec::new(),
             end: End::Declined(ip, reason),
-            source: Vec::new(),
+            source: Source::default(),
         }
     }
 }
 
 /// Decodes one instruction at `ip`, and adds the bytes it was decoded from to `source` if that is wanted.
-fn decode(code: &mut impl Code, ip: u64, source: Option<&mut Vec<u8>>) -> Option<Instruction> {
+fn decode(code: &mut impl Code, ip: u64, source: Option<&mut Source>) -> Option<Instruction> {
     let bytes = code.bytes(ip);
     let mut decoder = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE);
     let instruction = decoder.decode();
@@ -114,7 +146,7 @@ fn decode(code: &mut impl Code, ip: u64, source: Option<&mut Vec<u8>>) -> Option
             true => bytes.len(),
             false => instruction.len(),
         };
-        source.extend_from_slice(&bytes[..length]);
+        source.add(ip, &bytes[..length]);
     }
     (!bytes.is_empty() && !instruction.is_invalid()).then_some(instruction)
 }
@@ -126,8 +158,9 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         head: ip,
         rounds: 0,
         changing: code.changes(ip),
+        written: false,
     };
-    let mut source = Vec::new();
+    let mut source = Source::default();
     let mut at = ip;
     let end = loop {
         let limit = if former.rounds > 0 {
@@ -138,7 +171,8 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         if former.items.len() >= limit {
             break End::Fall(at);
         }
-        if code.changes(at) != former.changing {
+        let much = former.rounds == 0 && source.bytes() >= MAX_CHANGING;
+        if much || code.changes(at) != former.changing {
             break End::Fall(at);
         }
         let wanted = former.changing.then_some(&mut source);
@@ -176,6 +210,8 @@ struct Former {
     rounds: usize,
     /// Whether the code may change.
     changing: bool,
+    /// Whether something was stored that could be code.
+    written: bool,
 }
 
 impl Former {
@@ -187,11 +223,13 @@ impl Former {
         gprs: (GprSet, GprSet),
     ) -> Result<u64, End> {
         let next = instruction.next_ip();
+        let writes = |a: &Access| a.kind != Kind::Load && a.address.base != Some(Gpr::Rsp);
+        self.written |= accesses.iter().any(writes);
         let (step, then) = match arch::classify(&instruction) {
             Flow::Next => (Step::Next, Ok(next)),
             Flow::Jump { target } => (Step::Elided, self.follow(target)),
             Flow::Call { target } => (Step::Call, self.follow(target)),
-            Flow::CondJump { target } if self.changing => {
+            Flow::CondJump { target } if self.changing && self.written => {
                 (Step::Next, Err(End::Branch(target, next)))
             }
             Flow::CondJump { target } => self.branch(target, next),
@@ -214,7 +252,7 @@ impl Former {
     /// Goes on at a direct target: around the loop again if that is the head and the round fits,
     /// else onward unless the trace has been there.
     fn follow(&mut self, target: u64) -> Result<u64, End> {
-        if self.changing {
+        if self.changing && self.written {
             return Err(End::Fall(target));
         }
         if target == self.head {

@@ -4,7 +4,7 @@ use super::super::asm::OutOfReach;
 use super::super::layout::{MAX_RECORD_QWORDS, state};
 use super::super::runtime::Runtime;
 use super::super::state::{Ip, Log, State};
-use super::super::trace::{End, Item, Step, Trace};
+use super::super::trace::{End, Item, Source, Step, Trace};
 use super::super::values::{Term, Values};
 use super::changing;
 use super::close::{self, Record};
@@ -77,7 +77,7 @@ pub fn translate(
         warm_entry,
         log,
         indirect,
-        compared: trace.source.len() as u32,
+        compared: trace.source.ranges(),
         skips_exit,
         item_ips: trace.items[..items]
             .iter()
@@ -188,7 +188,7 @@ impl Builder<'_> {
     }
 
     /// Code that compares the program's with what the fragment is made of: nothing where that cannot change.
-    fn compare(&mut self, ip: u64, source: &[u8]) -> Result<Option<u64>, OutOfReach> {
+    fn compare(&mut self, ip: u64, source: &Source) -> Result<Option<u64>, OutOfReach> {
         let (hot, cold) = (&mut self.hot, &mut self.cold);
         changing::compare((hot, cold), self.log, ip, source, &mut self.exits)
     }

@@ -2,12 +2,13 @@
 //! compares the bytes it was made of with those that are there, and leaves for the monitor on a difference.
 //!
 //! Nothing of the fragment has run then, so what is there now is translated and executed instead. Code of one
-//! fragment that another thread changes behind the comparison is executed as it was, once, up to its first
-//! transfer. Processors do that too, for some instructions (Intel SDM vol. 3, 10.1.3, cross-modifying code); a
+//! fragment that another thread changes behind the comparison is executed as it was, once, up to the end of the
+//! fragment. Processors do that too, for some instructions (Intel SDM vol. 3, 10.1.3, cross-modifying code); a
 //! program that must not be too early waits for the others to reach a place of its own.
 
 use super::super::asm::OutOfReach;
 use super::super::state::Ip;
+use super::super::trace::Source;
 use super::{ExitKind, Exits, Stretch, inside};
 use crate::arch::Gpr;
 
@@ -37,10 +38,14 @@ pub(super) fn compare(
     (hot, cold): (&mut Stretch, &mut Stretch),
     log: Gpr,
     ip: u64,
-    source: &[u8],
+    source: &Source,
     exits: &mut Exits,
 ) -> Result<Option<u64>, OutOfReach> {
-    let pieces = pieces(source.len());
+    let words = source.0.iter().flat_map(|(ip, bytes)| {
+        let word = move |(at, size): (usize, usize)| (ip + at as u64, &bytes[at..at + size]);
+        pieces(bytes.len()).into_iter().map(word)
+    });
+    let pieces: Vec<(u64, &[u8])> = words.collect();
     if pieces.is_empty() {
         return Ok(None);
     }
@@ -51,9 +56,9 @@ pub(super) fn compare(
     // The literals, then the way out.
     cold.asm.align(8);
     let literals = cold.asm.here();
-    for &(at, size) in &pieces {
+    for (_, bytes) in &pieces {
         let mut word = [0; 8];
-        word[..size].copy_from_slice(&source[at..at + size]);
+        word[..bytes.len()].copy_from_slice(bytes);
         let negated = u64::from_le_bytes(word).wrapping_neg();
         cold.asm.raw(&negated.to_le_bytes());
     }
@@ -80,8 +85,8 @@ pub(super) fn compare(
     hot.asm.spill(scratch);
     hot.mark(state);
     let mut first = None;
-    for (i, &(at, size)) in pieces.iter().enumerate() {
-        hot.asm.load_at(Gpr::Rcx, ip + at as u64, size)?;
+    for (i, (at, bytes)) in pieces.iter().enumerate() {
+        hot.asm.load_at(Gpr::Rcx, *at, bytes.len())?;
         hot.asm.load_at(scratch, literals + 8 * i as u64, 8)?;
         hot.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
         hot.asm.jrcxz(JUMP_BYTES);

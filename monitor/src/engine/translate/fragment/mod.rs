@@ -16,6 +16,7 @@ use super::runtime::Runtime;
 use super::state::{Ip, Log, State, StateMap};
 use super::values::Term;
 use crate::arch::{Gpr, GprSet, Kind};
+use std::ops::Range;
 
 /// Displacement of the jump past the code that keeps a record: records that need not be kept are not.
 pub const DROP: u8 = 5;
@@ -205,8 +206,8 @@ pub struct Fragment {
     pub log: Gpr,
     /// Whether it ends in an indirect transfer.
     pub indirect: bool,
-    /// Bytes of the program's code, from its head on, that it compares at every entry: 0 if they cannot change.
-    pub compared: u32,
+    /// Where the code lies that it compares at every entry: nowhere if that cannot change.
+    pub compared: Vec<Range<u64>>,
     /// Address of the byte by which the way out is skipped where the first of these are the same: with 0 there it is
     /// always taken. `None` when that is so.
     pub skips_exit: Option<u64>,
