@@ -390,6 +390,7 @@ fn generated_code() {
         ("protected", "1000", 40),
         ("aliased", "60", 0),
         ("moved", "1000", 1),
+        ("patched", "100", 0),
         ("recovered", "1000", 1),
     ] {
         let full = &transparent(&[&program, rounds, way])[1];
@@ -405,19 +406,21 @@ fn generated_code() {
         assert!(found >= least, "{way}: {found}");
     }
     let profiles = directory();
-    let words = [&program as &str, "3000", "rewritten"];
-    let expected = native(Path::new("/"), &words, b"");
-    let found = under(
-        Path::new("/"),
-        profiles.path(),
-        &["--overhead", "400"],
-        &words,
-        b"",
-    );
-    assert_eq!(
-        (found.status.code(), lossy(&found.stdout)),
-        (Some(6), lossy(&expected.stdout))
-    );
+    for way in ["rewritten", "patched"] {
+        let words = [&program as &str, "3000", way];
+        let expected = native(Path::new("/"), &words, b"");
+        let found = under(
+            Path::new("/"),
+            profiles.path(),
+            &["--overhead", "400"],
+            &words,
+            b"",
+        );
+        assert_eq!(
+            (found.status.code(), lossy(&found.stdout)),
+            (Some(6), lossy(&expected.stdout))
+        );
+    }
 }
 
 /// What a compiler says about its code in `/tmp/perf-PID.map` names it.

@@ -1,5 +1,5 @@
 /* Executes code that it writes itself, in every way that just-in-time compilers do; prints sums that would be others if
-   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, recovered. Exit status 6.
+   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, patched, recovered. Exit status 6.
    With PERF_MAP set, `rewritten` names its page `summed` in /tmp/perf-PID.map.
    The code: sum the first N of 512 longs, add I. */
 #define _GNU_SOURCE
@@ -120,6 +120,22 @@ static long moved(long rounds) {
     return sum;
 }
 
+/* The program's own text, patched now and then as by a library that hooks functions. */
+long hooked(void);
+__asm__(".pushsection .text.hooked,\"ax\",@progbits\n.balign 4096\nhooked: mov $1, %eax\nret\n.balign 4096\n.popsection");
+
+static long patched(long rounds) {
+    unsigned char *page = (unsigned char *)hooked;
+    long sum = 0;
+    for (int32_t i = 0; i < rounds; i++) {
+        if (mprotect(page, PAGE, READ | WRITE)) exit(97);
+        memcpy(page + 1, &i, 4);
+        if (mprotect(page, PAGE, READ | EXEC)) exit(98);
+        for (long k = 0; k < 20000; k++) sum += hooked() ^ data[k % 512];
+    }
+    return sum;
+}
+
 /* A null pointer met by generated code; the handler sees where, and goes on at its end. */
 static unsigned char *guarded;
 static volatile long faults;
@@ -148,7 +164,7 @@ int main(int count, char **words) {
     static const struct {
         const char *name;
         long (*run)(long);
-    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"recovered", recovered}};
+    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"patched", patched}, {"recovered", recovered}};
     long rounds = count > 1 ? atol(words[1]) : 100;
     for (int i = 0; i < 512; i++) data[i] = 3 * i + 1;
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++)

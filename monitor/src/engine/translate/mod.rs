@@ -3,6 +3,7 @@
 
 pub mod asm;
 pub mod cache;
+pub mod code;
 pub mod filter;
 pub mod fragment;
 pub mod group;

@@ -25,7 +25,7 @@ pub trait Code {
     fn bytes(&mut self, ip: u64) -> &[u8];
 
     /// Whether what is at `ip` may become other code while it is executed.
-    fn changes(&self, ip: u64) -> bool;
+    fn changes(&mut self, ip: u64) -> bool;
 
     /// Whether accesses made by code at `ip` count. Those of the vDSO do not: it is the kernel's.
     fn counted(&self, ip: u64) -> bool;

@@ -10,13 +10,14 @@ mod native;
 mod signal;
 
 use super::cache::{Blocked, CodeCache};
+use super::code::TargetCode;
 use super::filter::TargetFilter;
 use super::fragment::ExitKind;
 use super::layout::{PROBES, TABLE, TABLE_ENTRIES, state};
 use super::log::LogReader;
 use super::runtime::EXIT_INDIRECT;
 use super::state::{StateBlock, get_mut};
-use super::target::{self, Data, TargetCode};
+use super::target::{self, Data};
 use crate::arch::Gpr;
 use crate::observe::{Access, Observer};
 use crate::tracee::maps::Maps;

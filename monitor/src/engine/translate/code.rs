@@ -1,0 +1,252 @@
+//! The target's code as the translator reads it: what may be executed, what of it may change, and what has.
+
+use super::trace::Code;
+use crate::arch::AddressExpr;
+use crate::tracee::maps::{self, Backing, Mapping, Maps};
+use crate::tracee::{Result, TraceError, procinfo};
+use nix::unistd::Pid;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+const PAGE: u64 = 4096;
+
+type Pages = FxHashMap<u64, Option<Box<[u8; PAGE as usize]>>>;
+
+/// The target's code: what is private, file-backed, executable, not writable and has never been written is read
+/// once, all else that may be executed and read is read anew for each fragment, which then watches it
+/// (`fragment/changing.rs`).
+#[derive(Debug)]
+pub struct TargetCode {
+    pid: Pid,
+    memory: File,
+    /// `/proc/PID/pagemap`, where that may be read.
+    pagemap: Option<File>,
+    maps: Maps,
+    vdso: Range<u64>,
+    pages: Pages,
+    /// Code that may change, pages of a file's code that were written (they may be again), and all such pages as they
+    /// were a moment ago.
+    changing: Vec<Range<u64>>,
+    written: FxHashSet<u64>,
+    changing_pages: Pages,
+    /// Where there was such code, and is none now.
+    lost: Vec<Range<u64>>,
+    /// Instruction bytes that straddle two pages.
+    straddling: [u8; 16],
+    stale: bool,
+    /// Displacement from fs of the thread's `rseq_cs` word.
+    rseq_from_fs: Option<i64>,
+}
+
+impl TargetCode {
+    /// Opens the code of a process.
+    ///
+    /// # Errors
+    /// When the process is gone or may not be read.
+    pub fn open(pid: Pid) -> Result<TargetCode> {
+        let memory = procinfo::memory(pid, false).map_err(|source| TraceError::Os {
+            operation: "open memory",
+            tid: pid,
+            source,
+        })?;
+        let mut code = TargetCode {
+            pid,
+            memory,
+            pagemap: File::open(format!("/proc/{pid}/pagemap")).ok(),
+            maps: Maps::default(),
+            vdso: 0..0,
+            pages: Pages::default(),
+            changing: Vec::new(),
+            written: FxHashSet::default(),
+            changing_pages: Pages::default(),
+            lost: Vec::new(),
+            straddling: [0; 16],
+            stale: true,
+            rseq_from_fs: None,
+        };
+        code.refresh()?;
+        Ok(code)
+    }
+
+    /// The mappings as last read.
+    pub fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// Says where the thread's `rseq_cs` word is, seen from its fs base: stores to it are found in
+    /// code that is translated from now on.
+    pub fn set_rseq(&mut self, from_fs: Option<i64>) {
+        self.rseq_from_fs = from_fs;
+    }
+
+    /// Says that the mappings have changed: they are read again before they are needed.
+    pub fn set_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether any byte of the range is executable code that may have been translated.
+    pub fn holds_code(&self, start: u64, length: u64) -> bool {
+        let end = start.saturating_add(length);
+        self.maps
+            .0
+            .iter()
+            .any(|m| m.exec && m.start < end && start < m.end)
+    }
+
+    /// Where code that may change was found before and is none now, since the last call.
+    pub fn take_lost(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// To be called before anything is translated, with all threads at rest: reads the mappings again if they are
+    /// stale. True when stable code that was there is gone or has changed, so that nothing translated may be kept.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn refresh(&mut self) -> Result<bool> {
+        self.changing_pages.clear();
+        if !std::mem::take(&mut self.stale) {
+            return Ok(false);
+        }
+        let maps = Maps::read(self.pid).map_err(|e| TraceError::Unsuitable {
+            tid: self.pid,
+            reason: format!("its memory map cannot be read: {e}"),
+        })?;
+        /// Start, end, offset in the file, the file.
+        type Placed = (u64, u64, u64, (i32, i32, u64));
+        let code = |maps: &Maps| -> Vec<Placed> {
+            let stable = maps.0.iter().filter(|m| m.is_stable_code());
+            stable.map(|m| (m.start, m.end, m.offset, m.file)).collect()
+        };
+        let now = code(&maps);
+        let moved = code(&self.maps).iter().any(|old| !now.contains(old));
+        let changed = moved || self.is_any_written();
+        let vdso = maps.0.iter().find(|m| m.path == Backing::Vdso);
+        self.vdso = vdso.map_or(0..0, |m| m.start..m.end);
+        let changing = maps.changing_code();
+        for old in &self.changing {
+            self.lost.extend(maps::without(old, &changing));
+        }
+        self.changing = changing;
+        self.maps = maps;
+        if changed {
+            self.pages.clear();
+            self.written.clear();
+        } else {
+            self.pages.retain(|_, page| page.is_some());
+        }
+        Ok(changed)
+    }
+
+    /// Whether a page that was read as a file's own, never to change, has been written since.
+    fn is_any_written(&self) -> bool {
+        let read = self.pages.iter().filter(|(_, page)| page.is_some());
+        let mut numbers: Vec<u64> = read.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        let near = |a: &u64, b: &u64| b - a < 64;
+        numbers.chunk_by(near).any(|pages| {
+            let (first, last) = (pages[0], pages[pages.len() - 1]);
+            let entries = self.page_entries(first, (last - first + 1) as usize);
+            let entry = |number: &u64| entries.get((number - first) as usize);
+            pages
+                .iter()
+                .any(|number| entry(number).is_some_and(is_written))
+        })
+    }
+
+    /// Words of `/proc/PID/pagemap` for `count` pages; none where they cannot be read.
+    fn page_entries(&self, first: u64, count: usize) -> Vec<u64> {
+        let mut bytes = vec![0; 8 * count];
+        let file = self.pagemap.as_ref();
+        if file.is_none_or(|file| file.read_exact_at(&mut bytes, 8 * first).is_err()) {
+            return Vec::new();
+        }
+        let words = bytes.chunks_exact(8);
+        words
+            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+            .collect()
+    }
+
+    fn page(&mut self, number: u64) -> Option<&[u8; PAGE as usize]> {
+        let address = number * PAGE;
+        if !self.pages.contains_key(&number)
+            && !self.written.contains(&number)
+            && self.page_entries(number, 1).iter().any(is_written)
+        {
+            self.written.insert(number);
+        }
+        let changing = self.written.contains(&number) || is_in(&self.changing, address);
+        let (memory, maps) = (&self.memory, &self.maps);
+        let pages = match changing {
+            true => &mut self.changing_pages,
+            false => &mut self.pages,
+        };
+        let page = pages.entry(number).or_insert_with(|| {
+            let code = |m: &Mapping| m.is_stable_code() || m.is_changing_code();
+            let mut page = Box::new([0; PAGE as usize]);
+            let read = maps.find(address).is_some_and(code)
+                && memory.read_exact_at(&mut page[..], address).is_ok();
+            read.then_some(page)
+        });
+        page.as_deref()
+    }
+}
+
+/// Whether a page is the process's own copy of a file's, made when it was written (linux
+/// Documentation/admin-guide/mm/pagemap.rst: bit 63 present, bit 62 swapped, bit 61 a file's page).
+fn is_written(entry: &u64) -> bool {
+    const FILE: u64 = 1 << 61;
+    const SWAPPED: u64 = 1 << 62;
+    const PRESENT: u64 = 1 << 63;
+    entry & SWAPPED != 0 || entry & (PRESENT | FILE) == PRESENT
+}
+
+fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
+    let after = ranges.partition_point(|r| r.start <= address);
+    ranges[..after].last().is_some_and(|r| address < r.end)
+}
+
+impl Code for TargetCode {
+    fn bytes(&mut self, ip: u64) -> &[u8] {
+        let (number, offset) = (ip / PAGE, (ip % PAGE) as usize);
+        let left = PAGE as usize - offset;
+        if left < 15 {
+            let mut both = [0; 16];
+            let mut length = 0;
+            if let Some(page) = self.page(number) {
+                both[..left].copy_from_slice(&page[offset..]);
+                length = left;
+                let same = self.changes(ip) == self.changes((number + 1) * PAGE);
+                if same && let Some(next) = self.page(number + 1) {
+                    both[left..15].copy_from_slice(&next[..15 - left]);
+                    length = 15;
+                }
+            }
+            self.straddling = both;
+            return &self.straddling[..length];
+        }
+        self.page(number)
+            .map_or(&[], |page| &page[offset..offset + 15])
+    }
+
+    fn changes(&mut self, ip: u64) -> bool {
+        if !is_in(&self.changing, ip) {
+            // Looks at the page.
+            self.page(ip / PAGE);
+        }
+        is_in(&self.changing, ip) || self.written.contains(&(ip / PAGE))
+    }
+
+    fn counted(&self, ip: u64) -> bool {
+        !self.vdso.contains(&ip)
+    }
+
+    fn begins_sequence(&self, address: &AddressExpr) -> bool {
+        address.fs
+            && address.base.is_none()
+            && address.index.is_none()
+            && Some(address.disp) == self.rseq_from_fs
+    }
+}
