@@ -10,7 +10,7 @@ use cli::{WAYS, installed, lossy, native, readable, run, shell_status, text, und
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
-use statcache::profile::types::{Instr, WindowRecord};
+use statcache::profile::types::WindowRecord;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -372,80 +372,6 @@ fn a_daemon_outlives_the_run() {
         }
         assert_eq!(read(), "late\n");
         std::fs::remove_file(&file).expect("removed");
-    }
-}
-
-/// Code that the program writes itself, in every way that just-in-time compilers do, is observed and never executed as
-/// it was before.
-#[test]
-fn generated_code() {
-    let Some((_place, program)) = build("generated") else {
-        return;
-    };
-    let program = text(&program);
-    for (way, rounds, least) in [
-        // No more than is translated anew in one window, and then more.
-        ("rewritten", "30", 4),
-        ("rewritten", "600", 1),
-        ("protected", "1000", 40),
-        ("aliased", "60", 0),
-        ("moved", "1000", 1),
-        ("patched", "100", 0),
-        ("recovered", "1000", 1),
-    ] {
-        let full = &transparent(&[&program, rounds, way])[1];
-        let generated = |ip: &Instr| {
-            ip.module
-                .is_none_or(|m| full.modules[m as usize].path.starts_with("memfd:"))
-        };
-        let samples = full.windows.iter().flat_map(|w| &w.samples);
-        let found = samples
-            .filter(|s| generated(&full.instrs[s.sample.ip as usize]))
-            .count();
-        println!("{way}: {found} samples in generated code");
-        assert!(found >= least, "{way}: {found}");
-    }
-    let profiles = directory();
-    for way in ["rewritten", "patched"] {
-        let words = [&program as &str, "3000", way];
-        let expected = native(Path::new("/"), &words, b"");
-        let found = under(
-            Path::new("/"),
-            profiles.path(),
-            &["--overhead", "400"],
-            &words,
-            b"",
-        );
-        assert_eq!(
-            (found.status.code(), lossy(&found.stdout)),
-            (Some(6), lossy(&expected.stdout))
-        );
-    }
-}
-
-/// What a compiler says about its code in `/tmp/perf-PID.map` names it.
-#[test]
-fn generated_code_has_names() {
-    let Some((_place, program)) = build("generated") else {
-        return;
-    };
-    let profiles = directory();
-    let mut command = run(&profiles.path().join("p"), &["--full"]);
-    command
-        .arg(&program)
-        .args(["30", "rewritten"])
-        .env("PERF_MAP", "1");
-    let found = cli::output(command, b"");
-    assert_eq!(shell_status(&found), 6, "{}", lossy(&found.stderr));
-    let profile = readable(&profiles.path().join("p"));
-    let names = Path::new("/tmp").join(format!("perf-{}.map", profile.header.pid));
-    std::fs::remove_file(names).expect("written by the program");
-    let ids = 0..profile.instrs.len() as u32;
-    let generated = ids.filter(|id| profile.instrs[*id as usize].module.is_none());
-    let named: Vec<_> = generated.map(|id| profile.frames(id)).collect();
-    assert!(!named.is_empty());
-    for frames in named {
-        assert_eq!(frames.first().map(|f| f.function.as_str()), Some("summed"));
     }
 }
 
