@@ -50,17 +50,24 @@ fn written_in_every_way() {
         ("rewritten", "30", 4),
         ("rewritten", "600", 1),
         ("protected", "1000", 40),
-        ("aliased", "60", 0),
+        ("aliased", "60", 1),
         ("moved", "1000", 1),
         ("patched", "100", 0),
         ("recovered", "1000", 1),
+        ("far", "20000", 40),
     ] {
         let found = in_generated_code(&transparent(&["--full"], &[&program, rounds, way]));
         println!("{way}: {found} samples in generated code");
         assert!(found >= least, "{way}: {found}");
     }
-    for way in ["rewritten", "patched", "moved", "protected"] {
-        transparent(&["--overhead", "400"], &[&program, "3000", way]);
+    for (way, rounds) in [
+        ("rewritten", "3000"),
+        ("patched", "3000"),
+        ("moved", "3000"),
+        ("protected", "30000"),
+        ("far", "300000"),
+    ] {
+        transparent(&["--overhead", "400"], &[&program, rounds, way]);
     }
     transparent(&[], &[&program, "300"]);
 }

@@ -1,5 +1,5 @@
 /* Executes code that it writes itself, in every way that just-in-time compilers do; prints sums that would be others if
-   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, patched, recovered. Exit status 6.
+   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, patched, recovered, far. Exit status 6.
    With PERF_MAP set, `rewritten` names its page `summed` in /tmp/perf-PID.map.
    The code: sum the first N of 512 longs, add I. */
 #define _GNU_SOURCE
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -160,11 +161,34 @@ static long recovered(long rounds) {
     return sum + faults;
 }
 
+/* Far apart, each page out of reach of code near the others, while a timer's signals come;
+   some of which may be executed only. */
+static volatile long ticks;
+
+static void on_tick(int number) { ticks += number == SIGALRM; }
+
+static long far(long rounds) {
+    struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
+    unsigned char *pages[8];
+    long sum = 0;
+    signal(SIGALRM, on_tick);
+    setitimer(ITIMER_REAL, &often, 0);
+    for (long i = 0; i < 8; i++) {
+        pages[i] = map((void *)((i + 9) << 36), READ | WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+        generate(pages[i], 300 + i, i);
+        if (mprotect(pages[i], PAGE, i == 7 ? EXEC : READ | EXEC)) exit(99);
+    }
+    for (long i = 0; i < rounds; i++) sum += ((function)pages[i % 8])(data);
+    while (ticks < 5) ((function)pages[0])(data);
+    setitimer(ITIMER_REAL, &never, 0);
+    return sum;
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
         long (*run)(long);
-    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"patched", patched}, {"recovered", recovered}};
+    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"patched", patched}, {"recovered", recovered}, {"far", far}};
     long rounds = count > 1 ? atol(words[1]) : 100;
     for (int i = 0; i < 512; i++) data[i] = 3 * i + 1;
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++)

@@ -4,7 +4,7 @@ use super::ahead::{self, Ahead, Key};
 use super::recorder::Recorder;
 use super::root::ForeignFiles;
 use crate::profile::types::{Frame, Instr, InstrId, Module, ModuleId};
-use crate::symbols::{self, Found, PerfMap, Wanted};
+use crate::symbols::{self, Found, Wanted};
 use rustc_hash::FxHashMap;
 
 /// What [`Recorder::finish`] writes beside the footer.
@@ -109,9 +109,7 @@ pub fn resolve<'r>(
                 .iter()
                 .map(|&id| frames[id as usize].clone())
                 .collect();
-            if let Some(map) = recorder.generated_names() {
-                name_generated(&map, recorder, &mut of_process);
-            }
+            name_generated(recorder, &mut of_process);
             Names {
                 frames: of_process,
                 data: own_data(&data, &modules, &own),
@@ -121,20 +119,28 @@ pub fn resolve<'r>(
 }
 
 /// Names instructions that lie in no file by what their compiler says.
-fn name_generated(map: &PerfMap, recorder: &Recorder, frames: &mut [Vec<Frame>]) {
-    for (instr, frames) in recorder.instrs().iter().zip(frames) {
-        let module = instr.module.map(|m| &recorder.modules()[m as usize]);
-        let address = match module {
-            None => instr.offset,
+fn name_generated(recorder: &Recorder, frames: &mut [Vec<Frame>]) {
+    let address = |instr: &Instr| match instr.module {
+        None => Some(instr.offset),
+        Some(module) => {
+            let module = &recorder.modules()[module as usize];
             // Mapped twice, to be written and to be executed.
-            Some(module) if module.path.starts_with("/memfd:") => {
-                instr.offset.wrapping_add(module.bias)
-            }
-            Some(_) => continue,
-        };
-        if let Some(function) = map.find(address) {
+            let is_memory = module.path.starts_with("/memfd:");
+            is_memory.then(|| instr.offset.wrapping_add(module.bias))
+        }
+    };
+    let generated = recorder.instrs().iter().enumerate();
+    let (places, addresses): (Vec<usize>, Vec<u64>) = generated
+        .filter_map(|(i, instr)| Some((i, address(instr)?)))
+        .unzip();
+    if addresses.is_empty() {
+        return;
+    }
+    let names = recorder.generated_names(&addresses).unwrap_or_default();
+    for (place, name) in places.into_iter().zip(names) {
+        if let (Some(function), Some(frames)) = (name, frames.get_mut(place)) {
             *frames = vec![Frame {
-                function: function.to_owned(),
+                function,
                 file: String::new(),
                 line: 0,
             }];

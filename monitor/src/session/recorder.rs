@@ -9,12 +9,13 @@ use crate::profile::types::{
     Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome, ProcessRecord, Record, SampleRecord,
     Shared, TakenSample, WindowRecord, sample_flags,
 };
-use crate::symbols::PerfMap;
+use crate::symbols;
 use crate::tracee::maps::{Backing, Mapping, Maps};
 use crate::tracee::procinfo;
 use nix::unistd::Pid;
 use object::read::elf::ProgramHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::fs::File;
 use std::path::Path;
 
 /// Addresses of static data remembered to be named at the end: for some days of samples, no more.
@@ -179,13 +180,15 @@ impl Recorder {
         }
     }
 
-    /// Names of generated code, if its compiler has left any.
-    pub fn generated_names(&self) -> Option<PerfMap> {
+    /// What the compiler of generated code calls the functions at these addresses, if it has left that anywhere.
+    pub fn generated_names(&self, addresses: &[u64]) -> Option<Vec<Option<String>>> {
         let (path, user) = self.perf_map.as_ref()?;
-        if self.foreign && !self.files.holds(path) {
-            return None;
-        }
-        PerfMap::read(&self.files.find(path), *user)
+        let file = match (self.foreign, self.files.holds(path)) {
+            (true, true) => File::open(self.files.find(path)).ok()?,
+            (true, false) => return None,
+            (false, _) => symbols::open_ordinary(Path::new(path))?,
+        };
+        Some(symbols::names_of_generated(file, *user, addresses))
     }
 
     fn module(&mut self, mapping: &Mapping, maps: &Maps) -> Option<ModuleId> {

@@ -21,7 +21,7 @@ use crate::profile::types::{Frame, Instr, Module, ModuleId};
 pub use files::{Files, SystemFiles};
 pub use frames::short_module_name;
 pub use object_file::build_id;
-pub use perf_map::PerfMap;
+pub use perf_map::{names_of_generated, open_ordinary};
 pub use resolver::{Resolver, TooLarge};
 
 /// Addresses in one module (its object file's own) that are to be named.

@@ -242,6 +242,15 @@ impl Stopped {
         }
     }
 
+    /// Of a thread at the end of a call, and at its own registers: as stopped anywhere else. (Who finds it stopped for a
+    /// call takes that for one to come.)
+    pub(crate) fn without_call(self) -> Self {
+        match self.reason {
+            StopReason::Syscall => Stopped::of(self.tid, StopReason::Other(0)),
+            _ => self,
+        }
+    }
+
     /// Whether it has come to its end, or is a new program's thread under the id of one that has.
     pub fn is_replaced(&self) -> bool {
         matches!(self.reason, StopReason::Exec | StopReason::Exiting)

@@ -143,6 +143,7 @@ impl CallSite {
             site: self,
             tid: stopped.tid(),
             stopped: Some(stopped),
+            signal: None,
         }
     }
 
@@ -165,6 +166,8 @@ pub struct Caller<'a> {
     tid: nix::unistd::Pid,
     /// `None` once it has died.
     stopped: Option<Stopped>,
+    /// A signal that came first and waits to be delivered: a further call would lose it.
+    signal: Option<i32>,
 }
 
 impl Caller<'_> {
@@ -180,11 +183,7 @@ impl Caller<'_> {
     /// Gives the thread back; `None` when it died meanwhile. When its stop is for a signal, that
     /// must be delivered at its resume. The exit of a call of ours is no stop for a call of the program's.
     pub fn done(mut self) -> Option<Stopped> {
-        let stopped = self.stopped.take()?;
-        Some(match stopped.reason {
-            StopReason::Syscall => Stopped::of(stopped.tid(), StopReason::Other(0)),
-            _ => stopped,
-        })
+        self.stopped.take().map(Stopped::without_call)
     }
 
     /// Makes system call `number` in the tracee and returns its result.
@@ -192,9 +191,16 @@ impl Caller<'_> {
     /// # Errors
     /// [`TraceError::Gone`] when the thread has died, now or before. [`TraceError::Remote`] when the call
     /// failed. [`TraceError::Unsuitable`] when a signal came
-    /// first: the thread is back at its own registers and the call has not been made.
+    /// first: the thread is back at its own registers and the call has not been made, nor will any other be.
     pub fn call(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64> {
         let tid = self.tid();
+        let came_first = |signal| TraceError::Unsuitable {
+            tid,
+            reason: format!("signal {signal} came first"),
+        };
+        if let Some(signal) = self.signal {
+            return Err(came_first(signal));
+        }
         let mut regs = self.site.home;
         regs.rip = self.site.address;
         regs.rax = number as u64;
@@ -223,8 +229,8 @@ impl Caller<'_> {
                             // Never held back: the thread goes home and the caller delivers it.
                             stopped.set_regs(&self.site.home)?;
                             self.stopped = Some(stopped);
-                            let reason = format!("signal {signal} came first");
-                            return Err(TraceError::Unsuitable { tid, reason });
+                            self.signal = Some(signal);
+                            return Err(came_first(signal));
                         }
                         _ => {}
                     }

@@ -19,6 +19,8 @@ const FRAGMENT_ROOM: u64 = 32 << 10;
 /// Times that the code at an address is translated anew in a window because it has changed; the next time the window
 /// ends there.
 const MOST_REPLACED: u32 = 64;
+/// Most fragments of code that has changed that are gone through one after the other.
+const LONGEST_CHAIN: usize = 4;
 /// Fragments translated ahead at one stop. (Of 0, 1, 3 and 6, 1 took the least CPU time on a compiler, where nearly
 /// all time is translation: `cc1 -O2` observed whole on a busy machine, 14.4, 11.6, 12.2 and 12.9 s.)
 const AHEAD: usize = 1;
@@ -93,6 +95,8 @@ pub enum Blocked {
     NeedArena(u64),
     /// The cache is full: flush it.
     NeedFlush,
+    /// There is no code at this address, or none that may be read.
+    NoCode,
 }
 
 /// All translated code of one process.
@@ -102,6 +106,9 @@ pub struct CodeCache {
     by_ip: FxHashMap<u64, FragmentId>,
     /// Direct exits whose targets have no fragment yet.
     waiting: FxHashMap<u64, Vec<u32>>,
+    /// Fragments that compare their source, and the exits by which those at an address were left when it had changed.
+    comparing: Vec<FragmentId>,
+    left: FxHashMap<u64, Vec<u32>>,
     /// How often the code at an address was found changed in this window.
     replaced: FxHashMap<u64, u32>,
     tables: Tables,
@@ -125,6 +132,8 @@ impl CodeCache {
             fragments: Vec::new(),
             by_ip: FxHashMap::default(),
             waiting: FxHashMap::default(),
+            comparing: Vec::new(),
+            left: FxHashMap::default(),
             replaced: FxHashMap::default(),
             tables: Tables::default(),
             factory: InstructionInfoFactory::new(),
@@ -159,6 +168,10 @@ impl CodeCache {
     pub fn entry(&mut self, ip: u64, code: &mut impl Code) -> Result<u64, Blocked> {
         if let Some(&id) = self.by_ip.get(&ip) {
             return Ok(self.fragments[id as usize].hot);
+        }
+        // Not kept as a fragment: there may be code later.
+        if code.bytes(ip).is_empty() {
+            return Err(Blocked::NoCode);
         }
         let first = self.translate(ip, code)?;
         // Breadth first, ends before side exits: exits are stored in emission order, sides first.
@@ -217,6 +230,9 @@ impl CodeCache {
         self.translated += 1;
         self.by_ip.insert(ip, id);
         let marked = self.holds_marked(&fragment);
+        if fragment.skips_exit.is_some() {
+            self.comparing.push(id);
+        }
         self.fragments.push(fragment);
         if marked {
             self.keep_records(id, KEEP);
@@ -337,7 +353,7 @@ impl CodeCache {
             }
         }
         self.by_ip.remove(&ip);
-        self.waiting.entry(ip).or_default().push(exit);
+        self.left.entry(ip).or_default().push(exit);
         true
     }
 
@@ -346,22 +362,29 @@ impl CodeCache {
         self.replaced.clear();
     }
 
-    /// Makes all fragments of changing code in this range leave at their next entry: it may not be executed any more.
-    pub fn invalidate(&mut self, range: &Range<u64>) {
-        for (id, fragment) in self.fragments.iter_mut().enumerate() {
-            let meets = |r: &Range<u64>| r.start < range.end && range.start < r.end;
-            let inside = fragment.compared.iter().any(meets);
-            let Some(skip) = fragment.skips_exit.filter(|_| inside) else {
-                continue;
+    /// Makes all fragments of changing code in these ranges leave at their next entry: it may not be executed any more.
+    pub fn invalidate(&mut self, ranges: &[Range<u64>]) {
+        let fragments = &mut self.fragments;
+        let (arenas, by_ip) = (&mut self.arenas, &mut self.by_ip);
+        self.comparing.retain(|&id| {
+            let fragment = &mut fragments[id as usize];
+            let meets = |r: &Range<u64>| {
+                let gone = |lost: &Range<u64>| lost.start < r.end && r.start < lost.end;
+                ranges.iter().any(gone)
             };
-            if let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(skip)) {
+            if !fragment.compared.iter().any(meets) {
+                return true;
+            }
+            let skip = fragment.skips_exit.take();
+            let arena = skip.and_then(|skip| arenas.iter_mut().find(|a| a.contains(skip)));
+            if let (Some(skip), Some(arena)) = (skip, arena) {
                 arena.memory.write(skip, &[0]);
             }
-            fragment.skips_exit = None;
-            if self.by_ip.get(&fragment.ip) == Some(&(id as FragmentId)) {
-                self.by_ip.remove(&fragment.ip);
+            if by_ip.get(&fragment.ip) == Some(&id) {
+                by_ip.remove(&fragment.ip);
             }
-        }
+            false
+        });
     }
 
     /// Links the exits of a new fragment, and those that waited for it.
@@ -369,6 +392,17 @@ impl CodeCache {
         self.link_exits(id, 0);
         let ip = self.fragments[id as usize].ip;
         for exit in self.waiting.remove(&ip).unwrap_or_default() {
+            self.link(exit, id);
+        }
+        // The last one leads here. Some may lead to each other, as there is code that goes back and forth; many would
+        // be a long way.
+        let left = self.left.get(&ip).map_or(&[][..], Vec::as_slice);
+        let first = match left.len() <= LONGEST_CHAIN {
+            true => left.len().saturating_sub(1),
+            false => 0,
+        };
+        let relinked: Vec<u32> = left[first..].into();
+        for exit in relinked {
             self.link(exit, id);
         }
     }
@@ -391,23 +425,22 @@ impl CodeCache {
         }
     }
 
-    /// Points a direct exit at its target's fragment.
+    /// Points an exit at a fragment of its target: a direct one, or one of code that has changed.
     fn link(&mut self, exit: u32, to: FragmentId) {
-        let Some(&Exit {
-            fragment,
-            kind:
-                ExitKind::Direct {
-                    warm_field,
-                    cold_field,
-                    ..
-                }
-                | ExitKind::Changed {
-                    warm_field,
-                    cold_field,
-                },
-        }) = self.tables.exit(exit)
-        else {
+        let Some(&Exit { fragment, kind }) = self.tables.exit(exit) else {
             return;
+        };
+        let (warm_field, cold_field, again) = match kind {
+            ExitKind::Direct {
+                warm_field,
+                cold_field,
+                ..
+            } => (warm_field, cold_field, false),
+            ExitKind::Changed {
+                warm_field,
+                cold_field,
+            } => (warm_field, cold_field, true),
+            _ => return,
         };
         let (from, to) = (
             &self.fragments[fragment as usize],
@@ -422,6 +455,10 @@ impl CodeCache {
         if let Ok(displacement) = i32::try_from(target.wrapping_sub(field + 4) as i64)
             && let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(field))
         {
+            if again && field == cold_field {
+                // It may have led to another fragment by the warm way: on to the cold one.
+                arena.memory.write(warm_field, &[0; 4]);
+            }
             arena.memory.write(field, &displacement.to_le_bytes());
         }
     }
@@ -494,6 +531,8 @@ impl CodeCache {
         self.marked_fragments.clear();
         self.by_ip.clear();
         self.waiting.clear();
+        self.comparing.clear();
+        self.left.clear();
         self.replaced.clear();
         self.tables = Tables::default();
         for arena in &mut self.arenas {

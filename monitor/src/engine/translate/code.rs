@@ -169,17 +169,28 @@ impl TargetCode {
             .collect()
     }
 
-    fn page(&mut self, number: u64) -> Option<&[u8; PAGE as usize]> {
+    /// Whether the page's code may change: a compiler's, or a file's that has been written (it may be again).
+    fn page_changes(&mut self, number: u64) -> bool {
         let address = number * PAGE;
-        if !self.pages.contains_key(&number)
-            && !self.written.contains(&number)
-            && self.page_entries(number, 1).iter().any(is_written)
-        {
+        if is_in(&self.changing, address) || self.written.contains(&number) {
+            return true;
+        }
+        if self.pages.contains_key(&number) {
+            return false;
+        }
+        let stable = self.maps.find(address).is_some_and(Mapping::is_stable_code);
+        let written = stable && self.page_entries(number, 1).iter().any(is_written);
+        if written {
             self.written.insert(number);
         }
-        let changing = self.written.contains(&number) || is_in(&self.changing, address);
+        written
+    }
+
+    fn page(&mut self, number: u64) -> Option<&[u8; PAGE as usize]> {
+        let address = number * PAGE;
+        let changes = self.page_changes(number);
         let (memory, maps) = (&self.memory, &self.maps);
-        let pages = match changing {
+        let pages = match changes {
             true => &mut self.changing_pages,
             false => &mut self.pages,
         };
@@ -198,9 +209,8 @@ impl TargetCode {
 /// Documentation/admin-guide/mm/pagemap.rst: bit 63 present, bit 62 swapped, bit 61 a file's page).
 fn is_written(entry: &u64) -> bool {
     const FILE: u64 = 1 << 61;
-    const SWAPPED: u64 = 1 << 62;
-    const PRESENT: u64 = 1 << 63;
-    entry & SWAPPED != 0 || entry & (PRESENT | FILE) == PRESENT
+    const THERE: u64 = 1 << 63 | 1 << 62;
+    entry & FILE == 0 && entry & THERE != 0
 }
 
 fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
@@ -218,8 +228,7 @@ impl Code for TargetCode {
             if let Some(page) = self.page(number) {
                 both[..left].copy_from_slice(&page[offset..]);
                 length = left;
-                let same = self.changes(ip) == self.changes((number + 1) * PAGE);
-                if same && let Some(next) = self.page(number + 1) {
+                if let Some(next) = self.page(number + 1) {
                     both[left..15].copy_from_slice(&next[..15 - left]);
                     length = 15;
                 }
@@ -232,11 +241,9 @@ impl Code for TargetCode {
     }
 
     fn changes(&mut self, ip: u64) -> bool {
-        if !is_in(&self.changing, ip) {
-            // Looks at the page.
-            self.page(ip / PAGE);
-        }
-        is_in(&self.changing, ip) || self.written.contains(&(ip / PAGE))
+        // The longest instruction has 15 bytes.
+        let (first, last) = (ip / PAGE, (ip + 14) / PAGE);
+        self.page_changes(first) || last != first && self.page_changes(last)
     }
 
     fn counted(&self, ip: u64) -> bool {

@@ -1,4 +1,4 @@
-//! The runtime's memory in the target, and the target's code as the translator sees it.
+//! The runtime's memory in the target: its data region and the arenas.
 
 use super::cache::{ARENA_BYTES, REACH};
 use super::layout::{DATA_BYTES, END_ALIGN, LOG_BYTES, MAGIC, SLACK, state};
@@ -245,8 +245,8 @@ fn map_requests(
         let at = match caller.call("mmap", libc::SYS_mmap, args) {
             Ok(at) => at,
             Err(error) => {
-                // All or nothing.
-                for mapped in shared {
+                // All or nothing, but where a signal came first: then it stays until all of ours is taken away.
+                for mapped in shared.iter().filter(|_| is_taken(&error)) {
                     let (address, bytes) = (mapped.remote(), mapped.bytes());
                     caller.call("munmap", libc::SYS_munmap, [address, bytes, 0, 0, 0, 0])?;
                 }

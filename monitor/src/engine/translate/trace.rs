@@ -2,8 +2,9 @@
 //!
 //! A trace follows direct jumps and calls, falls through forward branches, and runs around a loop
 //! a few times when the loop leads back to its head. Where code may change while it is executed
-//! ([`Code::changes`]) it ends at the first transfer behind a store: the fragment is to compare its source at every
-//! entry, and a program that writes code goes to it by some transfer. Pure: bytes come through [`Code`].
+//! ([`Code::changes`]) it ends at the first transfer behind a store (through another register than rsp): the fragment is
+//! to compare its source at every entry, and a program that writes code goes to it by some transfer. Pure: bytes come
+//! through [`Code`].
 
 use crate::arch::{self, Access, AddressExpr, Flow, Gpr, GprSet, Kind};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
@@ -177,7 +178,11 @@ pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory)
         }
         let wanted = former.changing.then_some(&mut source);
         let Some(instruction) = decode(code, at, wanted) else {
-            break End::Declined(at, "no code at this address that may be read");
+            // The end of what may be executed is met when it is reached: there may be code by then.
+            break match code.bytes(at).is_empty() && at != ip {
+                true => End::Fall(at),
+                false => End::Declined(at, "no instruction of this processor"),
+            };
         };
         let mut accesses = Vec::new();
         if let Err(reason) = arch::accesses(&instruction, factory, &mut accesses) {

@@ -67,6 +67,7 @@ pub fn translate(
     };
     let warm_entry = builder.entry(trace.ip);
     let skips_exit = builder.compare(trace.ip, &trace.source)?;
+    let comparison = warm_entry..builder.hot.asm.here();
     let (items, end) = builder.items(&trace)?;
     let indirect = matches!(end, End::Indirect);
     builder.end(&trace.items[..items], end)?;
@@ -78,6 +79,7 @@ pub fn translate(
         log,
         indirect,
         compared: trace.source.ranges(),
+        comparison,
         skips_exit,
         item_ips: trace.items[..items]
             .iter()

@@ -208,6 +208,8 @@ pub struct Fragment {
     pub indirect: bool,
     /// Where the code lies that it compares at every entry: nowhere if that cannot change.
     pub compared: Vec<Range<u64>>,
+    /// The hot code that compares it.
+    pub comparison: Range<u64>,
     /// Address of the byte by which the way out is skipped where the first of these are the same: with 0 there it is
     /// always taken. `None` when that is so.
     pub skips_exit: Option<u64>,

@@ -346,6 +346,7 @@ impl Translate {
             let reason = "a restartable sequence";
             return Ok(WindowEnd::Declined(stopped, reason));
         }
+        let stopped = stopped.without_call();
         let mut next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
         loop {
             next = match next {
@@ -397,8 +398,9 @@ impl Translate {
         if self.code.refresh()? {
             self.flush(observer);
         }
-        for range in self.code.take_lost() {
-            self.cache.invalidate(&range);
+        let lost = self.code.take_lost();
+        if !lost.is_empty() {
+            self.cache.invalidate(&lost);
         }
         if regs.fs_base != self.fs_base {
             // Records logged so far belong to the old base.
@@ -410,6 +412,10 @@ impl Translate {
             match self.cache.entry(regs.rip, &mut self.code) {
                 Ok(entry) => break entry,
                 Err(Blocked::NeedFlush) => self.flush(observer),
+                Err(Blocked::NoCode) => {
+                    let reason = "no code at this address that may be read";
+                    return self.decline(stopped, regs, observer, reason);
+                }
                 Err(Blocked::NeedArena(ip)) => {
                     let (back, arena) = self.add_arena(stopped, &regs, ip)?;
                     stopped = back;

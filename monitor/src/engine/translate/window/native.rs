@@ -177,6 +177,8 @@ impl Translate {
                         if will_restart(&regs) {
                             return go(stopped.resume(Resume::Syscall, 0)?, None);
                         }
+                        // Its call is over, and nothing of it is to be stepped over.
+                        let stopped = stopped.without_call();
                         self.enter(stopped, regs, observer, Resume::Syscall)
                     }
                 }

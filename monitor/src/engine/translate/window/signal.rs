@@ -6,7 +6,7 @@ use super::super::layout::state;
 use super::super::state::{Context, StateBlock};
 use super::{At, Next, Translate, WindowEnd};
 use crate::observe::Observer;
-use crate::tracee::{self, Regs, Result, Resume, Stopped, procinfo};
+use crate::tracee::{self, Regs, Result, Resume, StopReason, Stopped, procinfo};
 use nix::unistd::Pid;
 
 impl Translate {
@@ -59,15 +59,30 @@ impl Translate {
             return Ok(Next::Go(At::Cache(stopped.resume(how, signal)?)));
         }
         let cache_ip = regs.rip;
+        // Code that may be executed but not read, or no longer: the program has not read it, and gets to it itself.
+        let unreadable = self.compares_at(cache_ip) && is_from_kernel(&stopped)?;
         let Some(context) = self.observe_interrupted(&regs, observer) else {
             // Not in the cache after all: these are its own registers.
             return self.deliver(stopped, signal, observer);
         };
+        if unreadable && tracee::is_fault(signal) {
+            let stopped = Stopped::of(stopped.tid(), StopReason::Other(0));
+            let reason = "code that cannot be read";
+            return self.decline(stopped, context.regs, observer, reason);
+        }
         stopped.set_regs(&context.regs)?;
         if tracee::is_fault(signal) {
             hide_cache_address(&stopped, cache_ip, context.regs.rip)?;
         }
         self.deliver(stopped, signal, observer)
+    }
+
+    /// Whether a fragment's comparison of its source is at cache address `ip`.
+    fn compares_at(&self, ip: u64) -> bool {
+        match self.cache.place(ip) {
+            Some(Place::Fragment(id, _)) => self.cache.fragment(id).comparison.contains(&ip),
+            _ => false,
+        }
     }
 
     /// Rebuilds the context of a thread stopped anywhere in the cache, and observes everything it
@@ -190,4 +205,9 @@ pub(super) fn hide_cache_address(stopped: &Stopped, cache_ip: u64, original: u64
         }
     }
     Ok(())
+}
+
+/// Whether the thread itself caused the signal it is stopped with, by an instruction (sigaction(2), `si_code`).
+fn is_from_kernel(stopped: &Stopped) -> Result<bool> {
+    Ok(stopped.siginfo()?.si_code > 0)
 }
