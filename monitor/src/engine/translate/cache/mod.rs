@@ -1,0 +1,258 @@
+//! The code cache: fragments by original address, the arenas they lie in ([`arena`]), the links between them
+//! ([`links`], and [`changed`] where their source has), and which of them are marked ([`marks`]).
+
+mod arena;
+mod changed;
+mod links;
+mod marks;
+
+pub use arena::{ARENA_BYTES, Arena, REACH};
+
+use super::fragment::{self, ExitKind, Fragment, FragmentId, KEEP, Tables};
+use super::memory::Shared;
+use super::state::State;
+use super::trace::{self, Code, Trace};
+use arena::HOT_BYTES;
+use iced_x86::InstructionInfoFactory;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Fragments translated ahead at one stop. (Of 0, 1, 3 and 6, 1 took the least CPU time on a compiler, where nearly
+/// all time is translation: `cc1 -O2` observed whole on a busy machine, 14.4, 11.6, 12.2 and 12.9 s.)
+const AHEAD: usize = 1;
+/// Fragments held before everything is flushed: bounds the monitor's memory, at about 2.2 KiB each.
+const MAX_FRAGMENTS: usize = 70_000;
+/// What lies at an address of the cache.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// A fragment, with the meaning of the registers.
+    Fragment(FragmentId, State),
+    /// The shared stubs.
+    Runtime(State),
+}
+
+/// Something that must be done before translation can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// No arena is near enough to this address.
+    NeedArena(u64),
+    /// The cache is full: flush it.
+    NeedFlush,
+    /// There is no code at this address, or none that may be read.
+    NoCode,
+}
+
+/// All translated code of one process.
+pub struct CodeCache {
+    arenas: Vec<Arena>,
+    fragments: Vec<Fragment>,
+    by_ip: FxHashMap<u64, FragmentId>,
+    /// Direct exits whose targets have no fragment yet.
+    waiting: FxHashMap<u64, Vec<u32>>,
+    /// Fragments that compare their source, and the exits by which those at an address were left when it had changed.
+    comparing: Vec<FragmentId>,
+    left: FxHashMap<u64, Vec<u32>>,
+    /// How often the code at an address was found changed in this window.
+    replaced: FxHashMap<u64, u32>,
+    tables: Tables,
+    factory: InstructionInfoFactory,
+    /// Whether fragments look lines up by `pext`.
+    wide: bool,
+    /// Instructions whose every execution is to be seen, and the fragments that hold any.
+    marked: FxHashSet<u64>,
+    marked_fragments: Vec<FragmentId>,
+    /// Fragments translated since the start, flushed ones included.
+    pub translated: u64,
+    /// Times everything was thrown away.
+    pub flushes: u64,
+}
+
+impl CodeCache {
+    /// An empty cache; `wide`: for a processor with a fast `pext`.
+    pub fn new(wide: bool) -> CodeCache {
+        CodeCache {
+            arenas: Vec::new(),
+            fragments: Vec::new(),
+            by_ip: FxHashMap::default(),
+            waiting: FxHashMap::default(),
+            comparing: Vec::new(),
+            left: FxHashMap::default(),
+            replaced: FxHashMap::default(),
+            tables: Tables::default(),
+            factory: InstructionInfoFactory::new(),
+            wide,
+            marked: FxHashSet::default(),
+            marked_fragments: Vec::new(),
+            translated: 0,
+            flushes: 0,
+        }
+    }
+
+    /// Adds an arena.
+    pub fn add_arena(&mut self, memory: Shared) {
+        self.arenas.push(Arena::new(memory, self.wide));
+    }
+
+    /// The fragment with this number.
+    pub fn fragment(&self, id: FragmentId) -> &Fragment {
+        &self.fragments[id as usize]
+    }
+
+    /// Exits and record shapes.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Cache address to enter at for original address `ip`, with canonical registers; translates
+    /// it and its likely successors when it is new.
+    ///
+    /// # Errors
+    /// [`Blocked`] when the caller has to make room first.
+    pub fn entry(&mut self, ip: u64, code: &mut impl Code) -> Result<u64, Blocked> {
+        if let Some(&id) = self.by_ip.get(&ip) {
+            return Ok(self.fragments[id as usize].hot);
+        }
+        // Not kept as a fragment: there may be code later.
+        if code.bytes(ip).is_empty() {
+            return Err(Blocked::NoCode);
+        }
+        let first = self.translate(ip, code)?;
+        // Breadth first, ends before side exits: exits are stored in emission order, sides first.
+        let mut next = vec![first];
+        let mut done = 0;
+        while let Some(id) = next.pop() {
+            let targets: Vec<u64> = self.fragments[id as usize]
+                .exits
+                .iter()
+                .filter_map(|&exit| match self.tables.exit(exit)?.kind {
+                    ExitKind::Direct { target, .. } => Some(target),
+                    _ => None,
+                })
+                .collect();
+            for target in targets.into_iter().rev() {
+                if done == AHEAD {
+                    return Ok(self.fragments[first as usize].hot);
+                }
+                if !self.by_ip.contains_key(&target) && !code.bytes(target).is_empty() {
+                    match self.translate(target, code) {
+                        Ok(id) => next.insert(0, id),
+                        Err(_) => return Ok(self.fragments[first as usize].hot),
+                    }
+                    done += 1;
+                }
+            }
+        }
+        Ok(self.fragments[first as usize].hot)
+    }
+
+    fn translate(&mut self, ip: u64, code: &mut impl Code) -> Result<FragmentId, Blocked> {
+        let arena = self
+            .arenas
+            .iter()
+            .position(|a| a.reaches(ip))
+            .ok_or(Blocked::NeedArena(ip))?;
+        if self.arenas[arena].full() || self.fragments.len() >= MAX_FRAGMENTS {
+            return Err(Blocked::NeedFlush);
+        }
+        let id = self.fragments.len() as FragmentId;
+        let trace = trace::form(code, ip, &mut self.factory);
+        let arena = &mut self.arenas[arena];
+        let places = (arena.hot_next, arena.cold_next);
+        let translated = fragment::translate(trace, id, places, &arena.runtime, &mut self.tables);
+        let (fragment, bytes) = translated.unwrap_or_else(|_| {
+            let nothing = Trace::declined(ip, "an address out of the code cache's reach");
+            fragment::translate(nothing, id, places, &arena.runtime, &mut self.tables)
+                .expect("a fragment without instructions reaches nothing")
+        });
+        arena.memory.write(fragment.hot, &bytes.hot);
+        arena.memory.write(fragment.cold, &bytes.cold);
+        arena.hot_next = (fragment.hot + bytes.hot.len() as u64).next_multiple_of(16);
+        arena.cold_next = (fragment.cold + bytes.cold.len() as u64).next_multiple_of(16);
+        arena.hot_index.push((fragment.hot, id));
+        arena.cold_index.push((fragment.cold, id));
+        self.translated += 1;
+        self.by_ip.insert(ip, id);
+        let marked = self.holds_marked(&fragment);
+        if fragment.skips_exit.is_some() {
+            self.comparing.push(id);
+        }
+        self.fragments.push(fragment);
+        if marked {
+            self.keep_records(id, KEEP);
+            self.marked_fragments.push(id);
+        }
+        self.link_new(id);
+        Ok(id)
+    }
+
+    /// What lies at cache address `address`; `None` outside of the cache.
+    pub fn place(&self, address: u64) -> Option<Place> {
+        let arena = self.arenas.iter().find(|a| a.contains(address))?;
+        if address < arena.runtime.end {
+            return arena.runtime.states.at(address).map(Place::Runtime);
+        }
+        let hot = address < arena.memory.remote() + HOT_BYTES;
+        let index = if hot {
+            &arena.hot_index
+        } else {
+            &arena.cold_index
+        };
+        let after = index.partition_point(|(start, _)| *start <= address);
+        let id = index[..after].last()?.1;
+        let fragment = &self.fragments[id as usize];
+        let states = if hot {
+            &fragment.hot_states
+        } else {
+            &fragment.cold_states
+        };
+        Some(Place::Fragment(id, states.at(address)?))
+    }
+
+    /// `length` bytes of the cache at `address`.
+    pub fn bytes_at(&self, address: u64, length: usize) -> Option<Vec<u8>> {
+        let arena = self.arenas.iter().find(|a| a.contains(address))?;
+        let words = (0..length as u64).map(|i| arena.memory.word(address + i) as u8);
+        Some(words.collect())
+    }
+
+    /// Whether `address` is where a thread that leaves the cache is seen by the monitor.
+    pub fn is_exit_stop(&self, address: u64) -> bool {
+        self.arenas
+            .iter()
+            .any(|a| a.runtime.after_syscall == address)
+    }
+
+    /// Whether `address` lies in the stub by which threads leave the cache.
+    pub fn is_in_exit(&self, address: u64) -> bool {
+        self.arenas
+            .iter()
+            .any(|a| (a.runtime.exit..a.runtime.indirect).contains(&address))
+    }
+
+    /// Whether `address` lies in the cache.
+    pub fn contains(&self, address: u64) -> bool {
+        self.arenas.iter().any(|a| a.contains(address))
+    }
+
+    /// Throws all fragments away. No thread may be inside; tables of indirect targets must be
+    /// cleared by the caller.
+    pub fn flush(&mut self) {
+        self.fragments.clear();
+        self.marked_fragments.clear();
+        self.by_ip.clear();
+        self.waiting.clear();
+        self.comparing.clear();
+        self.left.clear();
+        self.replaced.clear();
+        self.tables = Tables::default();
+        for arena in &mut self.arenas {
+            arena.reset();
+        }
+        self.flushes += 1;
+    }
+
+    /// Drops the arenas too: the address space they were in is gone.
+    pub fn forget(&mut self) {
+        self.flush();
+        self.arenas.clear();
+    }
+}
