@@ -13,6 +13,9 @@ pub struct Cost {
 /// a round trip, measured as 8 us on one processor.)
 const STOP_S: f64 = 4e-6;
 
+/// CPU seconds that a stop may take there. (Measured: 17 to 25 us in windows of a compiler that were nearly all stops.)
+const DEAR_STOP_S: f64 = 18e-6;
+
 impl std::ops::AddAssign for Cost {
     fn add_assign(&mut self, more: Cost) {
         self.thread_s += more.thread_s;
@@ -25,6 +28,12 @@ impl Cost {
     pub fn rate_in_cache(&self, accesses: u64) -> f64 {
         let cache_s = self.thread_s - STOP_S * self.stops as f64;
         accesses as f64 / cache_s.max(0.2 * self.thread_s).max(1e-6)
+    }
+
+    /// Whether stops took so much of it, for code met for the first time as a rule, that it says little of how fast
+    /// the thread is otherwise.
+    pub fn is_mostly_stops(&self) -> bool {
+        DEAR_STOP_S * self.stops as f64 > 0.5 * self.thread_s
     }
 }
 

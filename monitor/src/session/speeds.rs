@@ -83,6 +83,7 @@ mod tests {
             expansion: 2.0,
             everywhere: false,
             together: false,
+            mostly_stops: false,
         }
     }
 

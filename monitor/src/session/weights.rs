@@ -21,6 +21,11 @@ const SHOWS_SPREAD: f64 = 0.5;
 /// Natively, threads that take lines from each other wait for them, which those that have turns do not: a rate that was
 /// not measured may be this many times too high. (Guessed; 1.9 times was seen where every fourth access is such.)
 const CONTENTION: f64 = 3.0;
+/// Native rate of a window that was nearly all stops, where there is no other to go by, and the highest; how far
+/// off that of other windows may be. (Guessed from programs at large.)
+const ANY_RATE: f64 = 5e8;
+const HIGHEST_RATE: f64 = 4e9;
+const OTHERS_SPREAD: f64 = 3.0;
 /// Least difference of two expansions that tells anything.
 const CONTRAST: f64 = 0.2;
 
@@ -43,6 +48,8 @@ pub struct Inside {
     pub everywhere: bool,
     /// Whether several threads had turns in it.
     pub together: bool,
+    /// Whether it was nearly all stops, so that its time says little.
+    pub mostly_stops: bool,
 }
 
 impl Inside {
@@ -71,6 +78,8 @@ pub struct Weights {
     /// How the last window ran, and the parts of added instructions that showed, by pairs of windows.
     last: Option<Inside>,
     shown: Vec<f64>,
+    /// Rates of windows that were not mostly stops.
+    rates: Vec<f64>,
 }
 
 #[derive(Debug)]
@@ -103,13 +112,20 @@ impl Weights {
         let before_s = if self.first_done { 0.5 * gap } else { gap };
         self.first_done = true;
         self.last_end_s = cpu_end_s;
-        if let Some(last) = self.last.replace(inside) {
+        if let Some(last) = self
+            .last
+            .replace(inside)
+            .filter(|last| !last.mostly_stops && !inside.mostly_stops)
+        {
             self.shown.extend(shown(last, inside));
             if self.shown.len() > MOST_PAIRS {
                 self.shown.remove(0);
             }
         }
         let rate = self.guess(inside);
+        if !inside.mostly_stops && self.rates.len() < MOST_PAIRS {
+            self.rates.push(rate.value);
+        }
         self.pending = Some(Pending {
             record,
             rate,
@@ -123,8 +139,11 @@ impl Weights {
     pub fn measured(&mut self, rate: f64, error: f64, cost_s: f64) {
         self.last_end_s += cost_s;
         if let Some(pending) = &mut self.pending {
-            self.speedups[usize::from(pending.inside.everywhere)]
-                .push(rate / pending.inside.native(SHOWS.1).max(1.0));
+            match pending.inside.mostly_stops {
+                true => self.rates.push(rate),
+                false => self.speedups[usize::from(pending.inside.everywhere)]
+                    .push(rate / pending.inside.native(SHOWS.1).max(1.0)),
+            }
             let spread = 2.0 * error + RATE_SPREAD;
             pending.rate = Rate {
                 value: rate,
@@ -156,6 +175,9 @@ impl Weights {
     }
 
     fn guess_alone(&self, inside: Inside) -> Rate {
+        if inside.mostly_stops {
+            return self.guess_by_others(inside);
+        }
         match self.typical(inside.everywhere) {
             Some((low, value, high)) => {
                 let native = inside.native(SHOWS.1);
@@ -174,6 +196,19 @@ impl Weights {
                 }
             }
         }
+    }
+
+    /// As fast as other windows of the run, or as any program.
+    fn guess_by_others(&self, inside: Inside) -> Rate {
+        let mut sorted = self.rates.clone();
+        sorted.sort_by(f64::total_cmp);
+        let median = sorted.get(sorted.len() / 2).copied();
+        let value = median.unwrap_or(ANY_RATE).max(inside.per_second);
+        let (low, high) = match median {
+            Some(_) => (value / OTHERS_SPREAD, value * OTHERS_SPREAD),
+            None => (inside.per_second, HIGHEST_RATE.max(value)),
+        };
+        Rate { value, low, high }
     }
 
     /// The part of the added instructions that shows in the time: low, best and high.
@@ -273,6 +308,7 @@ mod tests {
             expansion: 1.0,
             everywhere: true,
             together: false,
+            mostly_stops: false,
         }
     }
 
@@ -285,6 +321,7 @@ mod tests {
             expansion,
             everywhere,
             together: false,
+            mostly_stops: false,
         };
         let (dense, quiet) = (window_at(1.2, true), window_at(2.2, false));
         assert!((weights.native_rate(quiet) / quiet.native(1.0) - 1.0).abs() < 1e-9);
@@ -296,6 +333,27 @@ mod tests {
         assert!((weights.native_rate(dense) / 1e9 - 1.0).abs() < 1e-6);
         // Alike, they say nothing.
         assert_eq!(shown(dense, window_at(1.3, true)), None);
+    }
+
+    #[test]
+    fn a_window_of_stops_goes_by_the_others() {
+        let swamped = Inside {
+            mostly_stops: true,
+            ..inside(1e7)
+        };
+        let mut weights = Weights::default();
+        weights.close(window(1000), 1.0, 1.5, swamped);
+        let unknown = weights.open(2.5).unwrap().stands_for;
+        assert!(unknown.value > 3e8 && unknown.low < 2e7 && unknown.high > 2e9);
+        for turn in 0..3 {
+            weights.close(window(1000), f64::from(turn), f64::from(turn), inside(9e8));
+        }
+        weights.close(window(1000), 3.0, 3.0, swamped);
+        let like_others = weights.open(4.0).unwrap().stands_for;
+        assert!(
+            (like_others.value / 9e8 - 1.0).abs() < 0.01,
+            "{like_others:?}"
+        );
     }
 
     #[test]

@@ -340,6 +340,7 @@ impl Observed {
             expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
             everywhere: self.engine.as_ref().is_none_or(Engine::looked_everywhere),
             together: self.together,
+            mostly_stops: cost.is_mostly_stops(),
         }
     }
 

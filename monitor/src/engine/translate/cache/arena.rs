@@ -1,0 +1,64 @@
+//! A stretch of the code cache: where its fragments lie, and how much room is left.
+
+use super::super::fragment::FragmentId;
+use super::super::memory::Shared;
+use super::super::runtime::{self, Runtime};
+
+/// Bytes of an arena. Within reach of every 32-bit displacement from the module it serves.
+pub const ARENA_BYTES: u64 = 320 << 20;
+/// Share of an arena for hot code.
+pub(super) const HOT_BYTES: u64 = 96 << 20;
+/// Room a fragment needs at the most, hot or cold.
+const FRAGMENT_ROOM: u64 = 32 << 10;
+/// How far code may lie from its arena for 32-bit displacements to reach all of it.
+pub const REACH: u64 = (1 << 31) - ARENA_BYTES - (64 << 20);
+
+/// One stretch of the cache.
+#[derive(Debug)]
+pub struct Arena {
+    pub(super) memory: Shared,
+    pub(super) runtime: Runtime,
+    pub(super) hot_next: u64,
+    pub(super) cold_next: u64,
+    /// Fragments by hot address, ascending.
+    pub(super) hot_index: Vec<(u64, FragmentId)>,
+    /// Fragments by cold address, ascending.
+    pub(super) cold_index: Vec<(u64, FragmentId)>,
+}
+
+impl Arena {
+    pub(super) fn new(mut memory: Shared, wide: bool) -> Arena {
+        let (code, runtime) = runtime::generate(memory.remote(), wide);
+        memory.write(memory.remote(), &code);
+        let mut arena = Arena {
+            memory,
+            runtime,
+            hot_next: 0,
+            cold_next: 0,
+            hot_index: Vec::new(),
+            cold_index: Vec::new(),
+        };
+        arena.reset();
+        arena
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.hot_next = self.runtime.end.next_multiple_of(64);
+        self.cold_next = self.memory.remote() + HOT_BYTES;
+        self.hot_index.clear();
+        self.cold_index.clear();
+    }
+
+    pub(super) fn full(&self) -> bool {
+        self.hot_next + FRAGMENT_ROOM > self.memory.remote() + HOT_BYTES
+            || self.cold_next + FRAGMENT_ROOM > self.memory.remote() + self.memory.bytes()
+    }
+
+    pub(super) fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.memory.remote()) < self.memory.bytes()
+    }
+
+    pub(super) fn reaches(&self, ip: u64) -> bool {
+        self.memory.remote().abs_diff(ip) < REACH
+    }
+}

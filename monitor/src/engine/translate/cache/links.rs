@@ -1,0 +1,117 @@
+//! Ways from fragment to fragment.
+
+use super::super::fragment::{self, Exit, ExitKind, FragmentId, KEEP};
+use super::super::layout::{PROBES, TABLE};
+use super::super::memory::Shared;
+use super::CodeCache;
+
+impl CodeCache {
+    /// Gives a side exit that has been taken its own code. (Without room the next flush makes some.)
+    pub fn build_side(&mut self, exit: u32) {
+        let Some(id) = self.tables.exit(exit).map(|e| e.fragment) else {
+            return;
+        };
+        let fragment = &mut self.fragments[id as usize];
+        let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(fragment.hot)) else {
+            return;
+        };
+        if arena.full() {
+            return;
+        }
+        let at = arena.cold_next;
+        let before = fragment.exits.len();
+        let Some((field, code)) =
+            fragment::side(fragment, id, exit, at, &arena.runtime, &mut self.tables)
+        else {
+            return;
+        };
+        arena.memory.write(at, &code);
+        arena.cold_next = (at + code.len() as u64).next_multiple_of(16);
+        arena.cold_index.push((at, id));
+        let displacement =
+            i32::try_from(at.wrapping_sub(field + 4) as i64).expect("both lie in one arena");
+        arena.memory.write(field, &displacement.to_le_bytes());
+        if self.holds_marked(&self.fragments[id as usize]) {
+            self.keep_records(id, KEEP);
+        }
+        self.link_exits(id, before);
+    }
+
+    /// Links the exits of a new fragment, and those that waited for it.
+    pub(super) fn link_new(&mut self, id: FragmentId) {
+        self.link_exits(id, 0);
+        let ip = self.fragments[id as usize].ip;
+        for exit in self.waiting.remove(&ip).unwrap_or_default() {
+            self.link(exit, id);
+        }
+        self.relink_changed(ip, id);
+    }
+
+    /// Links the exits of a fragment from the `first` one on.
+    fn link_exits(&mut self, id: FragmentId, first: usize) {
+        for place in first..self.fragments[id as usize].exits.len() {
+            let exit = self.fragments[id as usize].exits[place];
+            let Some(Exit {
+                kind: ExitKind::Direct { target, .. },
+                ..
+            }) = self.tables.exit(exit)
+            else {
+                continue;
+            };
+            match self.by_ip.get(target) {
+                Some(&to) => self.link(exit, to),
+                None => self.waiting.entry(*target).or_default().push(exit),
+            }
+        }
+    }
+
+    /// Points an exit at a fragment of its target: a direct one, or one of code that has changed.
+    pub(super) fn link(&mut self, exit: u32, to: FragmentId) {
+        let Some(&Exit { fragment, kind }) = self.tables.exit(exit) else {
+            return;
+        };
+        let (warm_field, cold_field, again) = match kind {
+            ExitKind::Direct {
+                warm_field,
+                cold_field,
+                ..
+            } => (warm_field, cold_field, false),
+            ExitKind::Changed {
+                warm_field,
+                cold_field,
+            } => (warm_field, cold_field, true),
+            _ => return,
+        };
+        let (from, to) = (
+            &self.fragments[fragment as usize],
+            &self.fragments[to as usize],
+        );
+        let (field, target) = if from.log == to.log {
+            (warm_field, to.warm_entry)
+        } else {
+            (cold_field, to.hot)
+        };
+        // Out of reach it stays an exit through the monitor: slow, but right.
+        if let Ok(displacement) = i32::try_from(target.wrapping_sub(field + 4) as i64)
+            && let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(field))
+        {
+            if again && field == cold_field {
+                // It may have led to another fragment by the warm way: on to the cold one.
+                arena.memory.write(warm_field, &[0; 4]);
+            }
+            arena.memory.write(field, &displacement.to_le_bytes());
+        }
+    }
+
+    /// Enters `ip` into a thread's table of indirect targets, at `gs` in `data`.
+    pub fn learn_indirect(&self, ip: u64, data: &mut Shared, gs: u64) {
+        let Some(&id) = self.by_ip.get(&ip) else {
+            return;
+        };
+        let first = gs + TABLE as u64 + 16 * (ip & 0xffff);
+        let free = (0..PROBES as u64).find(|probe| data.word(first + 16 * probe) == 0);
+        let entry = first + 16 * free.unwrap_or(PROBES as u64 - 1);
+        data.write_word(entry, ip.wrapping_neg());
+        data.write_word(entry + 8, self.fragments[id as usize].hot);
+    }
+}

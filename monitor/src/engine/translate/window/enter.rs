@@ -1,0 +1,128 @@
+//! The way into the cache, with all that must be there first; or out of the window, where there is no way in.
+
+use super::super::cache::Blocked;
+use super::super::layout::{PROBES, TABLE, TABLE_ENTRIES, state};
+use super::super::target;
+use super::{At, Next, Translate, WindowEnd};
+use crate::observe::Observer;
+use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub};
+
+impl Translate {
+    /// Sends the thread, stopped at `regs` of its own, into the cache.
+    pub(super) fn enter(
+        &mut self,
+        mut stopped: Stopped,
+        mut regs: Regs,
+        observer: &mut Observer,
+        how: Resume,
+    ) -> Result<Next> {
+        const DIRECTION: u64 = 1 << 10;
+        if regs.gs_base != 0 {
+            return self.decline(stopped, regs, observer, "the program uses the gs segment");
+        }
+        if regs.eflags & DIRECTION != 0 {
+            return self.decline(stopped, regs, observer, "direction flag set");
+        }
+        if self.code.refresh()? {
+            self.flush(observer);
+        }
+        let lost = self.code.take_lost();
+        if !lost.is_empty() {
+            self.cache.invalidate(&lost);
+        }
+        if regs.fs_base != self.fs_base {
+            // Records logged so far belong to the old base.
+            self.drain(self.log_pointer(), None, observer);
+            self.fs_base = regs.fs_base;
+            self.set_word(state::FS, regs.fs_base);
+        }
+        let entry = loop {
+            match self.cache.entry(regs.rip, &mut self.code) {
+                Ok(entry) => break entry,
+                Err(Blocked::NeedFlush) => self.flush(observer),
+                Err(Blocked::NoCode) => {
+                    let reason = "no code at this address that may be read";
+                    return self.decline(stopped, regs, observer, reason);
+                }
+                Err(Blocked::NeedArena(ip)) => {
+                    let (back, arena) = self.add_arena(stopped, &regs, ip)?;
+                    stopped = back;
+                    if let StopReason::Signal(signal) = stopped.reason {
+                        // It came while the arena was made: the thread is at its own registers.
+                        self.stats.signals += 1;
+                        return self.deliver(stopped, signal, observer);
+                    }
+                    match arena {
+                        Ok(()) => {}
+                        Err(error) => {
+                            tracing::debug!(%error, ip, "no arena");
+                            return self.decline(stopped, regs, observer, "no room near this code");
+                        }
+                    }
+                }
+            }
+        };
+        if std::mem::take(&mut self.learn) {
+            // While the thread is stopped: it reads its table without any synchronisation.
+            self.cache
+                .learn_indirect(regs.rip, &mut self.data.memory, self.data.gs);
+        }
+        regs.rip = entry;
+        regs.gs_base = self.data.gs;
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        self.by_syscall = how == Resume::Syscall;
+        Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
+    }
+
+    fn add_arena(
+        &mut self,
+        stopped: Stopped,
+        regs: &Regs,
+        ip: u64,
+    ) -> Result<(Stopped, Result<()>)> {
+        // A thread stopped at a refused call must leave the kernel first: its exit is a clean stop.
+        let mut home = *regs;
+        home.orig_rax = u64::MAX;
+        stopped.set_regs(&home)?;
+        let tid = stopped.tid();
+        let stopped = match stopped.reason {
+            StopReason::Syscall => match stopped.resume(Resume::Syscall, 0)?.wait()? {
+                Event::Stopped(stopped) if !stopped.is_replaced() => stopped,
+                gone => {
+                    hub::release(gone);
+                    return Err(TraceError::Gone(tid));
+                }
+            },
+            // A stop at the start of a handler looks like a signal; only a new one is one.
+            _ => Stopped::of(tid, StopReason::Other(0)),
+        };
+        if let StopReason::Signal(_) = stopped.reason {
+            return Ok((stopped, Ok(())));
+        }
+        let (stopped, arena) = target::map_arena(stopped, self.code.maps(), ip)?;
+        Ok((stopped, arena.map(|arena| self.cache.add_arena(arena))))
+    }
+
+    pub(super) fn flush(&mut self, observer: &mut Observer) {
+        self.drain(self.log_pointer(), None, observer);
+        self.cache.flush();
+        self.reader.flush();
+        let table = self.data.gs + TABLE as u64;
+        self.data.memory.zero(table, 16 * (TABLE_ENTRIES + PROBES));
+    }
+
+    pub(super) fn decline(
+        &mut self,
+        stopped: Stopped,
+        mut regs: Regs,
+        observer: &mut Observer,
+        reason: &'static str,
+    ) -> Result<Next> {
+        self.drain(self.log_pointer(), None, observer);
+        self.stats.declined += 1;
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        Ok(Next::End(WindowEnd::Declined(stopped, reason)))
+    }
+}
