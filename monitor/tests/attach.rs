@@ -6,7 +6,7 @@ mod c;
 mod cli;
 
 use c::build;
-use cli::{installed, lossy, readable};
+use cli::{awaited, installed, lossy, program_of, readable};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
@@ -143,7 +143,7 @@ fn a_program_that_ends_while_it_is_watched() {
         return;
     }
     let place = tempfile::tempdir().expect("a temporary directory");
-    let loops = "BEGIN { for (i = 0; i < 9000000; i++) n[i % 997] += i; print n[5]; exit 6 }";
+    let loops = "BEGIN { for (i = 0; i < 40000000; i++) n[i % 997] += i; print n[5]; exit 6 }";
     let child = Command::new("awk")
         .arg(loops)
         .stdout(Stdio::piped())
@@ -168,7 +168,7 @@ fn threads_are_born_while_we_come_and_go() {
     let Some((place, program)) = build("threads") else {
         return;
     };
-    let words = ["2", "8000", "900"];
+    let words = ["2", "8000", "4000"];
     let expected = Command::new(&program).args(words).output().expect("run");
     let child = Command::new(&program)
         .args(words)
@@ -241,21 +241,14 @@ fn refusals_are_one_line_and_a_code() {
     traced
         .args(["run", "-q", "-o"])
         .arg(place.path().join("other"))
-        .args(["sleep", "2"]);
+        .args(["sleep", "60"]);
     let mut traced = traced.spawn().expect("started");
-    std::thread::sleep(Duration::from_millis(300));
-    let mut sleeping = None;
-    for task in std::fs::read_dir(format!("/proc/{}/task", traced.id())).expect("alive") {
-        let children = std::fs::read_to_string(task.expect("a task").path().join("children"));
-        let child = children
-            .unwrap_or_default()
-            .split_whitespace()
-            .next()
-            .map(str::to_owned);
-        sleeping = sleeping.or(child.and_then(|pid| pid.parse().ok()));
-    }
-    refused(sleeping.expect("its child"), 126, "already traced");
-    assert!(traced.wait().expect("waited").success());
+    let program = || program_of(traced.id(), "sleep");
+    assert!(awaited(|| program().is_some()));
+    let program = program().expect("there");
+    refused(program as u32, 126, "already traced");
+    kill(Pid::from_raw(program), Signal::SIGTERM).expect("sent");
+    traced.wait().expect("waited");
     // A thread's id is no process's.
     if let Some((_place, program)) = build("server") {
         let (mut child, _output) = server(&program);
@@ -387,7 +380,7 @@ fn a_32_bit_program_is_refused() {
 fn a_program_with_its_own_gs_segment() {
     let source = "#include <sys/syscall.h>\n#include <unistd.h>\nstatic long words[8];\n\
         int main(void) { syscall(SYS_arch_prctl, 0x1001, words); words[0] = 7;\n\
-        for (long i = 0, w = 0; i < 3000000000; i++) { __asm__ volatile(\"mov %%gs:0, %0\" : \"=r\"(w)); if (w != 7) return 3; }\n\
+        for (long i = 0, w = 0; i < 6000000000; i++) { __asm__ volatile(\"mov %%gs:0, %0\" : \"=r\"(w)); if (w != 7) return 3; }\n\
         return 4; }";
     let Some((place, mut child)) = small("a_program_with_its_own_gs_segment", source, &["-O1"])
     else {
@@ -415,22 +408,24 @@ fn a_program_with_mounts_of_its_own() {
     let hidden = place.path().join("hidden");
     std::fs::create_dir(&hidden).expect("made");
     let line = format!(
-        "mount -t tmpfs none {0} && cp {1} {0}/inside && exec {0}/inside 2 10 2000",
+        "mount -t tmpfs none {0} && cp {1} {0}/inside && exec {0}/inside 2 10 100 stay",
         hidden.display(),
         program.display()
     );
     let mut command = Command::new("unshare");
     command
         .args(["-m", "sh", "-c", &line])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let Ok(mut child) = command.spawn() else {
         println!("SKIP a_program_with_mounts_of_its_own: there is no unshare");
         return;
     };
-    std::thread::sleep(Duration::from_millis(300));
-    let inside = std::fs::read_link(format!("/proc/{}/exe", child.id()));
-    if !inside.is_ok_and(|exe| exe.ends_with("inside")) {
+    let inside = || std::fs::read_link(format!("/proc/{}/exe", child.id()));
+    let is_inside = || inside().is_ok_and(|exe| exe.ends_with("inside"));
+    // Where it may not be done it ends at once.
+    if !awaited(|| is_inside() || inside().is_err()) || !is_inside() {
         println!("SKIP a_program_with_mounts_of_its_own: no mount namespace is to be had here");
         let _ = child.kill();
         let _ = child.wait();

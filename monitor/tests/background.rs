@@ -145,7 +145,7 @@ fn run_in_the_background_to_its_end() {
         return;
     };
     let place = Place::new();
-    let words = ["2", "10", "400"];
+    let words = ["2", "10", "1500"];
     let expected = Command::new(&program).args(words).output().expect("run");
     let mut command = place.command(&["run", "--background", "-q", "--"]);
     let mut started = command
@@ -177,11 +177,12 @@ fn run_in_the_foreground_stopped_from_elsewhere() {
         return;
     };
     let place = Place::new();
-    let words = ["2", "10", "1500"];
-    let expected = Command::new(&program).args(words).output().expect("run");
+    let words = ["2", "10", "50", "stay"];
+    let mut expected = Command::new(&program);
+    let expected = expected.args(words).stdin(Stdio::null()).output();
     let mut command = place.command(&["run", "-q", "--"]);
-    command.arg(&program).args(words).stdout(Stdio::piped());
-    let started = command.spawn().expect("started");
+    command.arg(&program).args(words).stdin(Stdio::piped());
+    let mut started = command.stdout(Stdio::piped()).spawn().expect("started");
     let begun = Instant::now();
     let pid = loop {
         let live = place.live();
@@ -197,9 +198,10 @@ fn run_in_the_foreground_stopped_from_elsewhere() {
     assert!(stopped.status.success(), "{stopped:?}");
     assert!(!is_traced(pid.parse().expect("a number")));
     assert!(!readable(&place.profile()).windows.is_empty());
+    drop(started.stdin.take());
     let found = started.wait_with_output().expect("waited");
     assert_eq!(found.status.code(), Some(7));
-    assert_eq!(found.stdout, expected.stdout);
+    assert_eq!(found.stdout, expected.expect("run").stdout);
 }
 
 #[test]

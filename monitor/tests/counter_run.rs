@@ -4,14 +4,14 @@
 #[path = "support/cli.rs"]
 mod cli;
 
-use cli::{lossy, native, output, readable, run, shell_status, text, under};
+use cli::{awaited, lossy, native, output, program_of, readable, run, shell_status, text, under};
 use nix::unistd::Pid;
 use statcache::engine::counter::overflow::{Overflow, Unit};
 use statcache::profile::types::{Outcome, SampleRecord, sample_flags};
 use statcache::session::counter::SIMULATE;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const BUSY: [&str; 4] = ["--engine", "counter", "--overhead", "600"];
 
@@ -195,22 +195,6 @@ fn programs_do_not_notice() {
     }
 }
 
-/// Whether a process has a child that executes `name`.
-fn has_child(pid: u32, name: &str) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let children = tasks
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let comm = |child: &str| std::fs::read_to_string(format!("/proc/{child}/comm"));
-    children
-        .collect::<Vec<_>>()
-        .iter()
-        .flat_map(|list| list.split_whitespace())
-        .any(|child| comm(child).is_ok_and(|comm| comm.trim() == name))
-}
-
 /// Killed at any moment of a window, even while it single-steps, the monitor leaves a program that finishes.
 #[test]
 fn a_killed_monitor_leaves_the_program_alone() {
@@ -229,10 +213,7 @@ fn a_killed_monitor_leaves_the_program_alone() {
             .stderr(Stdio::null())
             .spawn()
             .expect("started");
-        let begun = Instant::now();
-        while !has_child(monitor.id(), "ring") && begun.elapsed() < Duration::from_secs(60) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        awaited(|| program_of(monitor.id(), "ring").is_some());
         std::thread::sleep(Duration::from_millis(19 * turn));
         monitor.kill().expect("killed");
         // The program holds the other end until it has finished.

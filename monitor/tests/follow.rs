@@ -6,7 +6,10 @@ mod c;
 mod cli;
 
 use c::build;
-use cli::{WAYS, installed, lossy, native, readable, run, shell_status, text, under};
+use cli::{
+    WAYS, awaited, installed, lossy, native, program_of, readable, run, shell_status, text, under,
+    windows,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
@@ -82,7 +85,7 @@ fn threads_get_windows_as_they_use_time() {
         return;
     };
     let profiles = directory();
-    let words = [&text(&program) as &str, "3", "10", "900"];
+    let words = [&text(&program) as &str, "3", "10", "2500"];
     let found = under(
         Path::new("/"),
         profiles.path(),
@@ -113,7 +116,7 @@ fn threads_get_windows_as_they_use_time() {
         .expect("readable")
         .accesses_estimated
         .value;
-    let truth = loads(3, 900) as f64;
+    let truth = loads(3, 2500) as f64;
     assert!(
         estimated > truth / 8.0 && estimated < 8.0 * truth,
         "{estimated} for {truth}"
@@ -382,28 +385,20 @@ fn group_stop_and_continue() {
         return;
     };
     let profiles = directory();
-    for (way, rounds) in WAYS.into_iter().zip(["3000", "400"]) {
-        let program = text(&program);
-        let words = [program.as_str(), "2", "10", rounds];
+    for way in WAYS {
+        let path = text(&program);
+        let words = [path.as_str(), "2", "10", "100", "stay"];
         let expected = native(Path::new("/"), &words, b"");
-        let mut command = run(&profiles.path().join("p"), way);
-        command
+        let profile = profiles.path().join(format!("p{}", way.concat()));
+        let mut child = run(&profile, way)
             .args(words)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let child = command.spawn().expect("started");
-        std::thread::sleep(Duration::from_millis(300));
-        let children = format!("/proc/{0}/task/{0}/children", child.id());
-        let mut pids = std::fs::read_to_string(&children).unwrap_or_default();
-        for task in std::fs::read_dir(format!("/proc/{}/task", child.id())).expect("tasks") {
-            let path = task.expect("a task").path().join("children");
-            pids += &std::fs::read_to_string(path).unwrap_or_default();
-        }
-        let pid: i32 = pids
-            .split_whitespace()
-            .next()
-            .and_then(|p| p.parse().ok())
-            .expect("its child");
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("started");
+        assert!(awaited(|| windows(&profile) > 0));
+        let pid = program_of(child.id(), "threads").expect("its child");
         kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("sent");
         std::thread::sleep(Duration::from_millis(200));
         let used =
@@ -416,6 +411,7 @@ fn group_stop_and_continue() {
             used() - before
         );
         kill(Pid::from_raw(pid), Signal::SIGCONT).expect("sent");
+        drop(child.stdin.take());
         let found = child.wait_with_output().expect("waited");
         assert_eq!(shell_status(&found), 7, "{way:?}: {}", lossy(&found.stderr));
         assert_eq!(found.stdout, expected.stdout, "{way:?}");

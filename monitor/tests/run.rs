@@ -4,14 +4,16 @@
 mod cli;
 mod support;
 
-use cli::{WAYS, installed, lossy, native, output, readable, run, shell_status, text, under};
+use cli::{
+    WAYS, awaited, installed, lossy, native, output, readable, run, shell_status, text, under,
+    windows,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::types::{Outcome, WindowRecord};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 use support::{Tracees, exclusive};
 
 fn directory() -> tempfile::TempDir {
@@ -311,26 +313,38 @@ fn closed_pipe_kills_the_program_as_it_would_alone() {
     }
 }
 
-/// Busy for some seconds natively, with a line at the end.
-const BUSY: &str = "i=0; while [ $i -lt 1500000 ]; do i=$((i+1)); done; echo done";
+/// Busy until there is a file `go`, with a line at the end.
+const BUSY: &str = "i=0; while [ ! -e go ]; do i=$((i+1)); done; echo done";
 
-/// Signals the monitor, or its whole process group, half a second into a busy program.
+/// Whether a signal sent to a process has not been taken by it (proc_pid_status(5), ShdPnd).
+fn is_pending(pid: i32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().find_map(|l| l.strip_prefix("ShdPnd:\t"));
+    let pending = pending.and_then(|set| u64::from_str_radix(set, 16).ok());
+    pending.unwrap_or(0) & 1 << (signal as u64 - 1) != 0
+}
+
+/// Signals the monitor, or its whole process group, in the middle of a busy program, which may end when the profile has.
 fn signalled(
     signal: Signal,
     group: bool,
     way: &[&str],
 ) -> (std::process::Output, tempfile::TempDir) {
     let profiles = directory();
-    let mut command = run(&profiles.path().join("p"), way);
+    let profile = profiles.path().join("p");
+    let mut command = run(&profile, way);
     command.args(["sh", "-c", BUSY]).process_group(0);
     let child = command
+        .current_dir(profiles.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("started");
     let pid = child.id() as i32;
-    std::thread::sleep(Duration::from_millis(700));
+    assert!(awaited(|| windows(&profile) > 0));
     kill(Pid::from_raw(if group { -pid } else { pid }), signal).expect("sent");
+    assert!(awaited(|| !is_pending(pid, signal)));
+    std::fs::write(profiles.path().join("go"), "").expect("written");
     let output = child.wait_with_output().expect("waited");
     (output, profiles)
 }

@@ -1,5 +1,6 @@
 /* Threads that work, and threads that come and go: prints a sum that must not change, exits 7.
-   threads WORKERS BRIEF ROUNDS */
+   threads WORKERS BRIEF ROUNDS [stay]: with `stay` the workers go on after their rounds, which alone count,
+   until the end of standard input. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #define WORDS (1u << 18)
 static unsigned long sums[16];
 static long rounds;
+static volatile int stay;
 
 static void *work(void *argument) {
     long id = (long)argument;
@@ -17,6 +19,8 @@ static void *work(void *argument) {
     for (long round = 0; round < rounds; round++)
         for (unsigned i = 0; i < WORDS; i++) sum += words[(words[i] ^ round) & (WORDS - 1)];
     sums[id] = sum;
+    while (stay)
+        for (unsigned i = 0; i < WORDS; i++) sum += ((volatile unsigned *)words)[words[i] & (WORDS - 1)];
     free(words);
     return 0;
 }
@@ -32,6 +36,7 @@ int main(int count, char **words) {
     unsigned long sum = 0;
     pthread_t threads[16], *many = calloc(brief_ones, sizeof *many);
     rounds = count > 3 ? atol(words[3]) : 30;
+    stay = count > 4;
     for (long i = 0; i < workers; i++)
         if (pthread_create(threads + i, 0, work, (void *)i)) return 99;
     /* Some one after the other, the rest at once. */
@@ -47,6 +52,8 @@ int main(int count, char **words) {
         pthread_join(many[i], &result);
         sum += (long)result;
     }
+    while (stay && getchar() != EOF) {}
+    stay = 0;
     for (long i = 0; i < workers; i++) {
         pthread_join(threads[i], 0);
         sum += sums[i];

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// The ways of running that must not show in the program.
 pub const WAYS: [&[&str]; 2] = [&[], &["--full"]];
@@ -92,6 +93,38 @@ pub fn installed(name: &str) -> Option<PathBuf> {
         println!("SKIP {name}: not installed");
     }
     found
+}
+
+/// Waits until something holds; whether it does at last.
+pub fn awaited(holds: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !holds() {
+        if begun.elapsed() > Duration::from_secs(120) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// The process that a monitor has started, once it executes the program `name`.
+pub fn program_of(monitor: u32, name: &str) -> Option<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{monitor}/task")).ok()?;
+    let children = tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let comm = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    children
+        .collect::<Vec<_>>()
+        .iter()
+        .flat_map(|list| list.split_whitespace())
+        .filter_map(|pid| pid.parse().ok())
+        .find(|pid| comm(pid).is_ok_and(|comm| comm.trim() == name))
+}
+
+/// Windows in a profile that is being written.
+pub fn windows(path: &Path) -> usize {
+    Profile::read(path).map_or(0, |profile| profile.windows.len())
 }
 
 /// The end of a text, for messages.
