@@ -313,8 +313,8 @@ fn closed_pipe_kills_the_program_as_it_would_alone() {
     }
 }
 
-/// Busy until there is a file `go`, with a line at the end.
-const BUSY: &str = "i=0; while [ ! -e go ]; do i=$((i+1)); done; echo done";
+/// Busy as long as there is a file `busy`, with a line at the end.
+const BUSY: &str = "i=0; while [ -e busy ]; do i=$((i+1)); done; echo done";
 
 /// Whether a signal sent to a process has not been taken by it (proc_pid_status(5), ShdPnd).
 fn is_pending(pid: i32, signal: Signal) -> bool {
@@ -332,6 +332,7 @@ fn signalled(
 ) -> (std::process::Output, tempfile::TempDir) {
     let profiles = directory();
     let profile = profiles.path().join("p");
+    std::fs::write(profiles.path().join("busy"), "").expect("written");
     let mut command = run(&profile, way);
     command.args(["sh", "-c", BUSY]).process_group(0);
     let child = command
@@ -344,7 +345,7 @@ fn signalled(
     assert!(awaited(|| windows(&profile) > 0));
     kill(Pid::from_raw(if group { -pid } else { pid }), signal).expect("sent");
     assert!(awaited(|| !is_pending(pid, signal)));
-    std::fs::write(profiles.path().join("go"), "").expect("written");
+    std::fs::remove_file(profiles.path().join("busy")).expect("removed");
     let output = child.wait_with_output().expect("waited");
     (output, profiles)
 }

@@ -121,7 +121,7 @@ fn a_shared_cache_is_told_from_private_ones() {
     };
     for way in WAYS {
         let apart = exported(&text(&program), "apart", way);
-        let at = |stream: &str, bytes: u64| {
+        let at = |stream: &str, bytes: u64, bound: &str| {
             let curves = apart["curves"].as_array().expect("curves");
             let curve = curves
                 .iter()
@@ -130,15 +130,20 @@ fn a_shared_cache_is_told_from_private_ones() {
                 .as_array()
                 .expect("points");
             let point = points.iter().find(|p| p["cache_bytes"] == bytes);
-            number(&point.expect("a point")["miss_ratio"])
+            number(&point.expect("a point")[bound])
         };
-        // An eighth of the accesses is to a new line: 24 KiB fit into 32, twice as much does not.
-        assert!(
-            at("own", 32 << 10) < 0.01,
-            "{way:?}: {}",
-            at("own", 32 << 10)
-        );
-        let all = at("all", 32 << 10);
+        // An eighth of the accesses is to a new line: 24 KiB fit into 32, twice as much does not. Of a sampled run a
+        // dozen windows may be all there is: the intervals know.
+        for (stream, bytes) in [("own", 32 << 10), ("all", 128 << 10)] {
+            let bound = if way.0.contains(&"--full") {
+                "miss_ratio"
+            } else {
+                "low"
+            };
+            let found = at(stream, bytes, bound);
+            assert!(found < 0.01, "{way:?}: {stream} {bytes}: {found}");
+        }
+        let all = at("all", 32 << 10, "miss_ratio");
         // On a busy machine they seldom run side by side.
         let least = if way.0.contains(&"--full") {
             0.08
@@ -147,10 +152,5 @@ fn a_shared_cache_is_told_from_private_ones() {
         };
         // No more than an eighth, but for what a dozen windows are off by.
         assert!((least..0.25).contains(&all), "{way:?}: {all}");
-        assert!(
-            at("all", 128 << 10) < 0.01,
-            "{way:?}: {}",
-            at("all", 128 << 10)
-        );
     }
 }
