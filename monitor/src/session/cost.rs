@@ -1,4 +1,8 @@
-//! What a window took, in CPU time.
+//! What a window took, in CPU time, and what of that its stops took.
+
+use super::weights::Inside;
+use crate::engine::translate::window::Piece;
+use std::collections::VecDeque;
 
 /// CPU time of a window. Wall time would count the neighbours of a busy machine too.
 #[derive(Clone, Copy, Debug, Default)]
@@ -7,38 +11,157 @@ pub struct Cost {
     pub thread_s: f64,
     /// Stops.
     pub stops: u64,
+    /// Those among them for code that was not translated yet.
+    pub misses: u64,
 }
-
-/// CPU seconds a stop takes on the side of the stopped thread. (Guessed as half of
-/// a round trip, measured as 8 us on one processor.)
-const STOP_S: f64 = 4e-6;
-
-/// CPU seconds that a stop may take there. (Measured: 17 to 25 us in windows of a compiler that were nearly all stops.)
-const DEAR_STOP_S: f64 = 18e-6;
 
 impl std::ops::AddAssign for Cost {
     fn add_assign(&mut self, more: Cost) {
         self.thread_s += more.thread_s;
         self.stops += more.stops;
+        self.misses += more.misses;
     }
 }
 
-impl Cost {
-    /// Accesses per CPU second while the thread was in the code cache.
-    pub fn rate_in_cache(&self, accesses: u64) -> f64 {
-        let cache_s = self.thread_s - STOP_S * self.stops as f64;
-        accesses as f64 / cache_s.max(0.2 * self.thread_s).max(1e-6)
+/// CPU seconds that a stop takes on the side of the stopped thread, cold caches behind it included, before it is
+/// known. (Measured, on one host: 17 to 25 us in windows of a compiler that were nearly all stops.)
+const STOP_S: f64 = 18e-6;
+/// The same of a stop for new code, which is cold everywhere when it is executed. (Measured: 20 to 80 us in windows of a
+/// chess program.)
+const MISS_S: f64 = 50e-6;
+/// Part of a window's time that its code must be left with to say something.
+const LEAST_PART: f64 = 0.6;
+/// Pieces that tell stops and accesses apart, and by how many times the long ones are longer than the short ones.
+const ENOUGH_PIECES: usize = 18;
+const CONTRAST: f64 = 2.0;
+/// Pieces that are kept.
+const KEPT: usize = 240;
+
+/// What a stop costs the observed threads of a process, and an access in the code cache, learnt as the run goes on.
+#[derive(Debug, Default)]
+pub struct Stops {
+    pieces: VecDeque<Piece>,
+    /// Seconds of a stop and of an access.
+    line: Option<(f64, f64)>,
+    /// Instructions executed for each of the program's own where that was learnt.
+    expansion: f64,
+}
+
+impl Stops {
+    /// Learns from the pieces of a window.
+    pub fn learn(&mut self, pieces: Vec<Piece>, expansion: f64) {
+        if pieces.is_empty() {
+            return;
+        }
+        self.expansion = expansion;
+        self.pieces.extend(pieces);
+        let surplus = self.pieces.len().saturating_sub(KEPT);
+        self.pieces.drain(..surplus);
+        let mut sorted: Vec<Piece> = self.pieces.iter().copied().collect();
+        self.line = line(&mut sorted).or(self.line);
     }
 
-    /// Whether stops took so much of it, for code met for the first time as a rule, that it says little of how fast
-    /// the thread is otherwise.
-    pub fn is_mostly_stops(&self) -> bool {
-        DEAR_STOP_S * self.stops as f64 > 0.5 * self.thread_s
+    /// CPU seconds of one.
+    pub fn seconds(&self) -> f64 {
+        self.line.map_or(STOP_S, |(stop_s, _)| stop_s)
     }
+
+    /// How a thread ran that took `cost` for so many accesses, `inside` having been seen of the code it ran. Where
+    /// stops are most of it, for code met for the first time as a rule, it says little of how fast the thread is
+    /// otherwise: other windows tell.
+    pub fn inside(&self, cost: Cost, accesses: u64, inside: Inside) -> Inside {
+        let misses_s = MISS_S.max(self.seconds()) * cost.misses as f64;
+        let stops_s = self.seconds() * (cost.stops - cost.misses) as f64;
+        let cache_s = cost.thread_s - misses_s - stops_s;
+        let mostly_stops = cache_s < LEAST_PART * cost.thread_s;
+        match self.line {
+            Some((_, access_s)) if mostly_stops => Inside {
+                per_second: 1.0 / access_s,
+                expansion: self.expansion,
+                everywhere: false,
+                ..inside
+            },
+            _ => Inside {
+                per_second: accesses as f64 / cache_s.max(0.2 * cost.thread_s).max(1e-6),
+                mostly_stops,
+                ..inside
+            },
+        }
+    }
+}
+
+/// Seconds of a stop and of an access: the line through the medians of the short and of the long pieces, which those that
+/// something else happened in do not move.
+fn line(pieces: &mut [Piece]) -> Option<(f64, f64)> {
+    if pieces.len() < ENOUGH_PIECES {
+        return None;
+    }
+    pieces.sort_unstable_by_key(|piece| piece.accesses);
+    let third = pieces.len() / 3;
+    let middle = |pieces: &[Piece]| {
+        let of = |what: fn(&Piece) -> f64| median(&pieces.iter().map(what).collect::<Vec<_>>());
+        Some((of(|p| p.accesses as f64)?, of(|p| p.cpu_s)?))
+    };
+    let short = middle(&pieces[..third])?;
+    let long = middle(&pieces[pieces.len() - third..])?;
+    if long.0 < CONTRAST * short.0.max(1.0) {
+        return None;
+    }
+    let slope = (long.1 - short.1) / (long.0 - short.0);
+    let stop_s = short.1 - slope * short.0;
+    (slope > 0.0 && stop_s > 0.0).then_some((stop_s, slope))
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
 }
 
 /// CPU seconds of the calling thread (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
 pub fn monitor_cpu_s() -> f64 {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map_or(0.0, |t| t.tv_sec() as f64 + t.tv_nsec() as f64 * 1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stops_and_accesses_are_told_apart() {
+        let piece = |n: u64| Piece {
+            accesses: 500 + n * 1700 % 9000,
+            // One in seven was held up by something else.
+            cpu_s: 20e-6
+                + (500 + n * 1700 % 9000) as f64 * 5e-9
+                + if n.is_multiple_of(7) { 1e-3 } else { 0.0 },
+        };
+        let seen = Inside {
+            per_second: 0.0,
+            expansion: 1.2,
+            everywhere: true,
+            together: false,
+            mostly_stops: false,
+        };
+        let cost = |thread_s| Cost {
+            thread_s,
+            stops: 20,
+            misses: 0,
+        };
+        let mut stops = Stops::default();
+        assert!(stops.inside(cost(0.5e-3), 20_000, seen).mostly_stops);
+        stops.learn((0..40).map(piece).collect(), 3.0);
+        assert!((stops.seconds() - 20e-6).abs() < 2e-6, "{stops:?}");
+        let inside = stops.inside(cost(2e-3), 100_000, seen);
+        assert!((inside.per_second / (1e5 / 1.6e-3) - 1.0).abs() < 0.05);
+        assert!(inside.everywhere && !inside.mostly_stops);
+        let inside = stops.inside(cost(0.5e-3), 20_000, seen);
+        assert!((inside.per_second / 2e8 - 1.0).abs() < 0.1, "{inside:?}");
+        assert_eq!((inside.expansion, inside.everywhere), (3.0, false));
+        // Alike in length, they tell nothing.
+        let before = stops.seconds();
+        stops.learn(vec![piece(1); 400], 3.0);
+        assert_eq!(stops.seconds(), before);
+    }
 }

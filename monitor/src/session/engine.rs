@@ -4,12 +4,13 @@ use super::pace::Pace;
 use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::{Counter, Source};
 use crate::engine::step::{After, End, Limits, Stepper};
-use crate::engine::translate::window::{Control, Stats, Translate, WindowEnd};
+use crate::engine::translate::window::{Control, Piece, Stats, Translate, WindowEnd};
 use crate::observe::Observer;
 use crate::tracee::Stopped;
 use crate::tracee::maps::Maps;
 use crate::tracee::{Event, Result};
 use nix::unistd::Pid;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// Accesses stepped between two looks at how far the window has come.
@@ -77,12 +78,11 @@ impl Engine {
         }
     }
 
-    /// Instructions of the last window with their executions, for the native rate; none where the
-    /// engine does not count them.
-    pub fn executed(&self, range: &std::ops::RangeInclusive<u64>, most: usize) -> Vec<(u64, u64)> {
+    /// As [`Translate::executions`]; `None` too where the engine does not count them.
+    pub fn executions(&self, ips: &[u64]) -> Option<FxHashMap<u64, u64>> {
         match self {
-            Engine::Translate(engine) => engine.executed(range, most),
-            Engine::Step(_) | Engine::Counter(_) => Vec::new(),
+            Engine::Translate(engine) => engine.executions(ips),
+            Engine::Step(_) | Engine::Counter(_) => None,
         }
     }
 
@@ -103,9 +103,16 @@ impl Engine {
     }
 
     /// As [`Translate::count_executions`].
-    pub fn count_executions(&mut self, ips: Option<Vec<u64>>) {
+    pub fn count_executions(&mut self, ips: Vec<u64>) {
         if let Engine::Translate(engine) = self {
             engine.count_executions(ips);
+        }
+    }
+
+    /// As [`Translate::look_everywhere`].
+    pub fn look_everywhere(&mut self) {
+        if let Engine::Translate(engine) = self {
+            engine.look_everywhere();
         }
     }
 
@@ -113,6 +120,14 @@ impl Engine {
     pub fn go_on(&mut self, counting: bool, begin: bool) {
         if let (Engine::Translate(engine), false) = (self, begin) {
             engine.go_on(counting);
+        }
+    }
+
+    /// As [`Translate::take_pieces`].
+    pub fn take_pieces(&mut self) -> Vec<Piece> {
+        match self {
+            Engine::Translate(engine) => engine.take_pieces(),
+            Engine::Step(_) | Engine::Counter(_) => Vec::new(),
         }
     }
 

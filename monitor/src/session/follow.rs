@@ -10,7 +10,7 @@ use super::rate::{self, RateProbe};
 use super::remains::{self, Remains, Unseen};
 use super::schedule::Schedule;
 use super::signals::Signals;
-use super::{ProfileConfig, leave, unit};
+use super::{ProfileConfig, leave};
 use crate::cli::run::EngineChoice;
 use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::Source;
@@ -18,7 +18,7 @@ use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
 use crate::profile::types::Warning;
-use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
+use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub};
 use nix::unistd::Pid;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -285,7 +285,7 @@ impl<'a> Session<'a> {
         let rate = observed.weights().native_rate(inside);
         let native_s = accesses as f64 / observed.weights().cost_rate(inside).max(1.0);
         let counting = match &end {
-            WindowEnd::Closed(_) => self.start_counting(id, tid, native_s, accesses),
+            WindowEnd::Closed(_) => self.start_counting(id, tid),
             _ => None,
         };
         resume_after(end)?;
@@ -296,7 +296,7 @@ impl<'a> Session<'a> {
         self.failed(error.or(opened.err()));
         self.over |= self.signals.end_wanted;
         match counting {
-            Some(counting) => self.measure_rate(id, tid, counting),
+            Some(counting) => self.measure_rate(id, counting),
             None => Ok(()),
         }
     }
@@ -306,37 +306,27 @@ impl<'a> Session<'a> {
         &mut self,
         id: u32,
         tid: Pid,
-        native_s: f64,
-        accesses: u64,
     ) -> Option<(rate::Counting, Duration)> {
-        let most_s = unit::SHARE * self.start.elapsed().as_secs_f64();
+        let elapsed_s = self.elapsed_s();
+        let probe = self.probe.as_ref()?;
         let observed = self.observed.get_mut(&id)?;
-        let (unit, seconds) = observed.unit(native_s, most_s)?;
-        hub::set_breakpoint(unit.ip);
-        let counting = self.probe.as_ref()?.start(tid, &unit, accesses)?;
+        let (ip, seconds) = observed.unit(probe.hit_cost_s(), elapsed_s)?;
+        hub::set_breakpoint(ip);
+        let counting = probe.start(tid, ip)?;
         Some((counting, Duration::from_secs_f64(seconds)))
     }
 
     pub(super) fn measure_rate(
         &mut self,
         id: u32,
-        tid: Pid,
         (counting, time): (rate::Counting, Duration),
     ) -> Result<()> {
-        let pid = self
-            .observed
-            .get(&id)
-            .map_or(tid, |observed| observed.process.pid);
-        let before = procinfo::thread_cpu_s(pid, tid);
         self.rest(Some(Instant::now() + time))?;
-        let after = procinfo::thread_cpu_s(pid, tid);
-        if let (Some(observed), Some(before), Some(after)) =
-            (self.observed.get_mut(&id), before, after)
-            && let Some((rate, error, cost_s)) = counting.finish(after - before)
+        if let Some(observed) = self.observed.get_mut(&id)
+            && let Some(count) = counting.finish()
         {
-            tracing::debug!(rate, error, cost_s, cpu_s = after - before, "native rate");
-            observed.weights().measured(rate, error, cost_s);
-            self.schedule.spend(cost_s);
+            observed.counted(&count);
+            self.schedule.spend(count.cost_s);
         }
         Ok(())
     }

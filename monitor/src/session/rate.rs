@@ -1,7 +1,7 @@
 //! How fast the program makes accesses when it runs natively.
 //!
-//! A window knows how many accesses lie between two executions of an instruction; a hardware
-//! breakpoint counts its executions natively, for a few milliseconds after the window, without a
+//! Windows know how many accesses lie between two executions of an instruction; a hardware
+//! breakpoint counts its executions natively, for a few milliseconds after a window, without a
 //! stop (perf_event_open(2), `PERF_TYPE_BREAKPOINT`). Each hit costs a debug exception, whose time is
 //! measured once on this host and taken off.
 
@@ -10,18 +10,18 @@ use perf_event::events::Breakpoint;
 use perf_event::{Builder, Counter};
 use std::time::Instant;
 
-/// An instruction and how often the window executed it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unit {
-    /// Its address.
-    pub ip: u64,
-    /// Executions in the window.
-    pub executions: u64,
+/// Executions of an instruction natively.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Count {
+    /// How many.
+    pub hits: f64,
+    /// CPU seconds of the thread, without what counting cost.
+    pub native_s: f64,
+    /// CPU seconds that counting cost.
+    pub cost_s: f64,
 }
 
-/// Hits of one unit aimed at in one measurement: enough to average over, few enough to disturb little.
-pub const HITS: f64 = 30.0;
-/// Counts units natively.
+/// Counts executions natively.
 pub struct RateProbe {
     hit_cost_s: f64,
 }
@@ -34,9 +34,6 @@ pub struct RateProbe {
 /// is overwritten.
 pub struct Counting {
     counter: Counter,
-    /// Executions per access in the window, and how many those were.
-    per_access: f64,
-    executions: f64,
     hit_cost_s: f64,
 }
 
@@ -59,19 +56,19 @@ impl RateProbe {
         })
     }
 
-    /// Begins to count `unit` of a window with `accesses` accesses, in thread `tid`.
-    pub fn start(&self, tid: Pid, unit: &Unit, accesses: u64) -> Option<Counting> {
-        if unit.executions == 0 || accesses == 0 {
-            return None;
-        }
-        let mut builder = breakpoint(unit.ip);
+    /// CPU seconds that counting one execution costs.
+    pub fn hit_cost_s(&self) -> f64 {
+        self.hit_cost_s
+    }
+
+    /// Begins to count executions of the instruction at `ip` in thread `tid`.
+    pub fn start(&self, tid: Pid, ip: u64) -> Option<Counting> {
+        let mut builder = breakpoint(ip);
         builder.observe_pid(tid.as_raw());
         let mut counter = builder.build().ok()?;
         counter.enable().ok()?;
         Some(Counting {
             counter,
-            per_access: unit.executions as f64 / accesses as f64,
-            executions: unit.executions as f64,
             hit_cost_s: self.hit_cost_s,
         })
     }
@@ -109,19 +106,19 @@ impl Drop for OwnTraps {
 }
 
 impl Counting {
-    /// Ends the count after `cpu_s` CPU seconds of the thread. Returns accesses per second, its
-    /// relative standard error, and the seconds that the hits cost.
-    pub fn finish(mut self, cpu_s: f64) -> Option<(f64, f64, f64)> {
-        let hits = self.counter.read().ok()?;
-        let cost = hits as f64 * self.hit_cost_s;
+    /// Ends the count; `None` where counting was nearly all that happened.
+    pub fn finish(mut self) -> Option<Count> {
+        // By the kernel's account of this counter: that of a running thread is as old as the last tick.
+        let read = self.counter.read_count_and_time().ok()?;
+        let (hits, cpu_s) = (read.count as f64, read.time_running as f64 * 1e-9);
+        let cost_s = hits * self.hit_cost_s;
+        let native_s = cpu_s - cost_s;
         // The cost is itself uncertain: where it is most of the time, nothing is known.
-        let native_s = cpu_s - cost;
-        if hits < 4 || native_s < 0.25 * cpu_s {
-            return None;
-        }
-        let rate = hits as f64 / self.per_access / native_s;
-        let error = (1.0 / hits as f64 + 1.0 / self.executions).sqrt();
-        Some((rate, error, cost))
+        (native_s > 0.25 * cpu_s).then_some(Count {
+            hits,
+            native_s,
+            cost_s,
+        })
     }
 }
 

@@ -67,12 +67,12 @@ impl Session<'_> {
         };
         let accesses = observed.accesses();
         observed.close(how);
-        let (inside, firsts, cost) = (observed.inside(), observed.first_accesses(), observed.cost);
+        let (inside, cost) = (observed.inside(), observed.cost);
         let rate = observed.weights().native_rate(inside).max(1.0);
         let spent_at = observed.weights().cost_rate(inside).max(1.0);
         let counted = ready.iter().any(|stopped| stopped.tid() == tid) && !rounds.ended;
         let counting = match counted && result.is_ok() {
-            true => self.start_counting(id, tid, firsts as f64 / rate, firsts),
+            true => self.start_counting(id, tid),
             false => None,
         };
         ready.retain(|stopped| {
@@ -90,7 +90,7 @@ impl Session<'_> {
         self.failed(rounds.error.or(opened.err()));
         self.over |= self.signals.end_wanted;
         match counting {
-            Some(counting) if result.is_ok() => self.measure_rate(id, tid, counting),
+            Some(counting) if result.is_ok() => self.measure_rate(id, counting),
             _ => result,
         }
     }

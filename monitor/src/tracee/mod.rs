@@ -8,6 +8,7 @@
 pub mod hub;
 pub mod launch;
 pub mod maps;
+mod near;
 pub mod procinfo;
 pub mod remote;
 pub mod stops;
@@ -17,6 +18,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::marker::PhantomData;
+use std::time::Instant;
 
 pub use libc::user_regs_struct as Regs;
 
@@ -165,6 +167,29 @@ impl Running {
                 return Ok(event);
             }
         }
+    }
+
+    /// As [`Running::wait`], after [`Stopped::resume_near`].
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
+    pub fn wait_near(self) -> Result<Event> {
+        let poll = near::poll_time();
+        let begun = Instant::now();
+        let mut event = Ok(None);
+        while begun.elapsed() < poll {
+            event = self.poll_flags(WaitPidFlag::WNOHANG);
+            if !matches!(event, Ok(None)) {
+                break;
+            }
+            near::step_aside();
+        }
+        let event = match event.transpose() {
+            Some(event) => event,
+            None => self.wait(),
+        };
+        near::come_back();
+        event
     }
 
     /// What has happened to the thread, if anything; gives the thread back otherwise.
@@ -382,6 +407,20 @@ impl Stopped {
         hub::resumed(self.tid);
         os(name, self.tid, nix::errno::Errno::result(rc))?;
         Ok(Running::new(self.tid))
+    }
+
+    /// As [`Stopped::resume`], for a thread that is expected to stop soon: it is kept on our processor where that is
+    /// possible, up to [`Running::wait_near`].
+    ///
+    /// # Errors
+    /// As [`Stopped::resume`].
+    pub fn resume_near(self, how: Resume, signal: i32) -> Result<Running> {
+        near::give_way();
+        let running = self.resume(how, signal);
+        if running.is_err() {
+            near::come_back();
+        }
+        running
     }
 
     /// Stops tracing the thread and lets it run, delivering `signal` (0: none).

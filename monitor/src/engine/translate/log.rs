@@ -11,7 +11,7 @@ use super::layout::{MAX_RECORD_QWORDS, split_header};
 use crate::arch::Kind;
 use crate::observe::filter::LineFilter;
 use crate::observe::{Access, LINE_SHIFTS, Observer};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// Accesses at constant distances from one computed address.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,8 @@ pub struct LogReader {
     false_hits: u64,
     /// Whether executions are counted.
     counting: bool,
+    /// Whether counts were lost with the code cache.
+    lost: bool,
     /// Records read since the start.
     pub records: u64,
     /// Those of them that were kept for their own sake: before the count at which all are, whose low half is 0.
@@ -111,6 +113,7 @@ const REHASH_AFTER: u64 = 2_000;
 impl LogReader {
     /// Forgets what it knows of records: the code cache was flushed.
     pub fn flush(&mut self) {
+        self.lost = true;
         self.shapes.clear();
         self.groups.clear();
         self.ranges.clear();
@@ -124,6 +127,7 @@ impl LogReader {
             shape.seen = 0;
         }
         (self.looked_at, self.passed) = (0, 0);
+        self.lost = false;
         self.counting = true;
     }
 
@@ -132,58 +136,27 @@ impl LogReader {
         self.counting = counting;
     }
 
-    /// Up to `most` instructions with how often they were executed since the last reset, a number
-    /// within `range` and as near to its geometric middle as there are; of those
-    /// `among` which every execution was seen, where that is not all.
-    pub fn executed(
+    /// How often these instructions were executed since the last reset, as far as records were kept; `None` where the code
+    /// cache was flushed since.
+    pub fn executions(
         &self,
         cache: &CodeCache,
-        range: &std::ops::RangeInclusive<u64>,
-        most: usize,
-        among: Option<&FxHashSet<u64>>,
-    ) -> Vec<(u64, u64)> {
-        let middle = ((*range.start() * *range.end()) as f64).sqrt();
-        let records = &cache.tables().records;
-        let seen = || {
-            records
-                .iter()
-                .zip(&self.shapes)
-                .filter(|(_, shape)| shape.seen > 0)
-        };
-        let off = |count: u64| ((count as f64 / middle).ln().abs() * 1e6) as u64;
-        // Other fragments may hold the same instruction in their middle.
-        let wanted: FxHashSet<u64> = match among {
-            Some(among) => among.clone(),
-            None => {
-                let mut heads: Vec<(u64, u64)> = seen()
-                    .filter(|(_, shape)| range.contains(&u64::from(shape.seen)))
-                    .filter_map(|(record, shape)| {
-                        let ip = counted(cache.fragment(record.fragment))?;
-                        Some((u64::from(shape.seen), ip))
-                    })
-                    .collect();
-                heads.sort_by_key(|&(count, ip)| (off(count), ip));
-                heads.truncate(8 * most);
-                heads.iter().map(|&(_, ip)| ip).collect()
-            }
-        };
-        let mut total: FxHashMap<u64, u64> = FxHashMap::default();
-        for (record, shape) in seen() {
-            let ips = &cache.fragment(record.fragment).item_ips;
-            for ip in ips[..usize::from(record.items)]
-                .iter()
-                .filter(|ip| wanted.contains(ip))
-            {
-                *total.entry(*ip).or_default() += u64::from(shape.seen);
+        ips: impl Iterator<Item = u64>,
+    ) -> Option<FxHashMap<u64, u64>> {
+        if self.lost {
+            return None;
+        }
+        let mut total: FxHashMap<u64, u64> = ips.map(|ip| (ip, 0)).collect();
+        let records = cache.tables().records.iter().zip(&self.shapes);
+        for (record, shape) in records.filter(|(_, shape)| shape.seen > 0) {
+            // Several fragments may hold the same instruction.
+            for ip in &cache.fragment(record.fragment).item_ips[..usize::from(record.items)] {
+                if let Some(total) = total.get_mut(ip) {
+                    *total += u64::from(shape.seen);
+                }
             }
         }
-        let mut found: Vec<(u64, u64)> = total
-            .into_iter()
-            .filter(|(_, count)| range.contains(count))
-            .collect();
-        found.sort_by_key(|&(ip, count)| (off(count), ip));
-        found.truncate(most);
-        found
+        Some(total)
     }
 
     /// `count` instructions that were seen to be executed, at most `most` times in the window as far as can be told from

@@ -5,11 +5,11 @@ mod turns;
 
 pub use turns::InTurn;
 
-use super::cost::Cost;
+use super::cost::{Cost, Stops};
 use super::engine::Engine;
 use super::output::Output;
 use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
-use super::rate::Unit;
+use super::rate::Count;
 use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::signals::Signals;
@@ -69,6 +69,8 @@ pub struct Observed {
     pub cost: Cost,
     /// Of that, and of its accesses, the part of the thread that it was opened for.
     first: (Cost, u64),
+    /// What its stops cost.
+    stops: Stops,
     in_turn: InTurn,
     /// What is known of its threads' speeds.
     speeds: Speeds,
@@ -118,6 +120,7 @@ impl Observed {
             declined: BTreeMap::new(),
             cost: Cost::default(),
             first: (Cost::default(), 0),
+            stops: Stops::default(),
             in_turn: InTurn::default(),
             speeds: Speeds::default(),
             held: BTreeMap::new(),
@@ -205,7 +208,7 @@ impl Observed {
         lane.windows.tid = tid;
         lane.windows.open(&mut lane.observer, period, false);
         self.opened_at_s = self.native_clock_s();
-        match self.weights.open(self.opened_at_s) {
+        match self.weights.open() {
             Some(before) if !full => self.recorder.window(before),
             _ => Ok(()),
         }
@@ -244,7 +247,7 @@ impl Observed {
         if let Some(since) = self.paused.remove(&tid.as_raw()) {
             self.missed_s += (cpu - since).max(0.0);
         }
-        let stops = engine.stats().stops;
+        let stats = engine.stats();
         let before = lane.observer.accesses();
         let first = lane.windows.tid == tid;
         // Of which thread executions are counted: where all is observed, of one after the other.
@@ -275,8 +278,12 @@ impl Observed {
         let cpu_now = procinfo::thread_cpu_s(pid, tid).unwrap_or(cpu).max(cpu);
         let cost = Cost {
             thread_s: cpu_now - cpu,
-            stops: engine.stats().stops - stops,
+            stops: engine.stats().stops - stats.stops,
+            misses: engine.stats().misses - stats.misses,
         };
+        if !self.full {
+            self.stops.learn(engine.take_pieces(), engine.expansion());
+        }
         self.cost += cost;
         self.in_windows_s += cost.thread_s;
         let accesses = lane.observer.accesses() - before;
@@ -316,6 +323,12 @@ impl Observed {
             let tid = windows.tid.as_raw();
             self.speeds.clocked(tid, self.first.1, inside);
         }
+        if let Some(engine) = &mut self.engine {
+            self.units.book(engine, self.first.1);
+            let speedup = self.units.speedup();
+            tracing::debug!(?speedup, "native rate");
+            self.weights.measured(speedup);
+        }
         // On a clock that counts no window: what other threads did meanwhile was native.
         self.weights.close(record, opened, opened, inside);
     }
@@ -329,24 +342,31 @@ impl Observed {
         }
     }
 
-    /// Accesses of the thread that the last window was opened for.
-    pub fn first_accesses(&self) -> u64 {
-        self.first.1
-    }
-
     fn inside_of(&self, cost: Cost, accesses: u64) -> Inside {
-        Inside {
-            per_second: cost.rate_in_cache(accesses),
+        let seen = Inside {
+            per_second: 0.0,
             expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
             everywhere: self.engine.as_ref().is_none_or(Engine::looked_everywhere),
             together: self.together,
-            mostly_stops: cost.is_mostly_stops(),
-        }
+            mostly_stops: false,
+        };
+        self.stops.inside(cost, accesses, seen)
     }
 
     /// As [`Units::pick`].
-    pub fn unit(&mut self, native_s: f64, most_s: f64) -> Option<(Unit, f64)> {
-        self.units.pick(self.engine.as_mut()?, native_s, most_s)
+    pub fn unit(&mut self, hit_s: f64, elapsed_s: f64) -> Option<(u64, f64)> {
+        let inside = self.inside();
+        if inside.mostly_stops {
+            return None;
+        }
+        let rate = self.weights.native_rate(inside);
+        self.units.pick(rate, hit_s, elapsed_s)
+    }
+
+    /// What was counted beside the last window.
+    pub fn counted(&mut self, count: &Count) {
+        self.units.counted(self.inside().likely(), count);
+        self.weights.counted(count.cost_s);
     }
 
     /// What each window stands for.

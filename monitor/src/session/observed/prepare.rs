@@ -5,8 +5,10 @@ use crate::engine::counter::window::Counter;
 use crate::engine::translate::window::Translate;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
+use crate::session::cost::Stops;
 use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
+use crate::session::unit::Units;
 use crate::tracee::{Result, StopReason, Stopped, hub, procinfo};
 use std::rc::Rc;
 use std::time::Duration;
@@ -82,7 +84,7 @@ impl Observed {
         match engine {
             Ok(mut engine) => {
                 if !self.full {
-                    engine.count_executions(None);
+                    engine.look_everywhere();
                 }
                 self.engine = Some(Engine::Translate(Box::new(engine)));
             }
@@ -98,6 +100,9 @@ impl Observed {
         let closed = self.close_all(Ended::Exit);
         self.image = image;
         self.engine = None;
+        // What was learnt is of other code.
+        (self.units, self.stops) = (Units::default(), Stops::default());
+        self.weights.measured(None);
         self.refused = None;
         self.stale_gs.clear();
         closed?;

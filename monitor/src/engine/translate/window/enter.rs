@@ -72,7 +72,7 @@ impl Translate {
         regs.orig_rax = u64::MAX;
         stopped.set_regs(&regs)?;
         self.by_syscall = how == Resume::Syscall;
-        Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
+        Ok(Next::Go(At::Cache(stopped.resume_near(how, 0)?)))
     }
 
     fn add_arena(

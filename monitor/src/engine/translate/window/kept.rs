@@ -142,6 +142,9 @@ impl Translate {
     ) -> Result<Next> {
         let (hits, waiting) = (observer.filter_hits(), self.reader.waiting);
         self.drain(self.log_pointer(), None, observer);
+        if !self.exact {
+            self.pieces.read(self.stats.stops, observer.accesses());
+        }
         let waiting = self.reader.waiting - waiting;
         let suspect = waiting >= FALSE_LEAST && observer.filter_hits() - hits <= waiting / 8;
         if suspect && !self.unmark_frequent() {
@@ -164,7 +167,7 @@ impl Translate {
         stopped.set_regs(&regs)?;
         self.by_syscall = false;
         Ok(Next::Go(At::Cache(
-            stopped.resume(Resume::SyscallEmulated, 0)?,
+            stopped.resume_near(Resume::SyscallEmulated, 0)?,
         )))
     }
 }

@@ -8,7 +8,10 @@
 mod enter;
 mod kept;
 mod native;
+mod pieces;
 mod signal;
+
+pub use pieces::Piece;
 
 use super::cache::CodeCache;
 use super::code::TargetCode;
@@ -24,7 +27,7 @@ use crate::observe::{Access, Observer};
 use crate::tracee::maps::Maps;
 use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, procinfo};
 use nix::unistd::Pid;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes of log in use at a time: it should stay inside a second-level cache.
@@ -153,6 +156,7 @@ pub struct Translate {
     learn: bool,
     /// Threads of the present window without filters of their own: they get none without our seeing it.
     unfiltered: FxHashSet<i32>,
+    pieces: pieces::Pieces,
     /// Seccomp filters of the monitor, which the program inherited.
     own_filters: u64,
     tap: Option<Tap>,
@@ -242,6 +246,7 @@ impl Translate {
                 by_syscall: false,
                 learn: false,
                 unfiltered: FxHashSet::default(),
+                pieces: pieces::Pieces::default(),
                 own_filters: procinfo::seccomp_filters(Pid::this()),
                 tap: None,
                 stats: Stats::default(),
@@ -260,10 +265,13 @@ impl Translate {
         &self.cache
     }
 
-    /// Instructions of the last window with their executions, as [`LogReader::executed`].
-    pub fn executed(&self, range: &std::ops::RangeInclusive<u64>, most: usize) -> Vec<(u64, u64)> {
-        let among = (!self.looked_everywhere).then(|| self.cache.marked());
-        self.reader.executed(&self.cache, range, most, among)
+    /// How often these instructions were executed in the last window; those of which not every execution was seen are
+    /// left out. `None` where the code cache was flushed in it.
+    pub fn executions(&self, ips: &[u64]) -> Option<FxHashMap<u64, u64>> {
+        let marked = self.cache.marked();
+        let counted = |ip: &&u64| self.looked_everywhere || marked.contains(ip);
+        self.reader
+            .executions(&self.cache, ips.iter().filter(counted).copied())
     }
 
     /// As [`LogReader::seldom`], of the last window.
@@ -276,17 +284,26 @@ impl Translate {
         self.looked_everywhere
     }
 
-    /// In the windows to come, counts executions of these instructions only, and looks at no more
-    /// addresses than it must; of all instructions, and looks at every address, if there are none.
-    pub fn count_executions(&mut self, ips: Option<Vec<u64>>) {
-        self.exact = ips.is_none();
-        self.cache.mark(ips.unwrap_or_default().into_iter());
+    /// In the windows to come, counts executions of these instructions, and looks at no more addresses than it must.
+    pub fn count_executions(&mut self, ips: Vec<u64>) {
+        self.exact = false;
+        self.cache.mark(ips.into_iter());
+    }
+
+    /// The next window looks at every address again.
+    pub fn look_everywhere(&mut self) {
+        self.exact = true;
     }
 
     /// The next call of [`Translate::window`] goes on with the window before it, with another thread's turn or another
     /// turn; `counting`: it is the thread whose executions are counted.
     pub fn go_on(&mut self, counting: bool) {
         self.goes_on = Some(counting);
+    }
+
+    /// Pieces of the last window.
+    pub fn take_pieces(&mut self) -> Vec<Piece> {
+        self.pieces.take()
     }
 
     /// Instructions executed for each of the program's own in the last window.
@@ -327,6 +344,8 @@ impl Translate {
                 self.cache.begin_window();
             }
         }
+        self.go_to(stopped.tid());
+        self.pieces.begin(stopped.tid());
         let left = control.progress(observer, self.code.maps());
         self.prepare(left, observer);
         let regs = stopped.regs()?;
@@ -350,7 +369,7 @@ impl Translate {
         loop {
             next = match next {
                 Next::End(end) => return Ok(end),
-                Next::Go(At::Cache(running)) => match running.wait()? {
+                Next::Go(At::Cache(running)) => match running.wait_near()? {
                     Event::Stopped(stopped) => self.stopped_in_cache(stopped, observer, control)?,
                     gone => Next::End(WindowEnd::Gone(gone)),
                 },
@@ -381,9 +400,13 @@ impl Translate {
 
     fn follow_thread(&mut self, tid: Pid) {
         self.stats.stops += 1;
-        if self.stats.stops % FOLLOW_EVERY == 1
-            && let Some(cpu) = procinfo::processor(self.pid, tid)
-        {
+        if self.stats.stops % FOLLOW_EVERY == 1 {
+            self.go_to(tid);
+        }
+    }
+
+    fn go_to(&self, tid: Pid) {
+        if let Some(cpu) = procinfo::processor(self.pid, tid) {
             procinfo::move_self_to(cpu);
         }
     }
@@ -413,7 +436,7 @@ impl Translate {
                 } else {
                     Resume::SyscallEmulated
                 };
-                Ok(Next::Go(At::Cache(stopped.resume(how, 0)?)))
+                Ok(Next::Go(At::Cache(stopped.resume_near(how, 0)?)))
             }
         }
     }

@@ -56,7 +56,7 @@ impl Translate {
             } else {
                 Resume::SyscallEmulated
             };
-            return Ok(Next::Go(At::Cache(stopped.resume(how, signal)?)));
+            return Ok(Next::Go(At::Cache(stopped.resume_near(how, signal)?)));
         }
         let cache_ip = regs.rip;
         // Code that may be executed but not read, or no longer: the program has not read it, and gets to it itself.

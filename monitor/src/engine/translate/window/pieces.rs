@@ -1,0 +1,73 @@
+//! Processor time between two readings of the log: what a stop costs the thread and what an access does are told
+//! apart by pieces of different lengths.
+
+use nix::unistd::Pid;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// From one stop that read the log to the next stop, which did too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Piece {
+    /// Accesses of the thread.
+    pub accesses: u64,
+    /// CPU seconds, one stop's share included.
+    pub cpu_s: f64,
+}
+
+/// Pieces of a window, and of a thread's turn: each costs a look at the thread's clock.
+const MOST: usize = 96;
+const MOST_IN_TURN: usize = 24;
+
+/// The pieces of the present window.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    clock: Option<(Pid, File)>,
+    /// Stops, accesses and CPU seconds at the last reading.
+    last: Option<(u64, u64, f64)>,
+    in_turn: usize,
+    list: Vec<Piece>,
+}
+
+impl Pieces {
+    /// A thread begins a window, or its turn in one.
+    pub fn begin(&mut self, tid: Pid) {
+        (self.last, self.in_turn) = (None, 0);
+        if self.clock.as_ref().is_none_or(|(of, _)| *of != tid) {
+            let file = File::open(format!("/proc/{tid}/schedstat"));
+            self.clock = file.ok().map(|file| (tid, file));
+        }
+    }
+
+    /// The log has been read at stop number `stops`, up to this access.
+    pub fn read(&mut self, stops: u64, accesses: u64) {
+        if self.list.len() >= MOST || self.in_turn >= MOST_IN_TURN {
+            return;
+        }
+        let Some(now) = self.clock.as_ref().and_then(|(_, file)| cpu_s(file)) else {
+            return;
+        };
+        if let Some((before, from, cpu_s)) = self.last.replace((stops, accesses, now))
+            && before + 1 == stops
+        {
+            self.in_turn += 1;
+            self.list.push(Piece {
+                accesses: accesses - from,
+                cpu_s: now - cpu_s,
+            });
+        }
+    }
+
+    /// Those of the window that is over.
+    pub fn take(&mut self) -> Vec<Piece> {
+        std::mem::take(&mut self.list)
+    }
+}
+
+/// First number of `schedstat`: nanoseconds, up to date while the thread is stopped.
+fn cpu_s(file: &File) -> Option<f64> {
+    let mut text = [0; 64];
+    let length = file.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(&text[..length]).ok()?;
+    let ns: u64 = text.split(' ').next()?.parse().ok()?;
+    (ns > 0).then_some(ns as f64 * 1e-9)
+}
