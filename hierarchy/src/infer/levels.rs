@@ -91,15 +91,18 @@ pub(super) fn from_memory(
     };
     let memory = memory.cycles_p10;
     let evicted = raw.evict.iter().filter(|v| !v.curve.is_empty());
-    if !evicted.clone().any(|v| v.levels.1 > 0.75 * memory) {
+    // More of the class than any level holds, and still not memory: a further level has what this one lost.
+    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, Some(hit));
+    let next = next.value.map(|l| l.cycles);
+    if !evicted.clone().any(|v| v.levels.1 > 0.75 * memory)
+        && next.is_none_or(|l| l < 0.75 * memory)
+    {
         return false;
     }
     let curve = footprint::envelope(&raw.footprint);
     let at =
         |share: f64| footprint::crossing(&curve, above * 2, hit + tlb + share * (memory - hit));
-    // More of the class than any level holds, and still not memory: a further level has what this one lost.
-    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, Some(hit));
-    if next.value.is_some_and(|l| l.cycles < 0.6 * memory) {
+    if next.is_some_and(|l| l < 0.6 * memory) {
         return false;
     }
     // Where the curve leaves the level as the ways and the share of congruent pages foretell, all is well; or as the ways
@@ -177,13 +180,14 @@ pub(super) fn capacity(
         .collect();
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));
     let (best, second) = (scored[0], scored[1]);
-    if best.0 > 8.0 || second.0 - best.0 < 5.0 {
+    // A difference of 9 is odds of about 90 to 1.
+    if best.0 > 8.0 || second.0 - best.0 < 9.0 {
         return refuse("more than one number of sets fits");
     }
     if contradicts((best.1 * u64::from(a)) as f64) {
         return refuse("the sets counted and the footprint curve contradict each other");
     }
-    let limit = if counted.is_some() && second.0 - best.0 >= 7.0 {
+    let limit = if counted.is_some() && second.0 - best.0 >= 12.0 {
         Confidence::High
     } else {
         Confidence::Medium
@@ -195,6 +199,22 @@ pub(super) fn capacity(
     );
     (f.votes, f.agree) = (ways.votes, ways.agree);
     (f, range)
+}
+
+/// The second level's sets are counted as well as they can be: where the index leaves the page offset alone, so well that
+/// its capacity follows. Otherwise more classes of pages would not help.
+pub(crate) fn counted(raw: &RawSamples) -> bool {
+    let ways = evict::infer(&raw.evict);
+    if ways.value.is_none() || evict::linear(&raw.evict) == Some(false) {
+        return true;
+    }
+    let line = line::infer(&raw.line).value;
+    let (linear, colours) = (evict::linear(&raw.evict), evict::colours(&raw.evict));
+    let by_curve = Finding::refused("not asked");
+    capacity(&ways, line, linear, colours, &by_curve)
+        .0
+        .value
+        .is_some()
 }
 
 pub(super) fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -> Option<Level> {

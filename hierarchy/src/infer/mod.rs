@@ -8,6 +8,7 @@ use crate::probe::{
 };
 use crate::raw::RawSamples;
 use latency::{Latency, Spread};
+pub(crate) use levels::counted;
 use levels::{second, third};
 use serde::{Deserialize, Serialize};
 

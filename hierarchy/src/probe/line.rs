@@ -6,7 +6,7 @@
 //! Source: the line-size test of X-Ray (Yotov et al., 2005).
 
 use super::l1::{Geometry, multiples, spacing};
-use super::{PAGE, best, circle};
+use super::{PAGE, best, circle, evict};
 use crate::finding::{Confidence, Finding, plurality};
 use crate::measure::{Chase, Measure, MeasureError};
 use crate::rng::Rng;
@@ -102,12 +102,10 @@ pub fn collect_second(
         for _ in 0..3 {
             let mut pages = class.to_vec();
             rng.shuffle(&mut pages);
-            let mut ring: Vec<u64> = (0..4u64)
+            let mut ring: Vec<u64> = (evict::places(0).into_iter())
                 .flat_map(|o| {
                     let moved = pages[..n].iter().enumerate();
-                    moved.map(move |(i, p)| {
-                        p * PAGE + o * 1024 + 256 + if i % 2 == 0 { 0 } else { shift }
-                    })
+                    moved.map(move |(i, p)| p * PAGE + o + if i % 2 == 0 { 0 } else { shift })
                 })
                 .collect();
             for chunk in ring.chunks_mut(n) {
@@ -120,7 +118,7 @@ pub fn collect_second(
     let conflict = time(m, n, 0)?;
     let control = time(m, n / 2, 0)?;
     let mut shifts = Vec::new();
-    for shift in [8u64, 16, 32, 64, 128, 256] {
+    for shift in [8u64, 16, 32, 64, 128] {
         shifts.push((shift, time(m, n, shift)?, control));
     }
     let settled = settle(m, l1, (class, strangers), (ways, above), rng)?;

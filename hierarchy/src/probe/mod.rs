@@ -22,6 +22,7 @@ pub mod unified;
 pub mod write;
 
 use crate::measure::{Chase, Measure, MeasureError, Window};
+use crate::rng::Rng;
 
 /// Page size that the probes build on, in bytes.
 pub const PAGE: u64 = 4096;
@@ -33,6 +34,17 @@ pub fn best(windows: &[Window]) -> f64 {
         .filter(|w| w.clean())
         .map(Window::cycles)
         .fold(f64::INFINITY, f64::min)
+}
+
+/// A random order without two equal steps in a row: a stride prefetcher would bring lines in that nobody asked for.
+pub fn stir(places: &mut [u64], rng: &mut Rng) {
+    for _ in 0..1000 {
+        rng.shuffle(places);
+        let even = |w: &[u64]| w[1].wrapping_sub(w[0]) == w[2].wrapping_sub(w[1]);
+        if !places.windows(3).any(even) {
+            return;
+        }
+    }
 }
 
 /// Windows long enough for the timer: loads such that one window lasts at least 60 timer steps.

@@ -17,10 +17,21 @@ impl Session<'_> {
         let short = self.plan.budget_ns < 3_000_000_000;
         let hopeless = short && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
         // Where classes are found but not sharp enough to agree, as many again are worth their time.
-        let doubtful = done.iter().any(|v| !v.curve.is_empty())
-            && done.len() < 2 * wanted
-            && evict::infer(done).value.is_none();
-        (done.len() < wanted || doubtful) && !hopeless
+        let doubtful = || {
+            done.iter().any(|v| !v.curve.is_empty())
+                && done.len() < 2 * wanted
+                && evict::infer(done).value.is_none()
+        };
+        // So are more where the sets could not be counted yet, while there is time to spare.
+        let uncounted = || {
+            let spare = !short && self.spent() < 0.8 && done.len() < 4 * wanted;
+            spare && !crate::infer::counted(&self.raw)
+        };
+        let nothing = || {
+            let spare = !short && self.spent() < 0.6 && done.len() < 4 * wanted;
+            spare && done.iter().all(|v| v.curve.is_empty())
+        };
+        (done.len() < wanted || doubtful() || uncounted() || nothing()) && !hopeless
     }
 
     pub(super) fn dependants(&mut self, l1: l1::Geometry, round: u32) {
@@ -33,8 +44,8 @@ impl Session<'_> {
             self.raw.evict.clear();
             self.raw.latency.l2.clear();
             self.raw.latency.l3.clear();
-            self.raw.latency.l3_control.clear();
             self.class.clear();
+            self.class_sharp = false;
             self.strangers.clear();
         }
         let race = self
@@ -56,7 +67,7 @@ impl Session<'_> {
         self.probe("second-level latency", |s| {
             latency::collect_l2(s.m, l1, &mut s.raw.latency, &mut s.rng)
         });
-        if self.raw.tlb.votes.len() < self.plan.votes.max(9) && !self.tlb_decided() {
+        if self.wants_translation() {
             self.probe("translation", |s| {
                 let known = tlb::proven(&s.raw.tlb);
                 let vote = tlb::collect(s.m, l1, bytes, known, &mut s.rng)?;
@@ -83,15 +94,16 @@ impl Session<'_> {
                 12
             };
             self.probe("replacement", |s| {
-                policy::collect(
-                    s.m,
-                    l1,
-                    line,
-                    &mut race,
-                    &mut s.raw.policy,
-                    count,
-                    &mut s.rng,
-                )
+                let into = &mut s.raw.policy;
+                policy::collect(s.m, l1, line, &mut race, into, count, &mut s.rng)?;
+                // Sequences that no policy explains were disturbed: away with them, and once more.
+                let over = into.unsplit >= 4 && s.restarts < 4;
+                if over && policy::infer(into).value.is_none() {
+                    *into = policy::Samples::default();
+                    race = policy::Race::new(l1.ways);
+                    s.restarts += 1;
+                }
+                Ok(())
             });
             self.race = Some((l1, race));
         }
@@ -115,9 +127,11 @@ impl Session<'_> {
                     votes: &s.raw.evict,
                 };
                 let vote = evict::collect(s.m, l1, ask, &mut s.rng)?;
-                if vote.class.len() > s.class.len() {
+                // A class that came to a sharp result is the better one to build on, and so is a large one.
+                if (vote.ways().is_some(), vote.class.len()) > (s.class_sharp, s.class.len()) {
                     s.class.clone_from(&vote.class);
                     s.strangers.clone_from(&vote.others);
+                    s.class_sharp = vote.ways().is_some();
                 }
                 s.raw.evict.push(vote);
                 Ok(())
@@ -128,10 +142,13 @@ impl Session<'_> {
         {
             self.class_rounds += 1;
             self.probe("next latency", |s| {
-                let class = std::mem::take(&mut s.class);
-                let r = latency::collect_l3(s.m, &class, l1, ways, &mut s.raw.latency, &mut s.rng);
-                s.class = class;
-                r
+                let class = latency::Class {
+                    pages: &s.class,
+                    strangers: &s.strangers,
+                    ways,
+                    line: bytes,
+                };
+                latency::collect_l3(s.m, class, l1, &mut s.raw.latency, &mut s.rng)
             });
         }
         if let Some(ways) = evict::infer(&self.raw.evict).value
@@ -186,9 +203,11 @@ impl Session<'_> {
         crate::finding::quantile(&seen, 0.2)
     }
 
-    pub(super) fn tlb_decided(&self) -> bool {
+    pub(super) fn wants_translation(&self) -> bool {
         let f = tlb::infer_entries(&self.raw.tlb);
-        self.raw.tlb.votes.len() >= 4 && f.confidence == crate::finding::Confidence::High
+        let votes = self.raw.tlb.votes.len();
+        let decided = votes >= 4 && f.confidence == crate::finding::Confidence::High;
+        votes < self.plan.votes.max(9) && !decided
     }
 
     pub(super) fn line(&self) -> u64 {

@@ -29,7 +29,11 @@ struct Session<'a> {
     /// Probes that came to an end without being refused.
     answered: u64,
     race: Option<(l1::Geometry, policy::Race)>,
+    /// Races for the first level's policy that came to nothing.
+    restarts: u32,
     class: Vec<u64>,
+    /// It came to a sharp result.
+    class_sharp: bool,
     /// Pages that are not in it.
     strangers: Vec<u64>,
     /// Rounds in which the class was used: what builds on it needs some votes too.
@@ -51,7 +55,9 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
         off: BTreeSet::new(),
         answered: 0,
         race: None,
+        restarts: 0,
         class: Vec::new(),
+        class_sharp: false,
         strangers: Vec::new(),
         class_rounds: 0,
         progress,
@@ -266,6 +272,7 @@ impl Session<'_> {
             && pass >= p.passes
             && !self.wants_l1()
             && (!self.wants_sets() || self.geometry().is_none())
+            && (!self.wants_translation() || self.geometry().is_none())
             && (self.class_rounds >= 3 || evict::infer(&self.raw.evict).value.is_none())
             && (self.raw.policy.unsplit >= 4
                 || self.raw.policy.samples.len() >= 300

@@ -4,6 +4,7 @@
 //! not instructions; there is no overlap between loads, as in a pointer chase.
 
 pub mod cache;
+pub mod grid;
 pub mod judge;
 pub mod random;
 mod translate;

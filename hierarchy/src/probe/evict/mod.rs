@@ -9,6 +9,7 @@
 mod circle;
 mod victim;
 
+use super::PAGE;
 use super::l1::Geometry;
 use crate::finding::{Confidence, Finding};
 use crate::measure::{Measure, MeasureError};
@@ -51,6 +52,27 @@ pub struct Vote {
     pub others: Vec<u64>,
 }
 
+impl Vote {
+    /// The ways by this vote alone, where it came to a sharp result.
+    pub fn ways(&self) -> Option<u32> {
+        step(&self.curve)
+    }
+}
+
+/// Places within a page at which pages of one class share sets, bytes; `base` is added to each.
+///
+/// At one place they do so under any index. Where the index mixes the page offset in by exclusive or, two pages may also
+/// have the same sets with their places exchanged, and the searches cannot tell: so these are the searches' own places, all
+/// of them together, which an exchange maps onto themselves.
+pub fn places(base: u64) -> Vec<u64> {
+    (0..PAGE / PLACES_APART)
+        .map(|i| i * PLACES_APART + base)
+        .collect()
+}
+
+/// Distance of [`places`], bytes: the searches' least.
+const PLACES_APART: u64 = 256;
+
 /// Subsets tried for each number of congruent pages.
 const TRIALS: u32 = 10;
 /// Batches that count towards the share of congruent pages.
@@ -75,9 +97,7 @@ impl Searches {
             let of = votes.iter().filter(|v| v.walked == walked);
             of.filter(|v| step(&v.curve).is_some()).count()
         };
-        let mixed = votes.iter().any(|v| crosses(v) == Some(true));
         match (sharp(false), sharp(true)) {
-            _ if mixed => Searches::Victim,
             (0, 0) if votes.is_empty() => Searches::Both,
             (0, 0) if votes.len() % 2 == 1 => Searches::Victim,
             (0, _) => Searches::Walks,

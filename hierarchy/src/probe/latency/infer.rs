@@ -162,24 +162,16 @@ pub(super) fn hit_share(policy: Policy, ways: u32, lines: u32) -> f64 {
     hits as f64 / f64::from(total - 10 * lines)
 }
 
-/// The flat part of a curve, in cycles: all lines miss the second level and hit what is behind it.
+/// The first flat part of a curve that lies above `above`, in cycles: all victims left the second level for the next.
 ///
-/// Below it some lines still hit, above it they fall out of the next level too.
-pub(super) fn plateau(curve: &[(u32, f64)]) -> Option<f64> {
-    let flat = |run: &[(u32, f64)]| {
+/// Before it some stayed, beyond it some may have fallen out of the next level too.
+pub(super) fn plateau(curve: &[(u32, f64)], above: f64) -> Option<f64> {
+    let flat = curve.windows(PLATEAU).find(|run| {
         let y = run.iter().map(|c| c.1);
-        y.clone().fold(0.0, f64::max) <= 1.06 * y.fold(f64::INFINITY, f64::min)
-    };
-    let mut best: Option<&[(u32, f64)]> = None;
-    for from in 0..curve.len() {
-        for to in (from + PLATEAU)..=curve.len() {
-            let run = &curve[from..to];
-            if flat(run) && best.is_none_or(|b| run.len() > b.len()) {
-                best = Some(run);
-            }
-        }
-    }
-    quantile(&best?.iter().map(|c| c.1).collect::<Vec<_>>(), 0.5)
+        let least = y.clone().fold(f64::INFINITY, f64::min);
+        least > above && y.fold(0.0, f64::max) <= 1.05 * least
+    })?;
+    quantile(&flat.iter().map(|c| c.1).collect::<Vec<_>>(), 0.5)
 }
 
 /// Latency behind the second level: the plateau that most votes show.
@@ -192,18 +184,8 @@ pub fn infer_l3(s: &Samples, ns_per_tick: f64, above: Option<f64>) -> Finding<La
     let Some(above) = above else {
         return Finding::refused("the latency of the level above is not known");
     };
-    let plain = quantile(&s.l1, 0.25).unwrap_or(f64::INFINITY);
-    let flat = s.l3.iter().enumerate().filter_map(|(i, c)| {
-        let controls = s.l3_control.get(i);
-        let corrected = c.iter().enumerate().map(|(j, &(lines, cycles))| {
-            let control = controls.and_then(|c| c.get(j)).unwrap_or(&plain);
-            let extra = control - plain;
-            let translation = if extra > 0.1 * plain { extra } else { 0.0 };
-            (lines, cycles - translation)
-        });
-        plateau(&corrected.collect::<Vec<_>>())
-    });
-    let levels: Vec<f64> = flat.filter(|x| *x > 1.4 * above).collect();
+    let flat = s.l3.iter().filter_map(|c| plateau(c, 1.4 * above));
+    let levels: Vec<f64> = flat.collect();
     let votes = s.l3.len() as u32;
     // Interference adds, and so does a class too large for the next level: the lowest that enough agree on.
     let near = |x: f64| {
@@ -236,7 +218,7 @@ pub fn infer_l3(s: &Samples, ns_per_tick: f64, above: Option<f64>) -> Finding<La
                 cycles,
                 ns: cycles / ghz,
             };
-            let mut f = Finding::new(found, sure, "level part of walks over a congruence class");
+            let mut f = Finding::new(found, sure, "lines thrown out by their congruence class");
             (f.votes, f.agree) = (votes, near(cycles));
             f
         }
@@ -298,7 +280,7 @@ mod tests {
         let rising: Vec<(u32, f64)> = (18..30)
             .map(|k| (k, 20.0 + 12.0 * f64::from(k - 18)))
             .collect();
-        assert_eq!(plateau(&rising), None);
+        assert_eq!(plateau(&rising, 15.0), None);
         let flat = |y: f64| {
             vec![
                 (18, 30.0),

@@ -1,14 +1,14 @@
 //! Hit latencies beyond the first level, and memory latency with translations at hand.
 //!
 //! Second level: lines of one first-level set over few pages, several draws of pages, the fastest draw.
-//! Next level: growing parts of one second-level congruence class (from [`super::evict`]); where all of them
-//! miss and still hit the next level the curve is flat.
+//! Next level: lines that growing parts of one second-level congruence class (from [`super::evict`]) threw out; where
+//! they throw out all of them and the next level holds them the curve is flat.
 //! Memory: flushed lines over at most 32 pages. Few pages, so no translation misses are in these figures.
 
 mod infer;
 
 use super::l1::Geometry;
-use super::{PAGE, best, circle};
+use super::{PAGE, best, circle, evict};
 use crate::finding::quantile;
 use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::rng::Rng;
@@ -23,12 +23,8 @@ pub struct Samples {
     /// Second level: (lines per first-level set, lowest of each vote, and of as many pages' lines that fit the
     /// first level).
     pub l2: Vec<(u32, f64, f64)>,
-    /// Behind the second level: one curve per vote, (lines of one congruence class, cycles).
+    /// Behind the second level: one curve per vote, (lines of one congruence class that threw others out, cycles of these).
     pub l3: Vec<Vec<(u32, f64)>>,
-    /// For each of these as many of one line a page, which fit the first level: what is above a plain hit there is
-    /// translation.
-    #[serde(default)]
-    pub l3_control: Vec<Vec<f64>>,
     /// Memory, one figure per clean window: (cycles, nanoseconds).
     pub memory: Vec<(f64, f64)>,
     /// Memory with translation misses: (cycles, nanoseconds) per clean window.
@@ -121,65 +117,121 @@ pub fn collect_l2(
     Ok(())
 }
 
-/// Hits behind the second level: growing parts of a congruence class, from more lines than both levels hold.
+/// What the walks behind the second level are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Class<'a> {
+    /// Pages that share second-level sets.
+    pub pages: &'a [u64],
+    /// Pages that do not.
+    pub strangers: &'a [u64],
+    /// Ways of the second level.
+    pub ways: u32,
+    /// The first level's line, bytes.
+    pub line: u64,
+}
+
+/// Pages of the class that are timed; the others are what throws them out.
+const VICTIMS: usize = 3;
+
+/// Hits behind the second level: lines of a congruence class that growing parts of it have thrown out.
+///
+/// They are thrown out twice over, before they are brought in and again before they are timed, so that none is ever hit
+/// in the second level and a policy that protects what was hit does not keep them. Strangers push them out of the first.
 ///
 /// # Errors
 /// What the backend reports.
 pub fn collect_l3(
     m: &mut dyn Measure,
-    class: &[u64],
+    class: Class<'_>,
     l1: Geometry,
-    ways: u32,
     s: &mut Samples,
     rng: &mut Rng,
 ) -> Result<(), MeasureError> {
-    // Pages of one first-level colour overflow that level soonest; a class may not hold enough of them.
-    let mut best: Vec<u64> = Vec::new();
-    for colour in 0..l1.colours() {
-        let of: Vec<u64> = (class.iter().copied())
-            .filter(|p| p % l1.colours() == colour)
-            .collect();
-        if of.len() > best.len() {
-            best = of;
-        }
-    }
-    let one = ways.max(l1.ways);
-    let (class, held) = if best.len() * 10 >= 19 * one as usize + 20 {
-        (&best[..], one)
-    } else {
-        (class, ways.max(l1.ways * l1.colours() as u32))
+    let mut pages = class.pages.to_vec();
+    rng.shuffle(&mut pages);
+    let Some((victims, others)) = pages.split_at_checked(VICTIMS) else {
+        return Ok(());
     };
-    let plain = quantile(&s.l1, 0.25).unwrap_or(0.0);
-    let (mut curve, mut controls) = (Vec::new(), Vec::new());
-    let mut k = f64::from(held + 2);
-    while k as usize <= class.len() {
-        let mut pages = class.to_vec();
-        rng.shuffle(&mut pages);
-        pages.truncate(k as usize);
-        let mut ring: Vec<u64> = (0..8)
-            .flat_map(|o| pages.iter().map(move |p| p * PAGE + o * 512 + 128))
-            .collect();
-        // One offset after the other, so that each set sees all its lines in turn; pages in random order.
-        for chunk in ring.chunks_mut(pages.len()) {
-            rng.shuffle(chunk);
+    let mut offsets = evict::places(0);
+    let mut curve = Vec::new();
+    let mut k = class.ways as usize + 1;
+    while k <= others.len() {
+        super::stir(&mut offsets, rng);
+        let mut group = others.to_vec();
+        rng.shuffle(&mut group);
+        group.truncate(k);
+        let low = after(m, l1, class, (victims, &mut group, &offsets), rng)?;
+        if low.is_finite() {
+            curve.push((k as u32, low));
         }
-        let low = circle(m, &ring, 4)?;
-        // In as many of the first level's sets as there are; where that would not do there is no control.
-        let apart = |(i, p): (usize, &u64)| p * PAGE + (i + i / 32) as u64 * 128 % PAGE;
-        let spread: Vec<u64> = pages.iter().enumerate().map(apart).collect();
-        let fits = pages.len().div_ceil(32) <= l1.ways as usize;
-        let control = if fits { circle(m, &spread, 2)? } else { plain };
-        if low.is_finite() && control.is_finite() {
-            curve.push((pages.len() as u32, low));
-            controls.push(control);
-        }
-        k = (k * 1.17).max(k + 1.0);
+        k += (k / 6).max(1);
     }
     if curve.len() >= PLATEAU {
         s.l3.push(curve);
-        s.l3_control.push(controls);
     }
     Ok(())
+}
+
+/// Cycles per line of the victims after the group threw them out.
+fn after(
+    m: &mut dyn Measure,
+    l1: Geometry,
+    class: Class<'_>,
+    (victims, group, offsets): (&[u64], &mut [u64], &[u64]),
+    rng: &mut Rng,
+) -> Result<f64, MeasureError> {
+    let colours = l1.colours();
+    let near = |v: u64| {
+        let of = class.strangers.iter().copied();
+        let of = of.filter(move |p| p % colours == v % colours);
+        of.take(2 * l1.ways as usize + 8)
+    };
+    // Each visit of a line has a slot of its own, and the timed one another. A round goes over all places: where the index
+    // mixes the page offset in, pages of a class share sets at different places.
+    let rounds = (class.line / 8).clamp(4, 8) - 2;
+    let mut prep = Vec::new();
+    for round in 0..rounds {
+        if round == (rounds / 3).max(1) {
+            prep.extend(
+                offsets
+                    .iter()
+                    .flat_map(|o| victims.iter().map(move |v| v * PAGE + o)),
+            );
+        }
+        for &o in offsets {
+            rng.shuffle(group);
+            prep.extend(group.iter().map(|p| p * PAGE + o + 8 * round));
+            for (i, &v) in victims.iter().enumerate() {
+                // Victims of one first-level colour need its lines once.
+                if victims[..i].iter().all(|w| w % colours != v % colours) {
+                    prep.extend(near(v).map(|p| p * PAGE + o + 8 * round));
+                }
+            }
+        }
+    }
+    // Translations come back through lines that are not timed.
+    prep.extend(victims.iter().map(|v| v * PAGE + (offsets[0] + 64) % PAGE));
+    let timed: Vec<u64> = (victims.iter())
+        .flat_map(|v| offsets.iter().map(move |o| v * PAGE + o + class.line - 8))
+        .collect();
+    let windows = m.chase(&Chase {
+        prep: &prep,
+        timed: &timed,
+        windows: 14,
+        ..Chase::default()
+    })?;
+    // The first windows bring everything in; the faster half of the rest leaves disturbed ones out.
+    let cycles = windows[2..]
+        .iter()
+        .filter(|w| w.clean())
+        .map(Window::cycles);
+    let mut cycles: Vec<f64> = cycles.collect();
+    cycles.sort_by(f64::total_cmp);
+    cycles.truncate(cycles.len().div_ceil(2));
+    if cycles.is_empty() {
+        return Ok(f64::INFINITY);
+    }
+    Ok(cycles.iter().sum::<f64>() / cycles.len() as f64)
 }
 
 /// Memory latency; `pages` few or many decides whether translations are at hand.
@@ -238,4 +290,4 @@ pub fn collect_memory(
 }
 
 /// Points a plateau needs.
-const PLATEAU: usize = 4;
+const PLATEAU: usize = 3;

@@ -95,7 +95,7 @@ impl Layout {
         }
     }
 
-    /// Cycles per access of the least disturbed windows, and of the middle one.
+    /// Cycles per access of the least disturbed windows, and of the middle ones.
     fn time(
         &self,
         m: &mut dyn Measure,
@@ -109,7 +109,7 @@ impl Layout {
         let mut timed = Vec::new();
         for (i, &b) in blocks.iter().enumerate() {
             let at = if b >= 100 { b - 100 + ways + 4 } else { b } as usize;
-            rng.shuffle(&mut sets);
+            super::stir(&mut sets, rng);
             let line = sets.iter().map(|s| self.starts[at] + s + 8 * visits[at]);
             if i + 1 == blocks.len() {
                 timed.extend(line)
@@ -136,7 +136,9 @@ impl Layout {
         } else {
             (cycles.len() * 2).div_ceil(3)
         };
-        let middle = crate::finding::quantile(&cycles, 0.5).unwrap_or(f64::INFINITY);
+        // The mean of the middle half: a single window may be all of one timer step.
+        let half = &cycles[cycles.len() / 4..cycles.len() - cycles.len() / 4];
+        let middle = half.iter().sum::<f64>() / half.len() as f64;
         cycles.truncate(keep);
         Ok((cycles.iter().sum::<f64>() / cycles.len() as f64, middle))
     }

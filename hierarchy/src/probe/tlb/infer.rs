@@ -3,6 +3,18 @@
 use super::{FITS, Point, Samples, Vote};
 use crate::finding::{Confidence, Finding, plurality, quantile};
 
+/// How far a vote's plain hits may lie above the fastest vote's before it counts as disturbed. A choice: clocks wander less.
+const BASE: f64 = 1.15;
+
+/// Votes whose base is sound. Everything looks fast beside plain hits that were disturbed: the one place where noise
+/// would not add.
+fn sound(s: &Samples) -> impl Iterator<Item = &Vote> {
+    let base = s.votes.iter().map(|v| v.hit).fold(f64::INFINITY, f64::min);
+    s.votes
+        .iter()
+        .filter(move |v| v.cost >= 1.0 && v.hit <= BASE * base)
+}
+
 /// Entries that some vote has proven: the largest page count that was fast.
 pub fn proven(s: &Samples) -> u64 {
     let fast = |v: &Vote| {
@@ -12,24 +24,14 @@ pub fn proven(s: &Samples) -> u64 {
             .map(|t| t.0)
             .max()
     };
-    s.votes
-        .iter()
-        .filter(|v| v.cost >= 1.0)
-        .filter_map(fast)
-        .max()
-        .unwrap_or(0)
+    sound(s).filter_map(fast).max().unwrap_or(0)
 }
 
 /// First-level entries, by the votes' knees.
 ///
 /// Interference takes entries away, so a vote for more than the winner speaks against it.
 pub fn infer_entries(s: &Samples) -> Finding<u64> {
-    let good: Vec<Option<u64>> = s
-        .votes
-        .iter()
-        .filter(|v| v.cost >= 1.0)
-        .map(Vote::entries)
-        .collect();
+    let good: Vec<Option<u64>> = sound(s).map(Vote::entries).collect();
     if good.is_empty() {
         return Finding::refused(if s.votes.is_empty() {
             "not measured"
@@ -58,12 +60,7 @@ pub fn infer_entries(s: &Samples) -> Finding<u64> {
 
 /// Cost of a first-level miss that hits the second level, cycles.
 pub fn infer_cost(s: &Samples) -> Finding<f64> {
-    let costs: Vec<f64> = s
-        .votes
-        .iter()
-        .map(|v| v.cost)
-        .filter(|c| *c >= 1.0)
-        .collect();
+    let costs: Vec<f64> = sound(s).map(|v| v.cost).collect();
     match quantile(&costs, 0.5) {
         None => Finding::refused("translation misses cost nothing that can be seen"),
         Some(c) => {
@@ -87,7 +84,7 @@ pub fn infer_cost(s: &Samples) -> Finding<f64> {
 
 /// Page size.
 pub fn infer_page(s: &Samples) -> Finding<u64> {
-    plurality(&s.votes.iter().map(Vote::page).collect::<Vec<_>>())
+    plurality(&sound(s).map(Vote::page).collect::<Vec<_>>())
 }
 
 /// Second level: entries (as low and high bound) and extra cycles of a walk.

@@ -78,6 +78,22 @@ fn stirred(pages: u64, start: u64, rng: &mut Rng) -> Vec<u64> {
         .collect()
 }
 
+/// Lines at multiples of the stride, each moved within the stride (within its page) to the first-level set that has the
+/// fewest of them, so that even a direct-mapped cache holds them.
+fn spaced(lines: u64, stride: u64, l1: Geometry, line: u64) -> Vec<u64> {
+    let room = (stride.min(PAGE) / line).max(1);
+    let mut used = vec![0u32; l1.way_bytes.div_ceil(line) as usize];
+    (0..lines)
+        .map(|i| {
+            let start = i * stride;
+            let set = |place: u64| ((start + place * line) % l1.way_bytes / line) as usize;
+            let free = (0..room).min_by_key(|&place| used[set(place)]).unwrap_or(0);
+            used[set(free)] += 1;
+            start + free * line
+        })
+        .collect()
+}
+
 fn dense(lines: u64, rng: &mut Rng) -> Vec<u64> {
     let mut ring: Vec<u64> = (0..lines).map(|i| i * 64).collect();
     rng.shuffle(&mut ring);
@@ -181,15 +197,7 @@ pub fn collect(
     vote.knee = knee;
     let n = (fits + fits / 2).min(top);
     for stride in [512u64, 1024, 2048, 4096, 8192, 16384] {
-        let mut ring: Vec<u64> = (0..n).map(|i| i * stride / 64 * 64).collect();
-        // Below a page several lines of one page are visited; spread them over the cache as in the control.
-        for (i, a) in ring.iter_mut().enumerate() {
-            if stride >= PAGE {
-                *a += i as u64 * 64 % PAGE;
-            } else {
-                *a += i as u64 / (PAGE / stride) * 64 % stride;
-            }
-        }
+        let mut ring = spaced(n, stride, l1, line.max(64));
         rng.shuffle(&mut ring);
         let far = circle(m, &ring, 4)?;
         let near = circle(m, &dense(n, rng), 4)?;

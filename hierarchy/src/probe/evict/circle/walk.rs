@@ -17,6 +17,8 @@ pub(super) struct Walker<'a> {
     pub(super) bar: f64,
     /// How often a slow answer is asked for before it is believed.
     pub(super) tries: u32,
+    /// Laps before the timed ones.
+    pub(super) warm: u64,
 }
 
 impl<'a> Walker<'a> {
@@ -33,6 +35,7 @@ impl<'a> Walker<'a> {
             ballast: 2 * l1.ways as usize + 4,
             rng,
             tries: 3,
+            warm: 3,
         }
     }
 
@@ -48,13 +51,14 @@ impl<'a> Walker<'a> {
         }
         let n = ring.len() as u64;
         // Some laps: a policy that is not LRU needs them until the strangers are out.
-        let loads = loads_for(self.m, 10.0).max(2 * n).next_multiple_of(n);
+        let laps = if n < 500 { 2 } else { 1 };
+        let loads = loads_for(self.m, 10.0).max(laps * n).next_multiple_of(n);
         for _ in 0..3 {
             let w = self.m.chase(&Chase {
                 timed: &ring,
-                warm: 3 * n,
+                warm: self.warm * n,
                 loads,
-                windows: if n < 1000 { 6 } else { 4 },
+                windows: 4,
                 ..Chase::default()
             })?;
             let low = best(&w);

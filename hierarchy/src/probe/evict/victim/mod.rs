@@ -13,8 +13,8 @@ mod count;
 use super::{TRIALS, Vote, step};
 use crate::finding::quantile;
 use crate::measure::{Chase, Measure, MeasureError, Window};
-use crate::probe::PAGE;
 use crate::probe::l1::Geometry;
+use crate::probe::{PAGE, stir};
 use crate::rng::Rng;
 use count::count;
 use std::collections::HashSet;
@@ -162,15 +162,7 @@ pub fn collect(
     let mut offsets: Vec<u64> = (0..PAGE / apart)
         .map(|i| i * apart + 128 * (base % 2))
         .collect();
-    for _ in 0..1000 {
-        rng.shuffle(&mut offsets);
-        if offsets
-            .windows(3)
-            .all(|w| w[1].wrapping_sub(w[0]) != w[2].wrapping_sub(w[1]))
-        {
-            break;
-        }
-    }
+    stir(&mut offsets, rng);
     let filler_count = (2 * l1.ways as usize + 8).min(64);
     let mut pool: Vec<u64> = (0..pool_pages.min(limit)).collect();
     rng.shuffle(&mut pool);
