@@ -24,6 +24,8 @@ const STRIDES: [u64; 5] = [1024, 2048, 4096, 8192, 16384];
 /// Associativities considered.
 const WAYS: [u32; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
 const PAD: u32 = 50;
+/// Times each shift is tried in a vote.
+const SHIFT_TRIES: u32 = 5;
 
 /// Curves of one vote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -93,11 +95,24 @@ pub fn collect(m: &mut dyn Measure, vote: &mut Vote, rng: &mut Rng) -> Result<()
         }
     }
     if let Some((ways, way_bytes)) = vote.geometry() {
-        let n = 2 * ways.min(12);
-        for shift in [0, 16, 32, 64, 128] {
-            // Blocks short enough not to reach into the next line when shifted by half a one, and long enough to
-            // be more than a decoded-instruction cache takes. Lines apart: no group reaches the next one's sets.
-            let d = difference(m, way_bytes.max(2048), n, (256, shift, 22), rng)?;
+        let n = 2 * ways.min(16);
+        // Orders are random: each shift several times, in rounds, so that no disturbance hits one alone.
+        let mut all = [0, 16, 32, 64, 128].map(|shift| (shift, Vec::new()));
+        for _ in 0..SHIFT_TRIES {
+            for (shift, seen) in &mut all {
+                // Blocks short enough not to reach into the next line when shifted by half a one, and long enough to
+                // be more than a decoded-instruction cache takes. Lines apart: no group reaches the next one's sets.
+                seen.push(difference(
+                    m,
+                    way_bytes.max(2048),
+                    n,
+                    (256, *shift, 22),
+                    rng,
+                )?);
+            }
+        }
+        for (shift, seen) in all {
+            let d = quantile(&seen, 0.5).unwrap_or(f64::INFINITY);
             vote.shifts.push((way_bytes, n, shift, d));
         }
     }
@@ -247,28 +262,48 @@ impl Vote {
     }
 }
 
-/// Footprint of consecutive long blocks after which they slow down for good, by the lowest figures of all votes:
-/// interference only adds.
-fn knee(votes: &[Vote]) -> Option<u64> {
-    let sizes: Vec<u64> = votes
-        .iter()
-        .find(|v| !v.footprints.is_empty())?
-        .footprints
-        .iter()
-        .map(|f| f.0)
-        .collect();
+/// Footprints of consecutive long blocks and cycles per block, by the lowest figures of all votes: interference only adds.
+fn consecutive(votes: &[Vote]) -> Vec<(u64, f64)> {
+    let Some(first) = votes.iter().find(|v| !v.footprints.is_empty()) else {
+        return Vec::new();
+    };
     let lowest = |size: u64| {
         let of = votes.iter().flat_map(|v| &v.footprints);
         of.filter(|f| f.0 == size)
             .map(|f| f.1)
             .fold(f64::INFINITY, f64::min)
     };
-    let y: Vec<f64> = sizes.iter().map(|&s| lowest(s)).collect();
+    first
+        .footprints
+        .iter()
+        .map(|f| (f.0, lowest(f.0)))
+        .collect()
+}
+
+/// Footprint of consecutive long blocks after which they slow down for good.
+fn knee(votes: &[Vote]) -> Option<u64> {
+    let curve = consecutive(votes);
+    let y: Vec<f64> = curve.iter().map(|c| c.1).collect();
     let base = quantile(&y[..y.len().min(5)], 0.5)?;
     let high = quantile(&y, 0.9)?;
     let slow = base + 0.2 * (high - base);
     let at = y.iter().position(|f| *f > slow)?;
-    (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow)).then(|| sizes[at - 1])
+    (high > 1.05 * base && at > 0 && y[at..].iter().all(|t| *t > slow)).then(|| curve[at - 1].0)
+}
+
+/// Consecutive blocks slow down anew right where `bytes` end, after a stretch in which they did not: misses that set in
+/// at a smaller size become more slowly as the size grows, so a cache that ends there is the only thing to explain it.
+fn breaks_at(votes: &[Vote], bytes: u64) -> bool {
+    let curve = consecutive(votes);
+    let upto = |limit: f64| curve.iter().rev().find(|c| c.0 as f64 <= limit);
+    let beyond = curve.iter().find(|c| c.0 as f64 >= 1.2 * bytes as f64);
+    let (Some(early), Some(end), Some(after)) =
+        (upto(0.76 * bytes as f64), upto(bytes as f64), beyond)
+    else {
+        return false;
+    };
+    let slope = |a: &(u64, f64), b: &(u64, f64)| (b.1 - a.1) / (b.0 as f64 / a.0 as f64).ln();
+    after.1 > 1.06 * end.1 && slope(end, after) > 3.0 * slope(early, end).max(0.0)
 }
 
 /// Ways and way size of the instruction cache, by the votes' medians; the votes for it count as agreeing.
@@ -309,6 +344,13 @@ pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
     if let Some(k) = knee(votes)
         && (k as f64 / bytes as f64).ln().abs() > 0.3
     {
+        if k < bytes && breaks_at(votes, bytes) {
+            let before = format!(
+                "consecutive code slows down beyond {} already: something besides the cache, such as branch targets, ends there",
+                crate::report::bytes(k)
+            );
+            return found.at_most(Confidence::Medium, &before);
+        }
         let mut f = Finding::refused(format!(
             "{ways} ways of {way_bytes} bytes found, but consecutive code slows down beyond {}",
             crate::report::bytes(k)
@@ -402,6 +444,48 @@ mod tests {
         assert_eq!(shuffled_misses(8, 8), 0.0);
         assert!(shuffled_misses(8, 9) > 0.05);
         assert!(shuffled_misses(8, 32) > 0.8);
+    }
+
+    /// One vote of 16 ways of 4 KiB, with a curve of consecutive blocks.
+    fn sixteen_ways(footprints: &[(u64, f64)]) -> Vote {
+        let curve = STRIDES.iter().flat_map(|&stride| {
+            let ways = if stride >= 4096 { 16 } else { 32 };
+            let point = move |&n: &u32| (stride, n, 11.0 * shuffled_misses(ways, n));
+            COUNTS.iter().map(point).collect::<Vec<_>>()
+        });
+        Vote {
+            curve: curve.collect(),
+            footprints: footprints.iter().map(|f| (f.0 << 10, f.1)).collect(),
+            ..Vote::default()
+        }
+    }
+
+    #[test]
+    fn an_earlier_knee_is_no_contradiction_where_another_follows_at_the_size_itself() {
+        // As measured on a host with 64 KiB of 16 ways whose branch targets end at 32 KiB.
+        let two = [
+            (8, 23.0),
+            (12, 24.0),
+            (16, 23.0),
+            (20, 23.5),
+            (24, 23.6),
+            (28, 24.2),
+            (32, 26.7),
+            (36, 27.9),
+            (40, 30.1),
+            (48, 33.2),
+            (56, 34.1),
+            (64, 34.5),
+            (80, 40.6),
+            (96, 44.3),
+            (128, 48.5),
+        ];
+        let found = infer(&vec![sixteen_ways(&two); 4]);
+        assert_eq!(found.value, Some((16, 4096)), "{found:?}");
+        assert!(found.confidence <= Confidence::Medium);
+        // 32 KiB that end in misses of a random order: what looked like 64 KiB of 16 ways was something else.
+        let one = two.map(|(k, _)| (k, 24.0 + 26.0 * shuffled_misses(8, k as u32 / 4)));
+        assert_eq!(infer(&vec![sixteen_ways(&one); 4]).value, None);
     }
 
     #[test]
