@@ -173,7 +173,11 @@ pub fn infer(raw: &RawSamples) -> Hierarchy {
         },
         timer_step_ns: raw.facts.timer_step * ns,
         levels,
-        memory_walk: latency::infer_memory(&s.memory_walk),
+        memory_walk: if s.memory_walk.is_empty() {
+            reasoned(Finding::refused("not measured"), raw, "memory with walks")
+        } else {
+            latency::infer_memory(&s.memory_walk)
+        },
         memory,
         write_allocate: reasoned(write::infer(&raw.write), raw, "stores"),
         write_back: write::infer_back(&raw.write),

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the grid asks for: the standard plan, shorter, less what no machine here can be asked.
 pub const PLAN: Plan = Plan {
-    budget_ns: 4_500_000_000,
+    budget_ns: 6_000_000_000,
     stretch: 1.0,
     votes: 5,
     evict_votes: 3,
-    evict_ns: 700_000_000,
+    evict_ns: 1_200_000_000,
     pool_pages: 16384,
     footprint: 24 << 20,
     per_octave: 5,

@@ -6,72 +6,16 @@
 pub mod cache;
 pub mod grid;
 pub mod judge;
+mod questions;
 pub mod random;
 mod translate;
+mod truth;
 
-use crate::measure::{Buffer, Chase, CodeChase, Facts, Measure, MeasureError, Window};
+use crate::measure::{Buffer, Facts, Window};
 use crate::rng::Rng;
-use cache::{Cache, Inclusion, Shape};
-use serde::{Deserialize, Serialize};
+use cache::{Cache, Inclusion};
 use translate::Translations;
-
-/// A translation buffer: fully associative when `ways` is 0.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Tlb {
-    /// Number of translations held.
-    pub entries: u64,
-    /// Associativity, 0 for full.
-    pub ways: u32,
-    /// Cycles that a miss here adds.
-    pub miss_cycles: f64,
-}
-
-/// Prefetchers of the simulated machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct Prefetch {
-    /// A second-level fill brings the other half of its 128-byte pair.
-    pub pair: bool,
-    /// Two equal strides in a row fetch the next line of the stream into the first level.
-    pub stride: bool,
-}
-
-/// The world around the machine. Times in nanoseconds of simulated time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Noise {
-    /// Mean time between bursts; a burst lasts a twentieth of it. 0 for none.
-    pub burst_every: f64,
-    /// Mean time between context switches; 0 for none.
-    pub switch_every: f64,
-    /// Share of the switches that the guest cannot see.
-    pub hidden_switches: f64,
-    /// Core clock wanders within this share.
-    pub drift: f64,
-    /// Timer step in ticks.
-    pub timer_step: f64,
-}
-
-/// The truth about a simulated machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Truth {
-    /// Data cache levels from the core outwards.
-    pub levels: Vec<Shape>,
-    /// Memory latency in cycles.
-    pub memory: f64,
-    /// First- and second-level data translation buffers.
-    pub tlbs: Vec<Tlb>,
-    /// A store that misses brings the line in.
-    pub write_allocate: bool,
-    /// Stored lines stay until they are thrown out; otherwise every store goes through to memory.
-    pub write_back: bool,
-    /// The first-level instruction cache.
-    pub code: Shape,
-    /// Prefetchers.
-    pub prefetch: Prefetch,
-    /// Noise.
-    pub noise: Noise,
-    /// Seed of the page mapping and of everything random.
-    pub seed: u64,
-}
+pub use truth::{Noise, Prefetch, Tlb, Truth};
 
 /// A machine built from a [`Truth`].
 pub struct Machine {
@@ -319,156 +263,10 @@ impl Machine {
     }
 }
 
-impl Measure for Machine {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.now as u64
-    }
-
-    fn chase(&mut self, c: &Chase<'_>) -> Result<Vec<Window>, MeasureError> {
-        let far = c.timed.iter().chain(c.prep).max().copied().unwrap_or(0);
-        if far + 8 > self.facts.memory_bytes {
-            return Err(MeasureError::Memory {
-                needed: far + 8,
-                allowed: self.facts.memory_bytes,
-            });
-        }
-        let line_mode = !(c.prep.is_empty()
-            && c.flush.is_empty()
-            && c.stores.is_empty()
-            && c.nt_stores.is_empty());
-        if !line_mode {
-            let mut ring = c.timed.iter().cycle();
-            let mut walk = |m: &mut Self, n: u64| {
-                for &at in ring.by_ref().take(n as usize) {
-                    m.load(c.buffer, at);
-                }
-            };
-            walk(self, c.warm);
-            let again = if c.timed.len() <= 8192 {
-                c.timed.len() as u64
-            } else {
-                64
-            };
-            return Ok((0..c.windows)
-                .map(|_| {
-                    self.window(c.loads, |m| {
-                        walk(m, again);
-                        m.timed(|m| walk(m, c.loads))
-                    })
-                })
-                .collect());
-        }
-        Ok((0..c.windows)
-            .map(|_| {
-                self.window(c.timed.len() as u64, |m| {
-                    for &at in c.flush {
-                        let p = m.physical(c.buffer, at);
-                        m.drop_everywhere(at, p);
-                    }
-                    for &at in c.prep {
-                        m.load(c.buffer, at);
-                    }
-                    for &at in c.stores {
-                        if m.truth.write_allocate {
-                            m.load(c.buffer, at);
-                        }
-                    }
-                    for &at in c.nt_stores {
-                        let p = m.physical(c.buffer, at);
-                        m.drop_everywhere(at, p);
-                    }
-                    m.timed(|m| c.timed.iter().for_each(|&at| m.load(c.buffer, at)))
-                })
-            })
-            .collect())
-    }
-
-    fn flush(
-        &mut self,
-        lines: &[u64],
-        dirty: bool,
-        windows: u32,
-    ) -> Result<Vec<Window>, MeasureError> {
-        // Guessed from what one host did: a flush costs some tens of cycles, a write half as much again.
-        let each = 40.0
-            + if dirty && self.truth.write_back {
-                20.0
-            } else {
-                0.0
-            };
-        Ok((0..windows)
-            .map(|_| {
-                self.window(lines.len() as u64, |m| {
-                    lines.iter().for_each(|&at| m.load(Buffer::Small, at));
-                    m.timed(|m| {
-                        for &at in lines {
-                            let p = m.physical(Buffer::Small, at);
-                            m.drop_everywhere(at, p);
-                            m.disturb();
-                            m.spend(each);
-                        }
-                    })
-                })
-            })
-            .collect())
-    }
-
-    fn code(&mut self, c: &CodeChase<'_>) -> Result<Vec<Window>, MeasureError> {
-        // Twenty cycles of misprediction, the padding at four a cycle, and what the instruction cache adds.
-        let base = if c.indirect { 20.0 } else { 1.0 } + f64::from(c.pad) / 4.0;
-        let extra = self
-            .truth
-            .levels
-            .get(1)
-            .map_or(self.truth.memory, |l| l.latency);
-        let mut order = c.blocks.to_vec();
-        let size = u64::from(c.pad) + 9;
-        Ok((0..c.windows)
-            .map(|_| {
-                self.window(c.jumps, |m| {
-                    let mut run = |m: &mut Self| {
-                        for i in 0..c.jumps as usize {
-                            let at = i % order.len();
-                            if at == 0 && c.indirect {
-                                m.rng.shuffle(&mut order);
-                            }
-                            let mut cost = base;
-                            let mut line = order[at];
-                            while line < order[at] + size {
-                                if !m.code.lookup(line) {
-                                    m.code.fill(line, &mut m.rng);
-                                    cost += extra;
-                                }
-                                line = (line / m.truth.code.line + 1) * m.truth.code.line;
-                            }
-                            m.disturb();
-                            m.spend(cost);
-                        }
-                    };
-                    run(m);
-                    m.timed(run)
-                })
-            })
-            .collect())
-    }
-}
-
-impl Machine {
-    fn drop_everywhere(&mut self, virt: u64, phys: u64) {
-        for k in 0..self.caches.len() {
-            let key = self.key(k, virt, phys);
-            self.caches[k].drop_line(key);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::{Chase, Measure, MeasureError};
 
     #[test]
     fn a_chase_costs_what_the_levels_say() -> Result<(), MeasureError> {

@@ -5,6 +5,9 @@ use crate::probe::l1::Geometry;
 use crate::probe::{PAGE, best, loads_for};
 use crate::rng::Rng;
 
+/// Share of a lap by which two walks over the same lines may differ for no reason. A choice: clocks are seen to a thousandth.
+const NOISE: f64 = 0.005;
+
 /// Walks over pages of one first-level colour, a few lines in each.
 pub(super) struct Walker<'a> {
     pub(super) m: &'a mut dyn Measure,
@@ -134,10 +137,12 @@ impl<'a> Walker<'a> {
         while slow < self.tries {
             let (with, without) = (self.lap(group)?, self.lap(control)?);
             let extra = with - without;
-            if extra >= self.bar && with.is_finite() {
+            // In a long walk the clock's own error is more than a few misses.
+            let bar = self.bar.max(NOISE * without);
+            if extra >= bar && with.is_finite() {
                 // All lines of a set, as with LRU, say it at once.
-                slow += if extra > 4.0 * self.bar { 2 } else { 1 };
-            } else if extra.abs() < 0.5 * self.bar {
+                slow += if extra > 4.0 * bar { 2 } else { 1 };
+            } else if extra.abs() < 0.5 * bar {
                 return Ok(false);
             } else {
                 fast += 1;

@@ -1,166 +1,12 @@
-//! The instruction side: line, capacity and ways of the first-level instruction cache, translation buffer.
-//!
-//! Blocks are long enough to keep them out of a decoded-instruction cache and end in an indirect jump whose
-//! target is random, so that no front end runs ahead. Blocks in one set are compared with the same pages'
-//! blocks spread over all sets. The order changes every lap, so misses set in gradually beyond the ways;
-//! the number of ways is the one whose simulated miss shares fit the measured curve best.
-//!
-//! The instruction translation buffer is read with direct jumps, one per page, against the same number of
-//! blocks packed densely.
+//! From the instruction side's curves to ways, sizes and lines.
 
-use super::{PAGE, best};
+use super::{STRIDES, Vote};
 use crate::finding::{Confidence, Finding, plurality, quantile};
-use crate::measure::{CodeChase, Measure, MeasureError};
 use crate::policy::{OneSet, Policy};
 use crate::rng::Rng;
-use serde::{Deserialize, Serialize};
 
-/// Numbers of blocks tried.
-const COUNTS: [u32; 16] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24];
-/// Neighbouring lines visited at each place: several sets at once, so that one jump's luck does not show.
-const GROUP: u64 = 8;
-/// Strides tried, bytes.
-const STRIDES: [u64; 5] = [1024, 2048, 4096, 8192, 16384];
 /// Associativities considered.
 const WAYS: [u32; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
-const PAD: u32 = 50;
-/// Times each shift is tried in a vote.
-const SHIFT_TRIES: u32 = 5;
-
-/// Curves of one vote.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
-pub struct Vote {
-    /// (stride, blocks, cycles per block more than the spread blocks take).
-    pub curve: Vec<(u64, u32, f64)>,
-    /// (shift, the same figure) with half of the blocks shifted; stride and count are the first two numbers.
-    pub shifts: Vec<(u64, u32, u64, f64)>,
-    /// Instruction pages: (pages, cycles per jump, cycles per jump of dense blocks).
-    pub pages: Vec<(u64, f64, f64)>,
-    /// Footprints of consecutive blocks: (bytes, cycles per block).
-    pub footprints: Vec<(u64, f64)>,
-}
-
-fn run(m: &mut dyn Measure, blocks: &[u64], pad: u32, indirect: bool) -> Result<f64, MeasureError> {
-    let jumps = (blocks.len() as u64 * 4).max(1500);
-    Ok(best(&m.code(&CodeChase {
-        blocks,
-        pad,
-        indirect,
-        jumps,
-        windows: 4,
-    })?))
-}
-
-/// Cycles per block that `n` groups of lines in the same sets cost more than in different ones.
-///
-/// The lines of a group are `apart` bytes from each other; half of the groups are moved by `shift` bytes.
-fn difference(
-    m: &mut dyn Measure,
-    stride: u64,
-    n: u32,
-    (apart, shift, pad): (u64, u64, u32),
-    rng: &mut Rng,
-) -> Result<f64, MeasureError> {
-    let room = ((24 << 20) / stride).min(512);
-    let mut places: Vec<u64> = (0..room).collect();
-    rng.shuffle(&mut places);
-    let first = rng.below(stride.min(PAGE) / (GROUP * apart).min(stride)) * GROUP * apart;
-    // As many odd as even multiples, so that half a way's stride uses two sets evenly.
-    let (odd, even): (Vec<u64>, Vec<u64>) = places.iter().partition(|p| *p % 2 == 1);
-    let starts = (0..n as usize).map(|i| {
-        let place = if i % 2 == 0 { even[i / 2] } else { odd[i / 2] };
-        place * stride + first + if i / 2 % 2 == 1 { shift } else { 0 }
-    });
-    let group = |start: u64| (0..GROUP).map(move |g| start + g * apart);
-    let same: Vec<u64> = starts.flat_map(group).collect();
-    // As many pages, their lines spread evenly over a page's sets.
-    let pages: Vec<u64> = places.iter().map(|p| p % 512).collect();
-    let spread: Vec<u64> = (0..u64::from(n) * GROUP)
-        .map(|i| pages[(i / GROUP) as usize] * PAGE + i * 64 % PAGE)
-        .collect();
-    let a = run(m, &same, pad, true)?.min(run(m, &same, pad, true)?);
-    let b = run(m, &spread, pad, true)?.min(run(m, &spread, pad, true)?);
-    Ok(a - b)
-}
-
-/// One vote on the cache.
-///
-/// # Errors
-/// What the backend reports.
-pub fn collect(m: &mut dyn Measure, vote: &mut Vote, rng: &mut Rng) -> Result<(), MeasureError> {
-    for stride in STRIDES {
-        for n in COUNTS {
-            let d = difference(m, stride, n, (64, 0, PAD), rng)?;
-            vote.curve.push((stride, n, d));
-        }
-    }
-    if let Some((ways, way_bytes)) = vote.geometry() {
-        let n = 2 * ways.min(16);
-        // Orders are random: each shift several times, in rounds, so that no disturbance hits one alone.
-        let mut all = [0, 16, 32, 64, 128].map(|shift| (shift, Vec::new()));
-        for _ in 0..SHIFT_TRIES {
-            for (shift, seen) in &mut all {
-                // Blocks short enough not to reach into the next line when shifted by half a one, and long enough to
-                // be more than a decoded-instruction cache takes. Lines apart: no group reaches the next one's sets.
-                seen.push(difference(
-                    m,
-                    way_bytes.max(2048),
-                    n,
-                    (256, *shift, 22),
-                    rng,
-                )?);
-            }
-        }
-        for (shift, seen) in all {
-            let d = quantile(&seen, 0.5).unwrap_or(f64::INFINITY);
-            vote.shifts.push((way_bytes, n, shift, d));
-        }
-    }
-    Ok(())
-}
-
-/// Consecutive blocks over growing footprints, for the picture of the front end.
-///
-/// # Errors
-/// What the backend reports.
-pub fn collect_footprints(m: &mut dyn Measure, vote: &mut Vote) -> Result<(), MeasureError> {
-    for k in [
-        8u64, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 128,
-    ] {
-        let blocks: Vec<u64> = (0..k * 16).map(|i| i * 64).collect();
-        let long = run(m, &blocks, PAD, true)?;
-        vote.footprints.push((k << 10, long));
-    }
-    Ok(())
-}
-
-/// The instruction pages' curve.
-///
-/// # Errors
-/// What the backend reports.
-pub fn collect_pages(
-    m: &mut dyn Measure,
-    vote: &mut Vote,
-    to: u64,
-    rng: &mut Rng,
-) -> Result<(), MeasureError> {
-    let mut n = 16.0f64;
-    while n as u64 <= to {
-        let count = n as u64;
-        let far: Vec<u64> = (0..count).map(|i| i * PAGE + i * 64 % PAGE).collect();
-        let near: Vec<u64> = (0..count).map(|i| i * 64).collect();
-        let mut order: Vec<usize> = (0..count as usize).collect();
-        rng.shuffle(&mut order);
-        let pick = |v: &[u64]| order.iter().map(|&i| v[i]).collect::<Vec<_>>();
-        let a = run(m, &pick(&far), 0, false)?;
-        let b = run(m, &pick(&near), 0, false)?;
-        if a.is_finite() && b.is_finite() {
-            vote.pages.push((count, a, b));
-        }
-        n *= 2f64.powf(0.125);
-    }
-    Ok(())
-}
 
 /// Share of misses when `n` lines are visited in a new random order every lap.
 fn shuffled_misses(ways: u32, n: u32) -> f64 {
@@ -303,7 +149,7 @@ fn breaks_at(votes: &[Vote], bytes: u64) -> bool {
         return false;
     };
     let slope = |a: &(u64, f64), b: &(u64, f64)| (b.1 - a.1) / (b.0 as f64 / a.0 as f64).ln();
-    after.1 > 1.06 * end.1 && slope(end, after) > 3.0 * slope(early, end).max(0.0)
+    after.1 > 1.06 * end.1 && slope(end, after) > 2.0 * slope(early, end).max(0.0)
 }
 
 /// Ways and way size of the instruction cache, by the votes' medians; the votes for it count as agreeing.
@@ -381,7 +227,8 @@ pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
         });
     }
     // No instruction cache has lines of 16 bytes or less any more: what that shift costs is the conflict.
-    let whole = medians[0];
+    // Of two shifts that cannot both end it the dearer one: single points err both ways.
+    let whole = medians[0].max(medians[1]);
     let first = medians.iter().position(|d| *d < 0.55 * whole);
     match first {
         Some(i) if whole >= 2.0 && medians[i..].iter().all(|d| *d < 0.55 * whole) => {
@@ -437,6 +284,7 @@ pub fn infer_translations(votes: &[Vote]) -> Finding<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::COUNTS;
     use super::*;
 
     #[test]
