@@ -222,12 +222,19 @@ pub(super) fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -
     let l2 = above.get(1)?;
     let hit = l2.latency.value.map(|l| l.cycles);
     let below = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, hit);
+    let mut below = below;
     if below
         .value
         .is_some_and(|l| l.cycles > 0.8 * memory.cycles_p10)
     {
-        // The second level's misses go to memory: there is no third.
-        return None;
+        // The second level's misses go to memory: there is no third, unless one took the lines along that it lost itself.
+        let cost = tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
+        let ways = evict::infer(&raw.evict).value?;
+        let first = above[0].capacity.value?;
+        if !from_memory(raw, first, hit, cost, ways) {
+            return None;
+        }
+        below = Finding::refused("lines thrown out came from memory, yet latency rises in steps");
     }
     let tlb = tlb::infer_second(&raw.tlb).value.map_or(0.0, |t| t.2)
         + tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
