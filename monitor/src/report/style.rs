@@ -133,7 +133,11 @@ impl Style {
 /// made harmless.
 #[must_use]
 pub fn fit(text: &str, width: usize, style: &Style) -> String {
-    let safe = |c: char| if c.is_control() { '?' } else { c };
+    let safe = |c: char| match c {
+        '\t' => ' ',
+        c if c.is_control() => '?',
+        c => c,
+    };
     if text.chars().count() <= width {
         return text.chars().map(safe).collect();
     }

@@ -5,10 +5,12 @@
 //! are passed on, group stops listened out, births and deaths booked. What a thread does in a window
 //! is not known here. Source of every rule: ptrace(2).
 
+mod dying;
 mod serve;
 
 pub use super::stops::{leave_kernel, mend};
 use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo};
+pub use dying::{is_wanted_out, set_in_cache};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
@@ -93,6 +95,10 @@ struct Hub {
     /// Whether threads are held where they could be observed, instead of going on natively.
     hold: bool,
     held: VecDeque<Stopped>,
+    /// The thread that runs code of ours, at registers that are not its own.
+    in_cache: Option<Pid>,
+    /// Threads that are about to end its process by a signal, and wait until it is out.
+    dying: Vec<(Stopped, i32)>,
 }
 
 thread_local! {
@@ -128,6 +134,8 @@ pub fn open(follow: Follow) -> Open {
         breakpoint: 0,
         hold: false,
         held: VecDeque::new(),
+        in_cache: None,
+        dying: Vec::new(),
     };
     serve::begin();
     HUB.with(|cell| cell.borrow_mut().replace(hub));
@@ -306,9 +314,10 @@ pub(super) fn interrupt_sent(tid: Pid) {
     });
 }
 
-/// Notes that a thread goes on; called by [`Stopped::resume`] and [`Stopped::detach`].
-pub(super) fn resumed(tid: Pid) {
+/// Notes that a thread goes on, with a signal or 0; called by [`Stopped::resume`] and [`Stopped::detach`].
+pub(super) fn resumed(tid: Pid, signal: i32) {
     serve::resumed(tid);
+    dying::passed(tid, signal);
 }
 
 /// What happened to `tid`, with all others served; `None` without a hub.

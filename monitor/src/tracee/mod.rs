@@ -404,7 +404,7 @@ impl Stopped {
                 libc::c_long::from(signal),
             )
         };
-        hub::resumed(self.tid);
+        hub::resumed(self.tid, signal);
         os(name, self.tid, nix::errno::Errno::result(rc))?;
         Ok(Running::new(self.tid))
     }
@@ -437,7 +437,7 @@ impl Stopped {
                 libc::c_long::from(signal),
             )
         };
-        hub::resumed(self.tid);
+        hub::resumed(self.tid, signal);
         os("PTRACE_DETACH", self.tid, nix::errno::Errno::result(rc)).map(|_| ())
     }
 

@@ -258,9 +258,22 @@ fn map_requests(
             let reason = "the kernel is too old to map at a chosen address".into();
             return Err(TraceError::Unsuitable { tid, reason });
         }
+        leave_out_of_dumps(caller, request)?;
         let view = Shared::map(&file, offset, request.bytes, request.address);
         shared.push(view.map_err(|e| local("map shared memory", e))?);
         offset += request.bytes;
     }
     Ok(shared)
+}
+
+/// A core dump of the program has nothing of ours: it would be a thousand times as long, and cut off by a limit that was
+/// meant for the program alone.
+fn leave_out_of_dumps(caller: &mut remote::Caller<'_>, request: &Request) -> Result<()> {
+    let advice = libc::MADV_DONTDUMP as u64;
+    let args = [request.address, request.bytes, advice, 0, 0, 0];
+    match caller.call("madvise", libc::SYS_madvise, args) {
+        // Without it the dump is long, and as right.
+        Ok(_) | Err(TraceError::Remote { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

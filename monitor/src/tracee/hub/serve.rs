@@ -227,6 +227,9 @@ impl Hub {
             self.ended.retain(|p| p.pid != tid);
             return;
         }
+        let Some(stopped) = self.wait_to_die(stopped) else {
+            return;
+        };
         if self.hold && self.may_hold(tid) {
             self.hold_or_resume(stopped);
             return;
@@ -291,7 +294,7 @@ impl Hub {
         self.processes.get(&tid.as_raw()).is_some_and(|p| p.id > 0)
     }
 
-    fn is_stray(&self, stopped: &Stopped) -> bool {
+    pub(super) fn is_stray(&self, stopped: &Stopped) -> bool {
         let info = stopped.siginfo();
         self.breakpoint != 0 && info.is_ok_and(|info| is_breakpoint(&info, self.breakpoint))
     }

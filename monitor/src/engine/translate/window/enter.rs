@@ -67,6 +67,10 @@ impl Translate {
             self.cache
                 .learn_indirect(regs.rip, &mut self.data.memory, self.data.gs);
         }
+        if hub::is_wanted_out(stopped.tid()) {
+            self.drain(self.log_pointer(), None, observer);
+            return self.close(stopped, regs);
+        }
         regs.rip = entry;
         regs.gs_base = self.data.gs;
         regs.orig_rax = u64::MAX;
@@ -102,6 +106,13 @@ impl Translate {
         }
         let (stopped, arena) = target::map_arena(stopped, self.code.maps(), ip)?;
         Ok((stopped, arena.map(|arena| self.cache.add_arena(arena))))
+    }
+
+    /// Ends the window with the thread at `regs` of its own.
+    pub(super) fn close(&mut self, stopped: Stopped, mut regs: Regs) -> Result<Next> {
+        regs.orig_rax = u64::MAX;
+        stopped.set_regs(&regs)?;
+        Ok(Next::End(WindowEnd::Closed(stopped)))
     }
 
     pub(super) fn flush(&mut self, observer: &mut Observer) {

@@ -9,10 +9,10 @@ use super::super::memory::Block;
 use super::super::state::{StateBlock, get_mut};
 use super::{
     At, BURST, Control, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, MARKED_MOST,
-    MARKED_ONE_IN, Next, QUIET_LEAST, QUIET_MOST, REHASH_AFTER, Translate, WindowEnd,
+    MARKED_ONE_IN, Next, QUIET_LEAST, QUIET_MOST, REHASH_AFTER, Translate,
 };
 use crate::observe::Observer;
-use crate::tracee::{Regs, Result, Resume, Stopped};
+use crate::tracee::{Regs, Result, Resume, Stopped, hub};
 
 impl Translate {
     pub(super) fn log_pointer(&self) -> u64 {
@@ -153,10 +153,8 @@ impl Translate {
             self.false_logs = 0;
         }
         let left = control.progress(observer, self.code.maps());
-        if left == 0 {
-            regs.orig_rax = u64::MAX;
-            stopped.set_regs(&regs)?;
-            return Ok(Next::End(WindowEnd::Closed(stopped)));
+        if left == 0 || hub::is_wanted_out(stopped.tid()) {
+            return self.close(stopped, regs);
         }
         self.prepare(left, observer);
         let log = self.cache.fragment(fragment).log;

@@ -25,7 +25,7 @@ use super::target::{self, Data};
 use crate::arch::Gpr;
 use crate::observe::{Access, Observer};
 use crate::tracee::maps::Maps;
-use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, procinfo};
+use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -350,23 +350,38 @@ impl Translate {
         self.prepare(left, observer);
         let regs = stopped.regs()?;
         // A filter of the program's own may kill it for the refused call that leaves the cache.
-        let tid = stopped.tid().as_raw();
-        if !self.unfiltered.contains(&tid)
-            && procinfo::seccomp_filters(stopped.tid()) > self.own_filters
+        let tid = stopped.tid();
+        if !self.unfiltered.contains(&tid.as_raw())
+            && procinfo::seccomp_filters(tid) > self.own_filters
         {
             return Ok(WindowEnd::Declined(
                 stopped,
                 "a seccomp filter of the program's own",
             ));
         }
-        self.unfiltered.insert(tid);
+        self.unfiltered.insert(tid.as_raw());
         if self.in_restartable_sequence(&stopped, &regs) {
             let reason = "a restartable sequence";
             return Ok(WindowEnd::Declined(stopped, reason));
         }
         let stopped = stopped.without_call();
-        let mut next = self.enter(stopped, regs, observer, Resume::SyscallEmulated)?;
+        let next = self.enter(stopped, regs, observer, Resume::SyscallEmulated);
+        let end = next.and_then(|next| self.go_on_from(next, tid, observer, control));
+        hub::set_in_cache(None);
+        end
+    }
+
+    /// The window from its first entry on.
+    fn go_on_from(
+        &mut self,
+        mut next: Next,
+        tid: Pid,
+        observer: &mut Observer,
+        control: &mut impl Control,
+    ) -> Result<WindowEnd> {
         loop {
+            let in_cache = matches!(next, Next::Go(At::Cache(_)));
+            hub::set_in_cache(in_cache.then_some(tid));
             next = match next {
                 Next::End(end) => return Ok(end),
                 Next::Go(At::Cache(running)) => match running.wait_near()? {
@@ -418,7 +433,7 @@ impl Translate {
         control: &mut impl Control,
     ) -> Result<Next> {
         self.follow_thread(stopped.tid());
-        let regs = stopped.regs()?;
+        let mut regs = stopped.regs()?;
         match stopped.reason {
             StopReason::Syscall if self.cache.is_exit_stop(regs.rip) => {
                 self.left_cache(stopped, regs, observer, control)
@@ -429,6 +444,12 @@ impl Translate {
                 Ok(Next::End(WindowEnd::Exiting(stopped)))
             }
             StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
+            _ if hub::is_wanted_out(stopped.tid()) => {
+                if let Some(context) = self.observe_interrupted(&regs, observer) {
+                    regs = context.regs;
+                }
+                self.close(stopped, regs)
+            }
             StopReason::Group => Ok(Next::Go(At::Cache(stopped.resume(Resume::Listen, 0)?))),
             _ => {
                 let how = if self.by_syscall {

@@ -6,7 +6,7 @@ use super::super::layout::state;
 use super::super::state::{Context, StateBlock};
 use super::{At, Next, Translate, WindowEnd};
 use crate::observe::Observer;
-use crate::tracee::{self, Regs, Result, Resume, StopReason, Stopped, procinfo};
+use crate::tracee::{self, Regs, Result, Resume, StopReason, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 
 impl Translate {
@@ -49,8 +49,8 @@ impl Translate {
         observer: &mut Observer,
     ) -> Result<Next> {
         self.stats.signals += 1;
-        if disposition(stopped.tid(), signal) == Disposition::Harmless && !tracee::is_fault(signal)
-        {
+        let harmless = disposition(stopped.tid(), signal) == Disposition::Harmless;
+        if harmless && !tracee::is_fault(signal) && !hub::is_wanted_out(stopped.tid()) {
             let how = if self.by_syscall {
                 Resume::Syscall
             } else {
