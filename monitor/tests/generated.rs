@@ -146,11 +146,59 @@ fn names_as_its_compiler_gives_them() {
     let profile = readable(&profiles.path().join("p"));
     let names = Path::new("/tmp").join(format!("perf-{}.map", profile.header.pid));
     std::fs::remove_file(names).expect("written by the program");
+    assert_named(&profile);
+}
+
+/// All generated code has the name that its page was given.
+fn assert_named(profile: &Profile) {
     let ids = 0..profile.instrs.len() as u32;
     let generated = ids.filter(|id| profile.instrs[*id as usize].module.is_none());
     let named: Vec<_> = generated.map(|id| profile.frames(id)).collect();
     assert!(!named.is_empty());
     for frames in named {
         assert_eq!(frames.first().map(|f| f.function.as_str()), Some("summed"));
+    }
+}
+
+/// The same in a container, where `/tmp` is another directory, the process has another number, and all is gone when it
+/// has ended.
+#[test]
+fn names_in_a_container() {
+    let Some((_place, program)) = build("generated") else {
+        return;
+    };
+    // Not below /tmp, which is another one there.
+    let visible = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let inside = visible.path().join("generated");
+    std::fs::copy(&program, &inside).expect("copied");
+    let unshare = ["unshare", "-mpf", "--mount-proc"];
+    let mount = "mount -t tmpfs none /tmp";
+    let possible = [&unshare[..], &["sh", "-c", mount]].concat();
+    if shell_status(&native(
+        Path::new("/"),
+        &["sh", "-c", "command -v unshare"],
+        b"",
+    )) != 0
+        || shell_status(&native(Path::new("/"), &possible, b"")) != 0
+    {
+        println!("SKIP names_in_a_container: no namespaces are to be had here");
+        return;
+    }
+    for when in ["now", "end"] {
+        let line = format!("{mount} && {} 30 rewritten; exit $?", inside.display());
+        let profiles = directory();
+        let mut command = run(&profiles.path().join("p"), &["--full"]);
+        command
+            .args(unshare)
+            .args(["sh", "-c", &line])
+            .env("PERF_MAP", when);
+        let found = cli::output(command, b"");
+        assert_eq!(shell_status(&found), 6, "{}", lossy(&found.stderr));
+        let profile = readable(&profiles.path().join("p"));
+        let is_program = |p: &&Profile| p.header.command[0].ends_with("/generated");
+        let its = std::iter::once(&profile)
+            .chain(&profile.others)
+            .find(is_program);
+        assert_named(its.expect("its own profile"));
     }
 }

@@ -1,6 +1,6 @@
 /* Executes code that it writes itself, in every way that just-in-time compilers do; prints sums that would be others if
    old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, patched, recovered, far. Exit status 6.
-   With PERF_MAP set, `rewritten` names its page `summed` in /tmp/perf-PID.map.
+   With PERF_MAP set, `rewritten` names its page `summed` in /tmp/perf-PID.map: at once, or at its end if it is `end`.
    The code: sum the first N of 512 longs, add I. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -38,16 +38,19 @@ static void generate(unsigned char *to, int32_t n, int32_t add) {
     memcpy(to, code, sizeof code);
 }
 
+static void named(const unsigned char *page) {
+    char name[64];
+    snprintf(name, sizeof name, "/tmp/perf-%d.map", (int)getpid());
+    FILE *file = fopen(name, "w");
+    if (!file || fprintf(file, "%lx %x summed\n", (unsigned long)page, PAGE) < 0 || fclose(file)) exit(96);
+}
+
 /* A page that may be written and executed, and different functions in it by turns. */
 static long rewritten(long rounds) {
     unsigned char *page = map(0, READ | WRITE | EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     long sum = 0;
-    if (getenv("PERF_MAP")) {
-        char name[64];
-        snprintf(name, sizeof name, "/tmp/perf-%d.map", (int)getpid());
-        FILE *file = fopen(name, "w");
-        if (!file || fprintf(file, "%lx %x summed\n", (unsigned long)page, PAGE) < 0 || fclose(file)) exit(96);
-    }
+    const char *when = getenv("PERF_MAP");
+    if (when && strcmp(when, "end")) named(page);
     for (long i = 0; i < rounds; i++) {
         generate(page, 1 + i * 37 % 500, i);
         for (int k = 0; k < 3; k++) sum += ((function)page)(data);
@@ -55,6 +58,7 @@ static long rewritten(long rounds) {
         page[18] ^= 0x40;
         sum += ((function)page)(data);
     }
+    if (when && !strcmp(when, "end")) named(page);
     return sum;
 }
 

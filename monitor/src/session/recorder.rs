@@ -2,20 +2,17 @@
 
 use super::names::Names;
 use super::output::Output;
-use super::root::{self, ForeignFiles};
+use super::root::{self, ForeignFiles, PerfMap};
 use crate::observe::{Outcome as Ended, Remotely, Sample};
 use crate::profile::ProfileError;
 use crate::profile::types::{
     Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome, ProcessRecord, Record, SampleRecord,
     Shared, TakenSample, WindowRecord, sample_flags,
 };
-use crate::symbols;
 use crate::tracee::maps::{Backing, Mapping, Maps};
-use crate::tracee::procinfo;
 use nix::unistd::Pid;
 use object::read::elf::ProgramHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::fs::File;
 use std::path::Path;
 
 /// Addresses of static data remembered to be named at the end: for some days of samples, no more.
@@ -35,8 +32,8 @@ pub struct Recorder {
     instr_ids: FxHashMap<Instr, InstrId>,
     by_ip: FxHashMap<u64, InstrId>,
     written: (usize, usize),
-    /// Where names of generated code are to be found, and whose file that must be.
-    perf_map: Option<(String, u32)>,
+    /// Where names of generated code are to be found, once there is any.
+    perf_map: Option<PerfMap>,
     /// Instructions whose names are being looked up.
     told: usize,
     touched: FxHashSet<(ModuleId, u64)>,
@@ -55,8 +52,7 @@ impl Recorder {
             instr_ids: FxHashMap::default(),
             by_ip: FxHashMap::default(),
             written: (0, 0),
-            perf_map: procinfo::identity(Pid::from_raw(process.pid))
-                .map(|(inner, user)| (format!("/tmp/perf-{inner}.map"), user)),
+            perf_map: None,
             told: 0,
             touched: FxHashSet::default(),
             process,
@@ -69,6 +65,9 @@ impl Recorder {
     /// When the profile cannot be written.
     pub fn new_image(&mut self, command: Vec<String>) -> Result<(), ProfileError> {
         self.by_ip.clear();
+        // It may have got mounts of its own, or another user, just before.
+        self.foreign = root::is_foreign(Pid::from_raw(self.process.pid));
+        self.perf_map = None;
         if self.process.command == command {
             return Ok(());
         }
@@ -150,8 +149,8 @@ impl Recorder {
             return id;
         }
         let mapping = maps.find(ip);
-        if mapping.is_none_or(Mapping::is_changing_code) {
-            self.open_perf_map();
+        if mapping.is_none_or(Mapping::is_changing_code) && self.perf_map.is_none() {
+            self.perf_map = PerfMap::of(Pid::from_raw(self.process.pid));
         }
         let module = mapping.and_then(|m| self.module(m, maps));
         let instr = match module {
@@ -173,22 +172,9 @@ impl Recorder {
         id
     }
 
-    /// There is generated code. Where its compiler's file is not to be found from here, it is held open.
-    fn open_perf_map(&mut self) {
-        if let Some((path, _)) = self.perf_map.as_ref().filter(|_| self.foreign) {
-            self.files.add(Pid::from_raw(self.process.pid), path);
-        }
-    }
-
     /// What the compiler of generated code calls the functions at these addresses, if it has left that anywhere.
     pub fn generated_names(&self, addresses: &[u64]) -> Option<Vec<Option<String>>> {
-        let (path, user) = self.perf_map.as_ref()?;
-        let file = match (self.foreign, self.files.holds(path)) {
-            (true, true) => File::open(self.files.find(path)).ok()?,
-            (true, false) => return None,
-            (false, _) => symbols::open_ordinary(Path::new(path))?,
-        };
-        Some(symbols::names_of_generated(file, *user, addresses))
+        self.perf_map.as_ref()?.names(addresses)
     }
 
     fn module(&mut self, mapping: &Mapping, maps: &Maps) -> Option<ModuleId> {

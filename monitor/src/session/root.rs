@@ -1,10 +1,12 @@
 //! The files of a process in a container, which has mounts of its own.
 
-use crate::symbols::{Files, SystemFiles, open_ordinary};
+use crate::symbols::{self, Files, SystemFiles, open_ordinary};
+use crate::tracee::procinfo;
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Whether process `pid` has mounts of its own, so that paths mean other files there than here.
@@ -65,5 +67,49 @@ impl Files for ForeignFiles {
             return std::fs::read(self.find(path.to_str()?)).ok();
         }
         SystemFiles::default().read(path)
+    }
+}
+
+/// Where a process's compiler leaves the names of its code, perhaps only at its end. What it calls `/tmp` is held open
+/// where that is another directory than ours: its mounts may be gone with it.
+#[derive(Debug)]
+pub struct PerfMap {
+    temporary: Option<File>,
+    name: String,
+    user: u32,
+}
+
+impl PerfMap {
+    /// Of process `pid`, alive. The file has the number that the process knows itself by, and is its user's.
+    pub fn of(pid: Pid) -> Option<PerfMap> {
+        let (inner, user) = procinfo::identity(pid)?;
+        let mut directory = OpenOptions::new();
+        directory
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        let open = |path: String| {
+            let file = directory.open(path).ok()?;
+            let data = file.metadata().ok()?;
+            Some((file, (data.dev(), data.ino())))
+        };
+        let ours = open("/tmp".to_owned()).map(|(_, which)| which);
+        let temporary = open(format!("/proc/{pid}/root/tmp"))
+            .filter(|(_, which)| Some(*which) != ours)
+            .map(|(file, _)| file);
+        Some(PerfMap {
+            temporary,
+            name: format!("perf-{inner}.map"),
+            user,
+        })
+    }
+
+    /// The functions at these addresses.
+    pub fn names(&self, addresses: &[u64]) -> Option<Vec<Option<String>>> {
+        let place = match &self.temporary {
+            Some(directory) => PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())),
+            None => PathBuf::from("/tmp"),
+        };
+        let file = open_ordinary(&place.join(&self.name))?;
+        Some(symbols::names_of_generated(file, self.user, addresses))
     }
 }
