@@ -341,6 +341,9 @@ impl Hub {
                 {
                     let _ = mend(stopped);
                 }
+                if stopped.reason != StopReason::Exiting {
+                    dying::survived(tid);
+                }
                 match stopped.reason {
                     StopReason::Exec => return self.executed(tid),
                     // A group stop is complete when every thread has joined it.

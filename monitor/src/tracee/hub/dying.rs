@@ -39,6 +39,13 @@ pub(super) fn passed(tid: Pid, signal: i32) {
     }
 }
 
+/// A thread has something to tell: if it was resumed with a signal, it has survived that.
+pub(super) fn survived(tid: Pid) {
+    if PASSED.get().is_some_and(|(of, ..)| of == tid) {
+        PASSED.set(None);
+    }
+}
+
 /// Says which thread runs in the code cache from now on; `None`: none does, whatever it is about to do is done at its
 /// own registers.
 pub fn set_in_cache(tid: Option<Pid>) {
@@ -68,6 +75,9 @@ impl Hub {
             return false;
         };
         let pid = |tid: Pid| self.threads.get(&tid.as_raw()).map(|thread| thread.pid);
+        if of == tid {
+            return false;
+        }
         if since.elapsed() > ON_ITS_WAY || pid(of) == pid(tid) && is_caught_or_ignored(of, signal) {
             PASSED.set(None);
             return false;
