@@ -3,10 +3,12 @@
 //! Some of them here; with `STATCACHE_STRESS=all` every one of the classes interrupt, scheduler, cpu,
 //! memory, vm and os (this takes half an hour), with a name that one. One that does not pass alone is skipped.
 
+#[path = "support/c.rs"]
+mod c;
 #[path = "support/cli.rs"]
 mod cli;
 
-use cli::{installed, lossy};
+use cli::{WAYS, installed, lossy, native, shell_status, text, under};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -165,4 +167,23 @@ fn stressors_pass_as_they_do_alone() {
     }
     println!("{passed} passed");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// A process stopped by another is no reason to wait for it: under `--full` that one waits for its own turn to let it go on
+/// (found by the stressor `wait`).
+#[test]
+fn a_process_that_another_one_stops() {
+    let Some((place, program)) = c::build("halted") else {
+        return;
+    };
+    let program = text(&program);
+    // Halted for ever it would keep us for ever.
+    let words = ["timeout", "-k", "5", "120", &program, "5"];
+    let alone = native(Path::new("/"), &words, b"");
+    assert_eq!(shell_status(&alone), 8);
+    for way in WAYS {
+        let found = under(Path::new("/"), place.path(), way, &words, b"");
+        assert_eq!(lossy(&found.stdout), lossy(&alone.stdout), "{way:?}");
+        assert_eq!(shell_status(&found), 8, "{way:?}");
+    }
 }

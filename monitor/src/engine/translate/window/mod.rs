@@ -26,6 +26,7 @@ use crate::arch::Gpr;
 use crate::observe::{Access, Observer};
 use crate::tracee::maps::Maps;
 use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
+use native::stopped_with_its_process;
 use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +91,8 @@ pub enum WindowEnd {
     Declined(Stopped, &'static str),
     /// The thread is about to leave: stopped at `exit`, `exit_group`, or while dying.
     Exiting(Stopped),
-    /// The thread sleeps in a system call of its own; a stop at its end is still to come.
+    /// The thread sleeps in a system call of its own, or its process is stopped (signal(7), SIGSTOP); a stop at the end
+    /// of that is still to come.
     Left(Running),
     /// This signal, to be delivered at the resume, will kill the process.
     Fatal(Stopped, i32),
@@ -450,7 +452,14 @@ impl Translate {
                 }
                 self.close(stopped, regs)
             }
-            StopReason::Group => Ok(Next::Go(At::Cache(stopped.resume(Resume::Listen, 0)?))),
+            StopReason::Group => {
+                if let Some(context) = self.observe_interrupted(&regs, observer) {
+                    regs = context.regs;
+                }
+                regs.orig_rax = u64::MAX;
+                stopped.set_regs(&regs)?;
+                stopped_with_its_process(stopped)
+            }
             _ => {
                 let how = if self.by_syscall {
                     Resume::Syscall

@@ -196,10 +196,21 @@ impl Translate {
                 Ok(Next::End(WindowEnd::Exiting(stopped)))
             }
             StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
-            StopReason::Group => go(stopped.resume(Resume::Listen, 0)?, syscall),
+            StopReason::Group => {
+                self.drain(self.log_pointer(), None, observer);
+                stopped_with_its_process(stopped)
+            }
             _ => go(stopped.resume(Resume::Syscall, 0)?, syscall),
         }
     }
+}
+
+/// Leaves a thread at its own registers that was stopped like all of its process: who is to let it go on may be among those
+/// that wait for their turn.
+pub(super) fn stopped_with_its_process(stopped: Stopped) -> Result<Next> {
+    Ok(Next::End(WindowEnd::Left(
+        stopped.resume(Resume::Listen, 0)?,
+    )))
 }
 
 /// Whether the kernel will make the call again, or let a handler decide (`ERESTART*`, 512 to 516).
