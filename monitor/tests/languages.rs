@@ -27,7 +27,7 @@ struct Sort {
 
 const CPP: &[&str] = &["-O1", "-g", "-pthread"];
 
-const SORTS: [Sort; 7] = [
+const SORTS: [Sort; 6] = [
     Sort {
         name: "Go",
         compiler: "go",
@@ -49,22 +49,12 @@ const SORTS: [Sort; 7] = [
         line: ("deep", "thrown.cc"),
     },
     Sort {
-        name: "C++, static",
-        compiler: "c++",
-        options: &["-O1", "-g", "-pthread", "-static"],
-        source: "programs/thrown.cc",
-        short: &["300"],
-        long: None,
-        status: 4,
-        line: ("deep", "thrown.cc"),
-    },
-    Sort {
         name: "C++, static and loaded anywhere",
         compiler: "c++",
         options: &["-O1", "-g", "-pthread", "-static-pie"],
         source: "programs/thrown.cc",
         short: &["300"],
-        long: Some(&["250000"]),
+        long: Some(&["150000"]),
         status: 4,
         line: ("deep", "thrown.cc"),
     },
