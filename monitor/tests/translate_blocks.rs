@@ -109,6 +109,7 @@ fn blocks_do_the_same_translated() {
         },
     ];
     let (mut full, mut windows, mut misses) = (0, 0, 0);
+    let (mut looks, mut least, mut most) = (0, 0.0f64, 0.0f64);
     for (turn, start) in (0..blocks).step_by(BLOCKS_AT_A_TIME as usize).enumerate() {
         let count = BLOCKS_AT_A_TIME.min(blocks - start);
         let program = Program {
@@ -142,7 +143,23 @@ fn blocks_do_the_same_translated() {
                 program.seed
             );
         }
+        // Counted only: all lanes of a gather, and an interrupted `rep` again.
+        let counted = Plan {
+            looking: Looking::Nowhere,
+            ..plan
+        };
+        let (mut found, counting) = under_windows(&program, directory.path(), counted, 1, false);
+        compare(&program, &mut expected, &mut found, &format!("{counted:?}"));
+        looks += counting.stats.full;
+        if plan.native.is_zero() {
+            let (count, exact) = (counting.observer.accesses(), run.observer.accesses());
+            let off = count as f64 / exact as f64 - 1.0;
+            (least, most) = (least.min(off), most.max(off));
+        }
     }
+    println!("counted: looked at {looks} times, off by {least:.4} to {most:.4}");
+    assert!(least > -0.001 && most < 0.08, "{least} {most}");
+    assert!(blocks < 2048 || looks > 1000, "{looks}");
     println!("{blocks} blocks, {windows} windows, log full {full} times, {misses} new targets");
     assert!(
         blocks < 2048 || full > 1000 && windows > 100,

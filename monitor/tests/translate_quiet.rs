@@ -59,6 +59,8 @@ fn every_sample_of_an_aligned_walk_is_the_same() {
         let Some(exact) = find("wander", period, Looking::Everywhere) else {
             return;
         };
+        let counted = find("wander", period, Looking::Nowhere).expect("built before");
+        assert_eq!(counted.accesses, exact.accesses);
         for looking in [Looking::Wide, Looking::Narrow] {
             let quiet = find("wander", period, looking).expect("built before");
             assert!(quiet.whole && exact.whole);

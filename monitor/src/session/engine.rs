@@ -10,7 +10,6 @@ use crate::tracee::Stopped;
 use crate::tracee::maps::Maps;
 use crate::tracee::{Event, Result};
 use nix::unistd::Pid;
-use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// Accesses stepped between two looks at how far the window has come.
@@ -78,41 +77,11 @@ impl Engine {
         }
     }
 
-    /// As [`Translate::executions`]; `None` too where the engine does not count them.
-    pub fn executions(&self, ips: &[u64]) -> Option<FxHashMap<u64, u64>> {
-        match self {
-            Engine::Translate(engine) => engine.executions(ips),
-            Engine::Step(_) | Engine::Counter(_) => None,
-        }
-    }
-
-    /// As [`LogReader::seldom`](crate::engine::translate::log::LogReader::seldom).
-    pub fn seldom(&self, most: u64, count: usize) -> Vec<u64> {
-        match self {
-            Engine::Translate(engine) => engine.seldom(most, count),
-            Engine::Step(_) | Engine::Counter(_) => Vec::new(),
-        }
-    }
-
     /// As [`Translate::looked_everywhere`].
     pub fn looked_everywhere(&self) -> bool {
         match self {
             Engine::Translate(engine) => engine.looked_everywhere(),
             Engine::Step(_) | Engine::Counter(_) => true,
-        }
-    }
-
-    /// As [`Translate::count_executions`].
-    pub fn count_executions(&mut self, ips: Vec<u64>) {
-        if let Engine::Translate(engine) = self {
-            engine.count_executions(ips);
-        }
-    }
-
-    /// As [`Translate::look_everywhere`].
-    pub fn look_everywhere(&mut self) {
-        if let Engine::Translate(engine) = self {
-            engine.look_everywhere();
         }
     }
 

@@ -1,12 +1,11 @@
 //! The event loop of a session: threads run natively, and now and then one goes through a window.
 
 use super::choose::Chooser;
-use super::cost::monitor_cpu_s;
+use super::cost::{Cost, monitor_cpu_s};
 use super::engine::Kind;
 use super::full::Pauses;
 use super::observed::Observed;
 use super::output::Output;
-use super::rate::{self, RateProbe};
 use super::remains::{self, Remains, Unseen};
 use super::schedule::Schedule;
 use super::signals::Signals;
@@ -49,7 +48,6 @@ pub struct Session<'a> {
     /// Ended processes without, or of which nothing is kept.
     pub(super) unseen: Unseen,
     pub(super) schedule: Schedule,
-    pub(super) probe: Option<RateProbe>,
     pub(super) chooser: Chooser,
     pub(super) pauses: Pauses,
     pub(super) error: Option<ProfileError>,
@@ -67,7 +65,6 @@ impl<'a> Session<'a> {
         output: Output,
         first: Pid,
         start: Instant,
-        probe: Option<RateProbe>,
     ) -> Session<'a> {
         let (overhead, seed) = (config.overhead_percent / 100.0, config.seed);
         Session {
@@ -87,7 +84,6 @@ impl<'a> Session<'a> {
                 EngineChoice::Step => Schedule::stepping(overhead, seed),
                 _ => Schedule::new(overhead, seed),
             },
-            probe,
             chooser: Chooser::new(seed),
             pauses: Pauses::default(),
             error: None,
@@ -218,7 +214,7 @@ impl<'a> Session<'a> {
         Some(id)
     }
 
-    /// Runs natively for a while, then one thread through one window, and measures its native rate.
+    /// Runs natively for a while, then one thread through one window.
     fn sample(&mut self) -> Result<()> {
         let gap = self.schedule.gap_s(self.elapsed_s());
         self.rest(Some(
@@ -269,72 +265,38 @@ impl<'a> Session<'a> {
             self.schedule.spend(monitor_cpu_s() - own);
             return Ok(());
         }
+        observed.cost = Cost::default();
+        let stopped = match observed.time(stopped, self.signals, self.until)? {
+            WindowEnd::Closed(stopped) if !self.signals.end_wanted => stopped,
+            end => return resume_after(end),
+        };
         if observed.process.threads.len() > 1 && matches!(self.kind, Kind::Translate) {
             return self.sample_together(stopped, id, own);
         }
         let plan = self.schedule.plan(self.start.elapsed().as_secs_f64());
         let opened = observed.open(tid, plan.period);
+        let begun = monitor_cpu_s();
         let (end, accesses, error) =
             observed.window(stopped, Some(plan.accesses), None, self.signals, self.until)?;
+        let inside_s = observed.cost.thread_s + monitor_cpu_s() - begun;
         let how = match end {
             WindowEnd::Exiting(_) | WindowEnd::Fatal(..) | WindowEnd::Gone(_) => Ended::Exit,
             _ => Ended::Cut,
         };
         observed.close(how);
         let inside = observed.inside();
-        let rate = observed.weights().native_rate(inside);
-        let native_s = accesses as f64 / observed.weights().cost_rate(inside).max(1.0);
-        let counting = match &end {
-            WindowEnd::Closed(_) => self.start_counting(id, tid),
-            _ => None,
+        let end = match end {
+            WindowEnd::Closed(stopped) => observed.time(stopped, self.signals, self.until)?,
+            end => end,
         };
+        let spent = observed.end_timing(accesses, 1.0, inside_s, monitor_cpu_s() - own);
         resume_after(end)?;
-        let cost = self.observed.get(&id).map(|o| o.cost).unwrap_or_default();
-        let cost_s = cost.thread_s + monitor_cpu_s() - own;
-        self.schedule.window_done(cost_s, accesses, native_s);
-        tracing::debug!(?plan, %tid, accesses, ?cost, cost_s, rate, ?inside, "window");
+        self.schedule.window_done(spent);
+        tracing::debug!(?plan, %tid, accesses, ?spent, ?inside, "window");
         self.failed(error.or(opened.err()));
         self.over |= self.signals.end_wanted;
-        match counting {
-            Some(counting) => self.measure_rate(id, counting),
-            None => Ok(()),
-        }
-    }
-
-    /// Sets a breakpoint on an instruction that should come up often enough, but not too often.
-    pub(super) fn start_counting(
-        &mut self,
-        id: u32,
-        tid: Pid,
-    ) -> Option<(rate::Counting, Duration)> {
-        let elapsed_s = self.elapsed_s();
-        let probe = self.probe.as_ref()?;
-        let observed = self.observed.get_mut(&id)?;
-        let (ip, seconds) = observed.unit(probe.hit_cost_s(), elapsed_s)?;
-        hub::set_breakpoint(ip);
-        let counting = probe.start(tid, ip)?;
-        Some((counting, Duration::from_secs_f64(seconds)))
-    }
-
-    pub(super) fn measure_rate(
-        &mut self,
-        id: u32,
-        (counting, time): (rate::Counting, Duration),
-    ) -> Result<()> {
-        self.rest(Some(Instant::now() + time))?;
-        if let Some(observed) = self.observed.get_mut(&id)
-            && let Some(count) = counting.finish()
-        {
-            observed.counted(&count);
-            self.schedule.spend(count.cost_s);
-        }
         Ok(())
     }
-}
-
-/// What measures native rates, where that is wanted and this host allows it.
-pub(super) fn probe(config: &ProfileConfig) -> Option<RateProbe> {
-    if config.full { None } else { RateProbe::new() }
 }
 
 /// Stops a running thread at its own registers, in no system call. `None` where it sleeps by now or

@@ -7,7 +7,6 @@ pub mod attach;
 pub mod counter;
 pub mod host;
 pub mod program;
-pub mod rate;
 pub mod recorder;
 pub mod schedule;
 pub mod signals;
@@ -30,7 +29,6 @@ mod pace;
 mod remains;
 mod root;
 mod run;
-mod unit;
 
 use crate::cli::run::EngineChoice;
 use std::path::PathBuf;

@@ -26,8 +26,8 @@ const FULL_SAMPLES_PER_E_FOLD: u64 = 50_000;
 
 /// Longest time for which a thread may sleep inside a window, in one piece or in many: of one of several
 /// threads, and of the only one. What an idle thread does is too little to wait for.
-const PATIENCE: Duration = Duration::from_millis(20);
-const LONE_PATIENCE: Duration = Duration::from_millis(500);
+pub const PATIENCE: Duration = Duration::from_millis(20);
+pub const LONE_PATIENCE: Duration = Duration::from_millis(500);
 /// How long one may sleep while others wait for their turn, where all of the run is observed.
 const FULL_PATIENCE: Duration = Duration::from_micros(300);
 /// How long one may sleep in its turn: others wait for theirs, and what it waits for is theirs to do.

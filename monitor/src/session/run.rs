@@ -3,7 +3,7 @@
 use super::attach::{self, NotAttached};
 use super::counter::{self, NoCounter};
 use super::finish::Ended;
-use super::follow::{self, Session};
+use super::follow::Session;
 use super::output::Output;
 use super::program::{self, Refused};
 use super::signals::{self, Signals};
@@ -104,7 +104,6 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         let shim = source.map(|source| Ok((Rc::new(Shim::create()?), source)));
         let shim = shim.transpose().map_err(NoCounter::Shim)?;
         let environment = shim.as_ref().map(|(shim, _)| counter::environment(shim));
-        let probe = follow::probe(&config.profile);
         let options = launch::options(following);
         let (pid, running, exec_result) = launch::launch_with(
             &c_path,
@@ -133,7 +132,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         signals.program = Some(pid);
         signals.control = server.as_ref().map(Server::control);
         let output = Output::new(writer, &config.profile, signals.control.clone());
-        let mut session = Session::new(&config.profile, &mut signals, output, pid, start, probe);
+        let mut session = Session::new(&config.profile, &mut signals, output, pid, start);
         session.failed(header_written.err());
         if let Some((shim, source)) = shim {
             session.count_with(shim, source);
@@ -177,13 +176,12 @@ pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result
         let cwd = cwd.map(|d| d.display().to_string()).unwrap_or_default();
         let ppid = procinfo::family(pid).map_or(Pid::from_raw(0), |(_, ppid)| ppid);
         let header = header(&config.profile, procinfo::command(pid), cwd, pid, ppid);
-        let probe = follow::probe(&config.profile);
         attach::seize(pid, launch::options(following))?;
         let server = open_server(&config.profile, &header, true);
         let header_written = writer.append(&Record::Header(header));
         signals.control = server.as_ref().map(Server::control);
         let output = Output::new(writer, &config.profile, signals.control.clone());
-        let mut session = Session::new(&config.profile, &mut signals, output, pid, start, probe);
+        let mut session = Session::new(&config.profile, &mut signals, output, pid, start);
         session.failed(header_written.err());
         session.attached = true;
         session.until = config.seconds.map(|s| start + Duration::from_secs_f64(s));

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 /// otherwise. They are granted as the run goes on, with this time constant in seconds, because windows
 /// at the very beginning pay for translating code that is run once.
 pub const FLOOR_S: f64 = 0.2;
-const FLOOR_GRANTED_S: f64 = 1.0;
+const FLOOR_GRANTED_S: f64 = 1.5;
 /// Part of the allowance that windows spend; the rest covers start-up, stops and what windows do
 /// to caches and predictors of the program.
 const SPEND: f64 = 0.4;
@@ -19,8 +19,14 @@ const SPEND: f64 = 0.4;
 const SHORT_S: f64 = 0.003;
 /// Short windows between two long ones.
 const SHORTS_PER_LONG: u32 = 6;
-/// A long window takes this share of all that windows may add to the run so far.
-const LONG_SHARE: f64 = 0.2;
+/// A long window takes this share of all that windows may add to the run so far, every so many-th of them more.
+const LONG_SHARE: f64 = 0.03;
+const LONGS_PER_LONGEST: u32 = 4;
+const LONGEST_SHARE: f64 = 0.2;
+/// Most that is believed to go with a window.
+const MOST_BESIDE_S: f64 = 0.02;
+/// Windows whose cost the pace makes up for where more or less was spent than granted.
+const CYCLE: f64 = 7.0;
 /// Shortest native stretch between windows, in seconds.
 const LEAST_GAP_S: f64 = 0.004;
 /// Windows are at least this fraction of the run apart, so that a long run does not collect ever more.
@@ -53,6 +59,17 @@ pub struct Plan {
     pub period: u64,
 }
 
+/// What a window has added to the run, in seconds of processors.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// Its accesses.
+    pub accesses: u64,
+    /// In the window.
+    pub inside_s: f64,
+    /// With all that goes with one: stopping the thread, and timing it.
+    pub all_s: f64,
+}
+
 /// Account of the run so far.
 #[derive(Debug)]
 pub struct Schedule {
@@ -62,10 +79,12 @@ pub struct Schedule {
     spent_s: f64,
     /// Added seconds per access inside windows, as last seen.
     cost_per_access: f64,
+    /// Seconds that go with a window and do not depend on its length, as last seen.
+    beside_s: f64,
     least_accesses: f64,
     least_period: f64,
     shorts: u32,
-    long_next: bool,
+    longs: u32,
 }
 
 impl Schedule {
@@ -77,10 +96,11 @@ impl Schedule {
             spent_s: 0.0,
             // Guessed for the first window, which pays for translating its code.
             cost_per_access: 20e-9,
+            beside_s: 1e-3,
             least_accesses: LEAST_ACCESSES,
             least_period: LEAST_PERIOD,
             shorts: 0,
-            long_next: false,
+            longs: 0,
         }
     }
 
@@ -100,37 +120,43 @@ impl Schedule {
     }
 
     /// Added seconds of a long window.
-    fn long_s(&self, elapsed_s: f64) -> f64 {
-        (LONG_SHARE * self.allowance(elapsed_s)).max(2.0 * SHORT_S)
+    fn long_s(&self, elapsed_s: f64, share: f64) -> f64 {
+        (share * self.allowance(elapsed_s)).max(2.0 * SHORT_S)
     }
 
-    /// Seconds to run natively before the next window, at `elapsed_s` seconds into the run; random,
-    /// so that windows do not fall into step with the program.
+    /// Added seconds of a window on the mean.
+    fn mean_s(&self, elapsed_s: f64) -> f64 {
+        let (longs, shorts) = (f64::from(LONGS_PER_LONGEST), f64::from(SHORTS_PER_LONG));
+        let all = longs * shorts * SHORT_S
+            + (longs - 1.0) * self.long_s(elapsed_s, LONG_SHARE)
+            + self.long_s(elapsed_s, LONGEST_SHARE);
+        self.beside_s + all / (longs * (shorts + 1.0))
+    }
+
+    /// Seconds to run natively before the next window, at `elapsed_s` seconds into the run; random, so that windows do
+    /// not fall into step with the program, and the same whatever the next window is to be: it stands for them.
     pub fn gap_s(&mut self, elapsed_s: f64) -> f64 {
-        self.long_next = self.shorts >= SHORTS_PER_LONG;
-        let least = LEAST_GAP_S.max(GAP_FRACTION * elapsed_s);
-        let next = if self.long_next {
-            self.long_s(elapsed_s)
-        } else {
-            SHORT_S
-        };
-        let owed = self.spent_s + next - self.allowance(elapsed_s);
-        // Up to when the allowance has grown by what is owed.
         let floor = FLOOR_S * (self.overhead / 0.1).min(1.0);
-        let grows =
+        let granted =
             SPEND * self.overhead + floor / FLOOR_GRANTED_S * (-elapsed_s / FLOOR_GRANTED_S).exp();
-        let wait = (owed / grows).max(least);
-        wait * self.random.random_range(0.5..1.5)
+        let mean_s = self.mean_s(elapsed_s);
+        let owed = (self.spent_s - self.allowance(elapsed_s)) / (CYCLE * mean_s);
+        let least = LEAST_GAP_S.max(GAP_FRACTION * elapsed_s);
+        let wait = mean_s / granted * owed.clamp(-0.7, 4.0).exp();
+        wait.max(least) * self.random.random_range(0.5..1.5)
     }
 
     /// The next window, opened at `elapsed_s`.
     pub fn plan(&mut self, elapsed_s: f64) -> Plan {
-        let (seconds, samples) = if self.long_next {
-            self.shorts = 0;
-            (self.long_s(elapsed_s), LONG_SAMPLES)
-        } else {
-            self.shorts += 1;
+        self.shorts += 1;
+        let (seconds, samples) = if self.shorts <= SHORTS_PER_LONG {
             (SHORT_S, SHORT_SAMPLES)
+        } else {
+            self.shorts = 0;
+            self.longs += 1;
+            let longest = self.longs % LONGS_PER_LONGEST == 1;
+            let share = if longest { LONGEST_SHARE } else { LONG_SHARE };
+            (self.long_s(elapsed_s, share), LONG_SAMPLES)
         };
         let accesses = (seconds / self.cost_per_access).clamp(self.least_accesses, MOST_ACCESSES);
         let period = (accesses / samples).max(self.least_period);
@@ -141,14 +167,15 @@ impl Schedule {
         }
     }
 
-    /// Books a window: its wall seconds, accesses, and the native seconds those would have taken.
-    pub fn window_done(&mut self, wall_s: f64, accesses: u64, native_s: f64) {
-        let added = (wall_s - native_s).max(0.1 * wall_s);
-        self.spent_s += added;
-        if accesses > 500 {
-            let cost = (added / accesses as f64).clamp(2e-11, 1e-4);
+    /// Books a window.
+    pub fn window_done(&mut self, spent: Spent) {
+        self.spent_s += spent.all_s;
+        if spent.accesses > 500 {
+            let cost = (spent.inside_s / spent.accesses as f64).clamp(2e-11, 1e-4);
             self.cost_per_access = 0.5 * self.cost_per_access + 0.5 * cost;
         }
+        let beside_s = spent.all_s - spent.inside_s;
+        self.beside_s = 0.8 * self.beside_s + 0.2 * beside_s.clamp(0.0, MOST_BESIDE_S);
     }
 
     /// Books any other time taken from the program.
@@ -160,6 +187,14 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn spent(accesses: u64, added_s: f64) -> Spent {
+        Spent {
+            accesses,
+            inside_s: added_s,
+            all_s: added_s + 1e-3,
+        }
+    }
 
     /// A program of `run_s` native seconds whose accesses cost `native` seconds and, in a window,
     /// `inside` seconds each: added seconds, windows, and the largest window.
@@ -176,7 +211,7 @@ mod tests {
             let plan = schedule.plan(wall_s);
             largest = largest.max(plan.accesses);
             let n = plan.accesses as f64;
-            schedule.window_done(n * inside, plan.accesses, n * native);
+            schedule.window_done(spent(plan.accesses, n * (inside - native)));
             done_s += n * native;
             wall_s += n * inside;
             windows += 1;
@@ -204,13 +239,32 @@ mod tests {
         let period = |added_s_per_access: f64| {
             let mut schedule = Schedule::new(0.1, 1);
             for _ in 0..20 {
-                schedule.window_done(1e5 * added_s_per_access, 100_000, 0.0);
+                schedule.window_done(spent(100_000, 1e5 * added_s_per_access));
             }
             schedule.plan(10.0).period
         };
         assert_eq!(period(5e-9), 6000);
         assert_eq!(period(1e-6), 120);
         assert_eq!(period(1e-4), DENSEST_PERIOD as u64);
+    }
+
+    /// What windows stand for is the time around them: that must not depend on what they are.
+    #[test]
+    fn gaps_are_the_same_before_long_windows_and_short_ones() {
+        let mut schedule = Schedule::new(0.1, 5);
+        let mut before = [(0.0, 0); 2];
+        for _ in 0..7000 {
+            let gap = schedule.gap_s(10.0);
+            let plan = schedule.plan(10.0);
+            let long = usize::from(plan.accesses > 500_000);
+            before[long] = (before[long].0 + gap, before[long].1 + 1);
+        }
+        let mean = before.map(|(sum, count)| sum / f64::from(count));
+        assert!(
+            before[0].1 > 5 * before[1].1 && before[1].1 > 500,
+            "{before:?}"
+        );
+        assert!((mean[0] / mean[1] - 1.0).abs() < 0.05, "{mean:?}");
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl Session<'_> {
         hub::set_hold(true);
         let mut ready = vec![first];
         let mut rounds = Rounds::default();
+        let begun = monitor_cpu_s();
         let result = self
             .gather(id, &mut ready)
             .and_then(|()| self.rounds(id, plan.accesses, &mut ready, &mut rounds));
@@ -66,33 +67,34 @@ impl Session<'_> {
             return result;
         };
         let accesses = observed.accesses();
+        let inside_s = observed.cost.thread_s + monitor_cpu_s() - begun;
         observed.close(how);
-        let (inside, cost) = (observed.inside(), observed.cost);
-        let rate = observed.weights().native_rate(inside).max(1.0);
-        let spent_at = observed.weights().cost_rate(inside).max(1.0);
-        let counted = ready.iter().any(|stopped| stopped.tid() == tid) && !rounds.ended;
-        let counting = match counted && result.is_ok() {
-            true => self.start_counting(id, tid),
-            false => None,
-        };
-        ready.retain(|stopped| {
-            let observed = self.observed.get(&id);
-            observed.is_some_and(|observed| observed.is_same(stopped))
-        });
+        let inside = observed.inside();
+        ready.retain(|stopped| observed.is_same(stopped));
+        let first = ready.iter().position(|stopped| stopped.tid() == tid);
+        let first = first.filter(|_| !rounds.ended && result.is_ok());
+        let first = first.map(|at| ready.swap_remove(at));
         let_go(&mut ready);
         hub::set_hold(false);
+        // Beside the others, as it runs natively.
+        let end = match first {
+            Some(first) => Some(observed.time(first, self.signals, self.until)?),
+            None => None,
+        };
+        let Some(observed) = self.observed.get_mut(&id) else {
+            return end.map_or(Ok(()), resume_after);
+        };
         // What they did one after the other they would have done at once.
         let crowd = (rounds.crowd.0 / rounds.crowd.1.max(1.0)).max(1.0);
-        let native_s = accesses as f64 / spent_at / crowd;
-        let cost_s = cost.thread_s + monitor_cpu_s() - own;
-        self.schedule.window_done(cost_s, accesses, native_s);
-        tracing::debug!(?plan, %tid, accesses, crowd, ?cost, cost_s, rate, ?inside, "window");
+        let spent = observed.end_timing(accesses, crowd, inside_s, monitor_cpu_s() - own);
+        if let Some(end) = end {
+            resume_after(end)?;
+        }
+        self.schedule.window_done(spent);
+        tracing::debug!(?plan, %tid, accesses, crowd, ?spent, ?inside, "window");
         self.failed(rounds.error.or(opened.err()));
         self.over |= self.signals.end_wanted;
-        match counting {
-            Some(counting) if result.is_ok() => self.measure_rate(id, counting),
-            _ => result,
-        }
+        result
     }
 
     /// Stops the other threads of the process; those that sleep join when they wake up.

@@ -1,31 +1,34 @@
 //! What each window stands for: the native accesses of the CPU time around it.
 //!
-//! A window stands for its own accesses and for the native stretch before it: how long that was had been drawn before
-//! anything was known of the window, while the stretch after it is the longer the dearer the window was. The
-//! last one stands for the rest too. The rate inside a window is no substitute for the native rate: translated code is
-//! slower by a factor that depends on the code.
+//! A window stands for its own accesses and for half of the native stretches before and behind it, the last one for all
+//! of what follows. When windows are opened does not depend on what they turn out to be ([`super::schedule`]). The rate
+//! inside a window is no substitute for the native rate: translated code is slower by a factor that depends on the code.
 
-use super::unit::Speedup;
 use crate::profile::types::{Estimate, WindowRecord};
+use std::collections::VecDeque;
 
-/// Error of a rate that its statistics do not show: windows and native stretches differ. (Guessed.)
-const RATE_SPREAD: f64 = 0.1;
-/// Standard error of the logarithm of a native rate guessed from a window alone. (Guessed.)
-const GUESS_ERROR: f64 = 0.5;
+/// Error of a rate that its statistics do not show: what was timed is not what the window stands for, and caches are cold
+/// behind a stop, by up to 1.4 times where much is in them. (Measured on a chess program and an aligner.)
+const RATE_SPREAD: (f64, f64) = (1.1, 1.5);
 /// Added instructions that show in the time, as a share: some hide behind waits for memory, but they also keep waits from
 /// overlapping, and the caches are cold after a stop. Low, best and high. (Guessed between what was seen where nothing was
-/// counted: 0.1 on a walk through pointers, 1.2 on random accesses that overlap, 1.5 on sweeps.)
+/// timed: 0.1 on a walk through pointers, 1.2 on random accesses that overlap, 1.5 on sweeps.)
 const SHOWS: (f64, f64, f64) = (0.0, 0.8, 2.5);
+/// The same of those that counting adds. (Measured: 0.6 to 1.1 on five programs.)
+const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 0.9, 2.0);
 /// Windows whose rates are kept.
-const MOST_RATES: usize = 101;
+const KEPT: usize = 101;
+/// Where a window could not be timed it may differ from others by this factor. (Guessed from programs at large.)
+const UNTIMED_SPREAD: f64 = 2.0;
 /// Natively, threads that take lines from each other wait for them, which those that have turns do not: a rate that was
-/// not measured may be this many times too high. (Guessed; 1.9 times was seen where every fourth access is such.)
+/// not timed may be this many times too high. (Guessed; 1.9 times was seen where every fourth access is such.)
 const CONTENTION: f64 = 3.0;
 /// Native rate of a window that was nearly all stops, where there is no other to go by, and the highest; how far
 /// off that of other windows may be. (Guessed from programs at large.)
 const ANY_RATE: f64 = 5e8;
 const HIGHEST_RATE: f64 = 4e9;
 const OTHERS_SPREAD: f64 = 3.0;
+
 /// Accesses per native CPU second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rate {
@@ -61,63 +64,103 @@ impl Inside {
     }
 }
 
+/// How fast a thread ran beside a window, in a code cache that only counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timed {
+    /// Accesses per CPU second of the thread, without stops.
+    pub per_second: f64,
+    /// Instructions executed there for each of the program's own.
+    pub expansion: f64,
+}
+
+impl Timed {
+    /// The native rate that this tells.
+    fn rate(self) -> Rate {
+        let native = |shows: f64| self.per_second * (1.0 + shows * (self.expansion - 1.0));
+        let (low, value, high) = SHOWS_COUNTING;
+        Rate {
+            value: native(value),
+            low: native(low) / RATE_SPREAD.0,
+            high: native(high) * RATE_SPREAD.1,
+        }
+    }
+}
+
 /// Windows on their way into the profile.
 #[derive(Debug, Default)]
 pub struct Weights {
     pending: Option<Pending>,
     /// CPU seconds at the end of the last window.
     last_end_s: f64,
-    /// How much faster than guessed the program was measured to be.
-    speedup: Option<Speedup>,
+    /// Native CPU seconds before the open window that it stands for.
+    before_s: f64,
     total: Estimate,
     /// Rates of windows that were not mostly stops.
-    rates: Vec<f64>,
+    rates: VecDeque<f64>,
+    /// Rates of windows that were timed, over those guessed from the windows themselves.
+    ratios: VecDeque<f64>,
 }
 
 #[derive(Debug)]
 struct Pending {
     record: WindowRecord,
+    inside: Inside,
     rate: Rate,
     /// Native CPU seconds before it that it stands for.
     before_s: f64,
+    /// Accesses counted beside it.
+    beside: u64,
 }
 
 impl Weights {
-    /// A window opens: the one before it can be written.
-    pub fn open(&mut self) -> Option<WindowRecord> {
-        self.complete(0.0)
+    /// A window opens at `cpu_s`: the one before it can be written.
+    pub fn open(&mut self, cpu_s: f64) -> Option<WindowRecord> {
+        let gap = (cpu_s - self.last_end_s).max(0.0);
+        let behind = if self.pending.is_some() {
+            0.5 * gap
+        } else {
+            0.0
+        };
+        self.before_s = gap - behind;
+        self.complete(behind)
     }
 
-    /// The window that opened at `cpu_start_s` has closed at `cpu_end_s`; in it the thread made
-    /// `inside.per_second` accesses per CPU second.
-    pub fn close(
-        &mut self,
-        record: WindowRecord,
-        cpu_start_s: f64,
-        cpu_end_s: f64,
-        inside: Inside,
-    ) {
-        let before_s = (cpu_start_s - self.last_end_s).max(0.0);
-        self.last_end_s = cpu_end_s;
+    /// The window that was opened has closed at `cpu_s`; in it the thread made `inside.per_second` accesses per CPU
+    /// second.
+    pub fn close(&mut self, record: WindowRecord, cpu_s: f64, inside: Inside) {
+        self.last_end_s = cpu_s;
         let rate = self.guess(inside);
-        if !inside.mostly_stops && self.rates.len() < MOST_RATES {
-            self.rates.push(rate.value);
-        }
         self.pending = Some(Pending {
             record,
+            inside,
             rate,
-            before_s,
+            before_s: self.before_s,
+            beside: 0,
         });
     }
 
-    /// Counting beside the last window cost so many CPU seconds.
-    pub fn counted(&mut self, cost_s: f64) {
-        self.last_end_s += cost_s;
+    /// Beside the last window its thread ran like this (`None`: too much happened there for that to be told), for so many
+    /// accesses.
+    pub fn timed(&mut self, timed: Option<Timed>, accesses: u64) {
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        pending.beside += accesses;
+        let inside = pending.inside;
+        if let Some(timed) = timed {
+            pending.rate = timed.rate();
+            if !inside.mostly_stops && inside.likely() > 0.0 {
+                keep(&mut self.ratios, pending.rate.value / inside.likely());
+            }
+        }
+        if timed.is_some() || !inside.mostly_stops {
+            keep(&mut self.rates, pending.rate.value);
+        }
     }
 
-    /// By all that was counted so far the program is so much faster than [`Inside::likely`] says.
-    pub fn measured(&mut self, speedup: Option<Speedup>) {
-        self.speedup = speedup;
+    /// Native rate of the last window, as far as known.
+    pub fn last_rate(&self) -> Option<f64> {
+        self.pending.as_ref().map(|pending| pending.rate.value)
     }
 
     /// Best guess of the native rate of code that runs as `inside` says in a window.
@@ -125,53 +168,36 @@ impl Weights {
         self.guess(inside).value
     }
 
-    /// The rate by which the cost of windows is reckoned: rather too high, so that windows are not taken for cheap.
-    pub fn cost_rate(&self, inside: Inside) -> f64 {
-        match self.speedup {
-            Some(_) => self.native_rate(inside),
-            None => self.native_rate(inside).max(inside.likely()),
-        }
-    }
-
+    /// By what is seen in a window alone, and how that compared where windows were timed.
     fn guess(&self, inside: Inside) -> Rate {
-        let mut rate = self.guess_alone(inside);
-        if inside.together {
+        let mut rate = match median(&self.ratios) {
+            _ if inside.mostly_stops => self.guess_by_others(inside),
+            Some(ratio) => {
+                let value = inside.likely() * ratio;
+                Rate {
+                    value,
+                    low: value / UNTIMED_SPREAD,
+                    high: value * UNTIMED_SPREAD,
+                }
+            }
+            None => {
+                let (low, value, high) = SHOWS;
+                Rate {
+                    value: inside.native(value),
+                    low: inside.native(low),
+                    high: inside.native(high),
+                }
+            }
+        };
+        if inside.together && self.ratios.is_empty() {
             rate.low /= CONTENTION;
         }
         rate
     }
 
-    fn guess_alone(&self, inside: Inside) -> Rate {
-        if inside.mostly_stops {
-            return self.guess_by_others(inside);
-        }
-        let (low, value, high) = SHOWS;
-        let guess = Rate {
-            value: inside.native(value),
-            low: inside.native(low),
-            high: inside.native(high),
-        };
-        let Some(speedup) = self.speedup else {
-            return guess;
-        };
-        // Either by as much as its error is the smaller.
-        let (one, other) = (speedup.error.powi(-2), GUESS_ERROR.powi(-2));
-        let measured = (inside.likely() * speedup.value).max(1.0).ln();
-        let value = (one * measured + other * guess.value.max(1.0).ln()) / (one + other);
-        let spread = (2.0 * (one + other).powf(-0.5) + RATE_SPREAD).exp();
-        let value = value.exp();
-        Rate {
-            value,
-            low: value / spread,
-            high: value * spread,
-        }
-    }
-
     /// As fast as other windows of the run, or as any program.
     fn guess_by_others(&self, inside: Inside) -> Rate {
-        let mut sorted = self.rates.clone();
-        sorted.sort_by(f64::total_cmp);
-        let median = sorted.get(sorted.len() / 2).copied();
+        let median = median(&self.rates);
         let value = median.unwrap_or(ANY_RATE).max(inside.per_second);
         let (low, high) = match median {
             Some(_) => (value / OTHERS_SPREAD, value * OTHERS_SPREAD),
@@ -191,9 +217,11 @@ impl Weights {
             mut record,
             rate,
             before_s,
+            beside,
             ..
         } = self.pending.take()?;
-        let (own, native_s) = (record.accesses as f64, before_s + after_s);
+        let own = (record.accesses + beside) as f64;
+        let native_s = before_s + after_s;
         tracing::debug!(
             own,
             before_s,
@@ -218,6 +246,20 @@ impl Weights {
     pub fn total(&self) -> Estimate {
         self.total
     }
+}
+
+/// Keeps the last of them.
+fn keep(list: &mut VecDeque<f64>, value: f64) {
+    if list.len() == KEPT {
+        list.pop_front();
+    }
+    list.push_back(value);
+}
+
+fn median(values: &VecDeque<f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.iter().copied().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
 }
 
 #[cfg(test)]
@@ -251,6 +293,13 @@ mod tests {
         }
     }
 
+    fn like(per_second: f64) -> Option<Timed> {
+        Some(Timed {
+            per_second,
+            expansion: 1.0,
+        })
+    }
+
     #[test]
     fn a_window_of_stops_goes_by_the_others() {
         let swamped = Inside {
@@ -258,14 +307,19 @@ mod tests {
             ..inside(1e7)
         };
         let mut weights = Weights::default();
-        weights.close(window(1000), 1.0, 1.5, swamped);
-        let unknown = weights.open().unwrap().stands_for;
+        weights.close(window(1000), 0.0, swamped);
+        weights.timed(None, 0);
+        let unknown = weights.open(2.0).unwrap().stands_for;
         assert!(unknown.value > 3e8 && unknown.low < 2e7 && unknown.high > 2e9);
         for turn in 0..3 {
-            weights.close(window(1000), f64::from(turn), f64::from(turn), inside(9e8));
+            weights.close(window(1000), f64::from(turn) + 2.0, inside(9e8));
+            weights.timed(None, 0);
+            weights.open(f64::from(turn) + 3.0);
         }
-        weights.close(window(1000), 3.0, 3.0, swamped);
-        let like_others = weights.open().unwrap().stands_for;
+        weights.close(window(1000), 5.0, swamped);
+        weights.timed(None, 0);
+        // Half a second before it and half a second behind.
+        let like_others = weights.open(6.0).unwrap().stands_for;
         assert!(
             (like_others.value / 9e8 - 1.0).abs() < 0.01,
             "{like_others:?}"
@@ -275,26 +329,44 @@ mod tests {
     #[test]
     fn the_whole_run_is_stood_for_once() {
         let mut weights = Weights::default();
-        assert_eq!(weights.open(), None);
-        let twice = Speedup {
-            value: 2.0,
-            error: 1e-3,
-        };
-        weights.measured(Some(twice));
-        weights.close(window(1000), 1.0, 1.5, inside(5e5));
-        let first = weights.open().unwrap();
-        // One second before it.
-        assert!((first.stands_for.value / (1000.0 + 1e6) - 1.0).abs() < 1e-3);
-        weights.close(window(500), 3.5, 3.6, inside(1e6));
-        let last = weights.finish(4.6).unwrap();
-        // Two before it, and the last.
-        let expected = 500.0 + 6e6;
+        assert_eq!(weights.open(1.0), None);
+        weights.close(window(1000), 1.0, inside(5e5));
+        weights.timed(like(1e6), 300);
+        let first = weights.open(3.0).unwrap();
+        // All of the second before it, half of the two behind it.
+        assert!((first.stands_for.value / (1300.0 + 2e6) - 1.0).abs() < 1e-3);
+        weights.close(window(500), 3.0, inside(1e6));
+        weights.timed(like(2e6), 0);
+        let last = weights.finish(4.0).unwrap();
+        // The other half, and the last second.
+        let expected = 500.0 + 4e6;
         assert!(
             (last.stands_for.value / expected - 1.0).abs() < 1e-3,
             "{last:?}"
         );
         assert!(last.stands_for.low <= last.stands_for.value);
-        assert!((weights.total().value / (1500.0 + 7e6) - 1.0).abs() < 1e-3);
+        assert!((weights.total().value / (1800.0 + 6e6) - 1.0).abs() < 1e-3);
         assert_eq!(weights.finish(9.0), None);
+    }
+
+    /// What windows were timed says how far the guesses for others are off.
+    #[test]
+    fn windows_that_were_not_timed_are_guessed_as_the_others_were_off() {
+        let mut weights = Weights::default();
+        let before = weights.guess(inside(1e8));
+        for _ in 0..5 {
+            weights.close(window(1), 0.0, inside(1e8));
+            weights.timed(like(3e8), 0);
+        }
+        let after = weights.guess(inside(2e8));
+        assert!((after.value / 6e8 - 1.0).abs() < 1e-9 && (before.value / 1e8 - 1.0).abs() < 1e-9);
+        assert!(after.low < after.value && after.value < after.high);
+        // Most of what counting adds is taken to show.
+        let dear = Timed {
+            per_second: 1e8,
+            expansion: 2.0,
+        };
+        weights.timed(Some(dear), 0);
+        assert_eq!(weights.last_rate(), Some(1.9e8));
     }
 }

@@ -90,8 +90,6 @@ struct Hub {
     looked_around: Instant,
     /// Stops since we last looked where a thread runs, and when that was.
     stops: (u32, Instant),
-    /// A breakpoint of ours: stray traps from there are not the program's.
-    breakpoint: u64,
     /// Whether threads are held where they could be observed, instead of going on natively.
     hold: bool,
     held: VecDeque<Stopped>,
@@ -131,7 +129,6 @@ pub fn open(follow: Follow) -> Open {
         next_id: 0,
         looked_around: Instant::now(),
         stops: (0, Instant::now()),
-        breakpoint: 0,
         hold: false,
         held: VecDeque::new(),
         in_cache: None,
@@ -239,11 +236,6 @@ pub fn settle(patience: Duration) {
     while serve().is_ok() && asked() && begun.elapsed() < patience {
         std::thread::sleep(Duration::from_micros(200));
     }
-}
-
-/// Says where our breakpoint is: a stray trap there is dropped.
-pub fn set_breakpoint(ip: u64) {
-    with(|hub| hub.breakpoint = ip);
 }
 
 /// From now on holds every thread at its own registers, in user mode, wherever it comes by: at its

@@ -267,11 +267,13 @@ impl Stopped {
         }
     }
 
-    /// Of a thread at the end of a call, and at its own registers: as stopped anywhere else. (Who finds it stopped for a
-    /// call takes that for one to come.)
+    /// At the end of a call, and at its own registers: as stopped anywhere else. (Who finds a thread stopped for a call
+    /// takes that for one to come.)
     pub(crate) fn without_call(self) -> Self {
         match self.reason {
-            StopReason::Syscall => Stopped::of(self.tid, StopReason::Other(0)),
+            StopReason::Syscall if self.is_behind_call() => {
+                Stopped::of(self.tid, StopReason::Other(0))
+            }
             _ => self,
         }
     }
@@ -281,9 +283,13 @@ impl Stopped {
         matches!(self.reason, StopReason::Exec | StopReason::Exiting)
     }
 
-    /// Whether a system call stop is at the exit from a call that will not be made again
-    /// (ptrace(2), `PTRACE_GET_SYSCALL_INFO`).
+    /// Whether a system call stop is at the exit from a call that will not be made again.
     pub fn leaves_call(&self) -> bool {
+        self.is_behind_call() && hub::leave_kernel(self)
+    }
+
+    /// Whether a system call stop is at the exit from a call (ptrace(2), `PTRACE_GET_SYSCALL_INFO`).
+    fn is_behind_call(&self) -> bool {
         const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;
         const EXIT: u8 = 2;
         /// `struct ptrace_syscall_info`: the operation, then up to 87 bytes.
@@ -298,7 +304,7 @@ impl Stopped {
                 info.as_mut_ptr(),
             )
         };
-        rc > 0 && info[0] as u8 == EXIT && hub::leave_kernel(self)
+        rc > 0 && info[0] as u8 == EXIT
     }
 
     /// Whether the thread has its system calls turned into signals (prctl(2),

@@ -4,16 +4,6 @@
 use super::remote::restart_pending;
 use super::{Result, Stopped};
 
-/// Whether a SIGTRAP with this information comes from our breakpoint at `ip` and not from the
-/// program. Some hypervisors lose the cause of a debug exception now and then; the kernel takes it
-/// for the program's own and sends the signal with the code of an `int1` (sigaction(2),
-/// `TRAP_BRKPT`). The instruction at `ip` has been decoded and is neither `int1` nor `int3`.
-pub fn is_breakpoint(info: &libc::siginfo_t, ip: u64) -> bool {
-    // SAFETY: SIGTRAP fills the fault member (sigaction(2), "si_addr").
-    let address = unsafe { info.si_addr() } as u64;
-    info.si_signo == libc::SIGTRAP && (info.si_code == libc::TRAP_HWBKPT || address == ip)
-}
-
 /// Whether an interrupted thread is at its own registers, and if so tells the kernel that it is in no
 /// system call. One that sleeps in a call is not: the call is made again, or fails, at its resume.
 pub fn leave_kernel(stopped: &Stopped) -> bool {

@@ -22,6 +22,8 @@ pub enum Looking {
     Wide,
     /// The same without `pext`.
     Narrow,
+    /// None: accesses are counted.
+    Nowhere,
 }
 
 /// How windows are cut.
@@ -97,6 +99,7 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
     let (back, engine) = match plan.looking {
         Looking::Wide => Translate::with_lookup(stopped, pid, bmi2),
         Looking::Narrow => Translate::with_lookup(stopped, pid, false),
+        Looking::Nowhere => Translate::counting(stopped, pid),
         Looking::AsUsual | Looking::Everywhere => Translate::new(stopped, pid),
     }
     .expect("alive");

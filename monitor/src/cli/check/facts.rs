@@ -2,7 +2,6 @@
 
 use crate::cli::run::{EngineChoice, RunConfig};
 use crate::profile::types::HostCache;
-use crate::session::rate::RateProbe;
 use crate::session::{self, Outcome, ProfileConfig, RunError, host};
 use crate::tracee::launch::LaunchError;
 use std::ffi::OsString;
@@ -22,8 +21,6 @@ pub(super) struct Facts {
     pub(super) yama_scope: Option<u32>,
     /// How the observed child fared.
     pub(super) child: Child,
-    /// Whether a hardware breakpoint could be counted.
-    pub(super) breakpoints: bool,
     /// Whether the kernel has a driver for the processor's performance counters.
     pub(super) pmu: bool,
     /// How late stops of the counter of instructions come at most, where there is one for us; else why not.
@@ -64,7 +61,6 @@ impl Facts {
             features: features(),
             yama_scope: number("/proc/sys/kernel/yama/ptrace_scope").map(|n: i32| n.max(0) as u32),
             child: observe_child(),
-            breakpoints: RateProbe::new().is_some(),
             // Hybrid processors have one driver per kind of core.
             pmu: ["cpu", "cpu_core"]
                 .iter()

@@ -27,7 +27,6 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     vec![
         tracing(facts),
         code_cache(facts),
-        native_rate(facts),
         counters(facts),
         seccomp(facts),
         processor(facts),
@@ -106,27 +105,6 @@ pub(super) fn code_cache(facts: &Facts) -> Finding {
             "allow executable shared memory (memfd_create, vm.memfd_noexec below 2) and raise limits on address space (ulimit -v)",
         ),
         _ => bad("not tested: it needs tracing".to_owned(), "see above"),
-    }
-}
-
-pub(super) fn native_rate(facts: &Facts) -> Finding {
-    const WHAT: &str = "native rate";
-    if facts.breakpoints {
-        return good(WHAT, "hardware breakpoints count between windows");
-    }
-    let says = "no hardware breakpoints: estimates of accesses are less sure, intervals wider";
-    let remedy = match facts.paranoid {
-        Some(level) if level > 2 => "as root: sysctl kernel.perf_event_paranoid=2",
-        Some(_) => {
-            "in a container: start it with --cap-add=PERFMON; else leave a debug register free"
-        }
-        None => "none: this kernel has no perf events",
-    };
-    Finding {
-        what: WHAT,
-        verdict: Verdict::Less,
-        says: says.to_owned(),
-        remedy: Some(remedy),
     }
 }
 

@@ -14,7 +14,6 @@ fn fine() -> Facts {
         features: vec!["avx2"],
         yama_scope: Some(1),
         child: Child::Observed(KNOWN_ACCESSES + 70_000, i32::from(CHILD_STATUS)),
-        breakpoints: true,
         pmu: false,
         skid: None,
         paranoid: Some(2),
@@ -53,7 +52,7 @@ fn a_host_without_counters_is_fine() {
             })
         })
         .collect();
-    assert_eq!(columns.len(), 7, "{text}");
+    assert_eq!(columns.len(), 6, "{text}");
     assert!(
         columns.iter().all(|&c| c == columns[0]),
         "one column: {text}"
@@ -99,21 +98,6 @@ fn what_stands_in_the_way_is_named_with_its_remedy() {
 #[test]
 fn what_is_missed_but_not_needed_does_not_fail() {
     for (facts, part) in [
-        (
-            Facts {
-                breakpoints: false,
-                paranoid: Some(3),
-                ..fine()
-            },
-            "perf_event_paranoid=2",
-        ),
-        (
-            Facts {
-                breakpoints: false,
-                ..fine()
-            },
-            "--cap-add=PERFMON",
-        ),
         (
             Facts {
                 caches: Vec::new(),

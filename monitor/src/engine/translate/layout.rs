@@ -30,6 +30,8 @@ const _: () = assert!(MAX_RECORD_QWORDS < 1 << (31 - RECORD_BITS));
 
 /// Value of [`state::COUNT`] from which on records are kept.
 pub const COUNT_DUE: u64 = 1 << 56;
+/// Where the count of a code cache that only counts ends: its byte 3 is nonzero from here on.
+pub const COUNT_END: u64 = 1 << 24;
 /// Value of [`state::END`] for no end.
 pub const NO_END: u64 = 1 << 63;
 /// Byte put into [`state::DUE`] by a record that does not count its accesses: records are kept from there on,

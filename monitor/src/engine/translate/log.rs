@@ -5,13 +5,12 @@
 //! line, in which a sample is due, or whose number of accesses varies are expanded.
 
 use super::cache::CodeCache;
-use super::fragment::{Adds, Dynamic, Fragment, FragmentId, LoggedAccess};
+use super::fragment::{Adds, Dynamic, Fragment, LoggedAccess};
 use super::group;
 use super::layout::{MAX_RECORD_QWORDS, split_header};
 use crate::arch::Kind;
 use crate::observe::filter::LineFilter;
 use crate::observe::{Access, LINE_SHIFTS, Observer};
-use rustc_hash::FxHashMap;
 
 /// Accesses at constant distances from one computed address.
 #[derive(Clone, Copy, Debug)]
@@ -76,17 +75,12 @@ pub struct LogReader {
     /// Groups whose constant part holds the base of the `fs` segment.
     in_fs: Vec<u32>,
     false_hits: u64,
-    /// Whether executions are counted.
+    /// Whether records are counted.
     counting: bool,
-    /// Whether counts were lost with the code cache.
-    lost: bool,
     /// Records read since the start.
     pub records: u64,
     /// Those of them that were kept for their own sake: before the count at which all are, whose low half is 0.
     pub waiting: u64,
-    /// Accesses since the last reset in records that were read, and in others.
-    looked_at: u64,
-    passed: u64,
     /// Records expanded since the start.
     pub expanded: u64,
     /// Low half of the thread's count behind what was read.
@@ -104,6 +98,8 @@ const RECORD_INSTRUCTIONS: f64 = 3.0;
 /// Instructions of the decision whether to keep a record, and of one look into the filter.
 const DECISION_INSTRUCTIONS: f64 = 10.0;
 const GROUP_INSTRUCTIONS: f64 = 5.0;
+/// Instructions added to a trace that only counts, on the mean: one, and some where the program goes back.
+const COUNT_INSTRUCTIONS: f64 = 3.0;
 /// Instructions an indirect transfer takes to find its fragment (counted in the generated stub).
 const LOOKUP_INSTRUCTIONS: f64 = 24.0;
 
@@ -113,7 +109,6 @@ const REHASH_AFTER: u64 = 2_000;
 impl LogReader {
     /// Forgets what it knows of records: the code cache was flushed.
     pub fn flush(&mut self) {
-        self.lost = true;
         self.shapes.clear();
         self.groups.clear();
         self.ranges.clear();
@@ -121,78 +116,17 @@ impl LogReader {
         self.in_fs.clear();
     }
 
-    /// Begins to count executions anew.
-    pub fn reset_executions(&mut self) {
+    /// Begins to count records anew.
+    pub fn reset(&mut self) {
         for shape in &mut self.shapes {
             shape.seen = 0;
         }
-        (self.looked_at, self.passed) = (0, 0);
-        self.lost = false;
         self.counting = true;
     }
 
-    /// Goes on without counting executions, or counting them again.
-    pub fn count_executions(&mut self, counting: bool) {
+    /// Goes on without counting records, or counting them again.
+    pub fn count_records(&mut self, counting: bool) {
         self.counting = counting;
-    }
-
-    /// How often these instructions were executed since the last reset, as far as records were kept; `None` where the code
-    /// cache was flushed since.
-    pub fn executions(
-        &self,
-        cache: &CodeCache,
-        ips: impl Iterator<Item = u64>,
-    ) -> Option<FxHashMap<u64, u64>> {
-        if self.lost {
-            return None;
-        }
-        let mut total: FxHashMap<u64, u64> = ips.map(|ip| (ip, 0)).collect();
-        let records = cache.tables().records.iter().zip(&self.shapes);
-        for (record, shape) in records.filter(|(_, shape)| shape.seen > 0) {
-            // Several fragments may hold the same instruction.
-            for ip in &cache.fragment(record.fragment).item_ips[..usize::from(record.items)] {
-                if let Some(total) = total.get_mut(ip) {
-                    *total += u64::from(shape.seen);
-                }
-            }
-        }
-        Some(total)
-    }
-
-    /// `count` instructions that were seen to be executed, at most `most` times in the window as far as can be told from
-    /// the records kept, seldom ones and more frequent ones alike.
-    pub fn seldom(&self, cache: &CodeCache, most: u64, count: usize) -> Vec<u64> {
-        let share = self.looked_at as f64 / self.accesses().max(1) as f64;
-        let most = ((most as f64 * share) as u64).max(1);
-        let records = cache.tables().records.iter().zip(&self.shapes);
-        let mut heads: Vec<(u32, u64)> = records
-            .filter(|(_, shape)| shape.seen > 0 && u64::from(shape.seen) <= most)
-            .filter_map(|(record, shape)| {
-                Some((shape.seen, counted(cache.fragment(record.fragment))?))
-            })
-            .collect();
-        heads.sort_unstable();
-        let classes = heads.chunk_by(|a, b| a.0.ilog2() == b.0.ilog2());
-        let each = count.div_ceil(1 + most.max(1).ilog2() as usize);
-        let spread = classes.flat_map(|class| class.iter().step_by(class.len().div_ceil(each)));
-        spread.map(|&(_, ip)| ip).collect()
-    }
-
-    /// Accesses since the last reset.
-    pub fn accesses(&self) -> u64 {
-        self.looked_at + self.passed
-    }
-
-    /// Fragments among `marked` of which more than `most` records were kept since the last reset.
-    pub fn frequent(&self, cache: &CodeCache, marked: &[FragmentId], most: u64) -> Vec<FragmentId> {
-        let mut kept: FxHashMap<FragmentId, u64> = marked.iter().map(|id| (*id, 0)).collect();
-        for (record, shape) in cache.tables().records.iter().zip(&self.shapes) {
-            if let Some(kept) = kept.get_mut(&record.fragment) {
-                *kept += u64::from(shape.seen);
-            }
-        }
-        kept.retain(|_, kept| *kept > most);
-        kept.into_keys().collect()
     }
 
     /// Instructions executed in the code cache for each of the program's own since the last reset:
@@ -222,6 +156,23 @@ impl LogReader {
         if own > 0.0 { 1.0 + ours / own } else { 1.0 }
     }
 
+    /// Instructions that the same would take for each of the program's own in a code cache that only counts.
+    pub fn expansion_counting(&self, cache: &CodeCache) -> f64 {
+        let (mut own, mut ours) = (0.0, 0.0);
+        for (record, shape) in cache.tables().records.iter().zip(&self.shapes) {
+            let fragment = cache.fragment(record.fragment);
+            let last = usize::from(record.items) == fragment.item_ips.len();
+            let lookup = if fragment.indirect && last {
+                LOOKUP_INSTRUCTIONS
+            } else {
+                0.0
+            };
+            own += f64::from(shape.seen) * f64::from(record.items);
+            ours += f64::from(shape.seen) * (COUNT_INSTRUCTIONS + lookup);
+        }
+        if own > 0.0 { 1.0 + ours / own } else { 1.0 }
+    }
+
     /// Reads the complete records in the first `length` words of `log`, in order; at least
     /// [`VIEW`] words more can be looked at behind them.
     pub fn read(
@@ -232,7 +183,7 @@ impl LogReader {
         cache: &CodeCache,
         observer: &mut Observer,
     ) {
-        let (mut at, passed, before) = (0, self.passed, observer.accesses());
+        let mut at = 0;
         let mut harmless = 0u64;
         let mut until_sample = observer.until_sample();
         self.false_hits = 0;
@@ -264,7 +215,6 @@ impl LogReader {
             if unseen != 0 {
                 observer.skip(harmless);
                 harmless = 0;
-                self.passed += u64::from(unseen);
                 observer.skip_unseen(u64::from(unseen));
                 until_sample = observer.until_sample();
             }
@@ -314,11 +264,6 @@ impl LogReader {
             until_sample = observer.until_sample();
         }
         observer.skip(harmless);
-        if self.counting {
-            self.looked_at += observer.accesses() - before - (self.passed - passed);
-        } else {
-            self.passed = passed;
-        }
         if self.false_hits > REHASH_AFTER {
             observer.rehash();
         }
@@ -334,9 +279,6 @@ impl LogReader {
         let unseen = (count as u32).wrapping_sub(self.count);
         // Stopped after its last record was kept and before that was counted: the record was read.
         if unseen as i32 > 0 {
-            if self.counting {
-                self.passed += u64::from(unseen);
-            }
             observer.skip_unseen(u64::from(unseen));
             self.count = count as u32;
         }
@@ -442,14 +384,6 @@ impl LogReader {
             });
         }
     }
-}
-
-/// The instruction by which executions of a fragment are counted: records without accesses are never
-/// kept, so it is one that makes an access; a `rep` may be interrupted and begin again.
-fn counted(fragment: &Fragment) -> Option<u64> {
-    let first = fragment.accesses.first()?;
-    let ip = fragment.item_ips[usize::from(first.item)];
-    (first.dynamic == Dynamic::No).then_some(ip)
 }
 
 /// Calls `each` with every access of the first `items` items of `fragment`, whose record is

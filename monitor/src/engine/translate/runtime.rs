@@ -3,6 +3,7 @@
 use super::asm::Asm;
 use super::layout::{PROBES, REFUSED_SYSCALL, TABLE, state};
 use super::state::{Ip, Log, State, StateMap};
+use super::trace::Lengths;
 use crate::arch::{Gpr, GprSet};
 
 /// Addresses of the stubs of one arena, and the meaning of the registers in them.
@@ -18,15 +19,37 @@ pub struct Runtime {
     pub end: u64,
     /// Meaning of the registers.
     pub states: StateMap,
-    /// Whether fragments look lines up by `pext`.
-    pub wide: bool,
+    /// What fragments do about accesses.
+    pub duty: Duty,
 }
 
 /// Exit number of a target that the table of indirect targets does not hold.
 pub const EXIT_INDIRECT: u32 = 0;
 
-/// Generates the stubs to run at `base`; `wide`: for a processor with a fast `pext`.
-pub fn generate(base: u64, wide: bool) -> (Vec<u8>, Runtime) {
+/// What fragments do about their accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Log what gives their addresses and look these up among the watched lines, by `pext` if `wide`.
+    Observe {
+        /// Whether the processor has a fast `pext`.
+        wide: bool,
+    },
+    /// Count them, in the place of the log pointer. There is no log.
+    Count,
+}
+
+impl Duty {
+    /// How long traces are.
+    pub fn lengths(self) -> Lengths {
+        match self {
+            Duty::Observe { .. } => Lengths::LOGGED,
+            Duty::Count => Lengths::COUNTED,
+        }
+    }
+}
+
+/// Generates the stubs to run at `base`.
+pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     let mut asm = Asm::new(base);
     let mut states = StateMap::new(base, 0);
     let rax: GprSet = [Gpr::Rax].into_iter().collect();
@@ -115,7 +138,7 @@ pub fn generate(base: u64, wide: bool) -> (Vec<u8>, Runtime) {
             indirect,
             end,
             states,
-            wide,
+            duty,
         },
     )
 }

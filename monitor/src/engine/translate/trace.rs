@@ -10,12 +10,31 @@ use crate::arch::{self, Access, AddressExpr, Flow, Gpr, GprSet, Kind};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
 use std::ops::Range;
 
-/// Most instructions of a straight trace.
-const MAX_ITEMS: usize = 48;
-/// Most instructions of a trace that unrolls a loop.
-const MAX_UNROLLED: usize = 96;
-/// Most rounds of an unrolled loop.
-const MAX_ROUNDS: usize = 8;
+/// How long traces may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// Most instructions of a straight trace.
+    items: usize,
+    /// Most instructions of a trace that unrolls a loop.
+    unrolled: usize,
+    /// Most rounds of an unrolled loop.
+    rounds: usize,
+}
+
+impl Lengths {
+    /// Of those that are logged.
+    pub const LOGGED: Lengths = Lengths {
+        items: 48,
+        unrolled: 96,
+        rounds: 8,
+    };
+    /// Of those that are counted: the fewer ends there are the less is added to the program.
+    pub const COUNTED: Lengths = Lengths {
+        items: 96,
+        unrolled: 240,
+        rounds: 24,
+    };
+}
 
 /// Most bytes of source that may change of a straight trace: comparing them takes time.
 const MAX_CHANGING: usize = 96;
@@ -153,21 +172,27 @@ fn decode(code: &mut impl Code, ip: u64, source: Option<&mut Source>) -> Option<
 }
 
 /// Decodes the trace that begins at `ip`.
-pub fn form(code: &mut impl Code, ip: u64, factory: &mut InstructionInfoFactory) -> Trace {
+pub fn form(
+    code: &mut impl Code,
+    ip: u64,
+    lengths: Lengths,
+    factory: &mut InstructionInfoFactory,
+) -> Trace {
     let mut former = Former {
-        items: Vec::with_capacity(MAX_ITEMS),
+        items: Vec::with_capacity(lengths.items),
         head: ip,
         rounds: 0,
         changing: code.changes(ip),
         written: false,
+        lengths,
     };
     let mut source = Source::default();
     let mut at = ip;
     let end = loop {
         let limit = if former.rounds > 0 {
-            MAX_UNROLLED
+            lengths.unrolled
         } else {
-            MAX_ITEMS
+            lengths.items
         };
         if former.items.len() >= limit {
             break End::Fall(at);
@@ -217,6 +242,7 @@ struct Former {
     changing: bool,
     /// Whether something was stored that could be code.
     written: bool,
+    lengths: Lengths,
 }
 
 impl Former {
@@ -311,6 +337,6 @@ impl Former {
         // `items` does not yet hold the branch that closes the round.
         let body = (self.items.len() + 1) / (self.rounds + 1);
         self.rounds += 1;
-        self.rounds < MAX_ROUNDS && (self.rounds + 1) * body <= MAX_UNROLLED
+        self.rounds < self.lengths.rounds && (self.rounds + 1) * body <= self.lengths.unrolled
     }
 }

@@ -1,22 +1,22 @@
 //! One process of the run: its engine, what is seen of its threads, and its part of the profile.
 
 mod prepare;
+mod timing;
 mod turns;
 
+use timing::Beside;
 pub use turns::InTurn;
 
 use super::cost::{Cost, Stops};
 use super::engine::Engine;
 use super::output::Output;
 use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
-use super::rate::Count;
 use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::signals::Signals;
 use super::speeds::Speeds;
-use super::unit::Units;
 use super::weights::{Inside, Weights};
-use crate::engine::translate::window::WindowEnd;
+use crate::engine::translate::window::{Translate, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, ProcessRecord};
@@ -38,6 +38,11 @@ pub struct Observed {
     pub process: hub::Process,
     /// The engine of its present image; `None` while it has none.
     pub engine: Option<Engine>,
+    /// What times threads natively, once it was wanted; and whether it may be.
+    timing: Option<Box<Translate>>,
+    times: bool,
+    /// What was timed beside the present window.
+    pub beside: Beside,
     /// The image that the engine, or its refusal, is of.
     image: u32,
     /// Why the present image is not observed.
@@ -48,7 +53,6 @@ pub struct Observed {
     numbers: Rc<Numbers>,
     lanes: BTreeMap<i32, Lane>,
     weights: Weights,
-    units: Units,
     recorder: Recorder,
     /// Estimated native seconds of what was observed.
     native_s: f64,
@@ -101,6 +105,9 @@ impl Observed {
             image: process.image,
             process,
             engine: None,
+            timing: None,
+            times: true,
+            beside: Beside::default(),
             refused: None,
             full,
             seed,
@@ -108,7 +115,6 @@ impl Observed {
             numbers: Rc::default(),
             lanes: BTreeMap::new(),
             weights: Weights::default(),
-            units: Units::default(),
             recorder: Recorder::new(output, record),
             native_s: 0.0,
             missed_s: 0.0,
@@ -208,7 +214,7 @@ impl Observed {
         lane.windows.tid = tid;
         lane.windows.open(&mut lane.observer, period, false);
         self.opened_at_s = self.native_clock_s();
-        match self.weights.open() {
+        match self.weights.open(self.opened_at_s) {
             Some(before) if !full => self.recorder.window(before),
             _ => Ok(()),
         }
@@ -323,14 +329,8 @@ impl Observed {
             let tid = windows.tid.as_raw();
             self.speeds.clocked(tid, self.first.1, inside);
         }
-        if let Some(engine) = &mut self.engine {
-            self.units.book(engine, self.first.1);
-            let speedup = self.units.speedup();
-            tracing::debug!(?speedup, "native rate");
-            self.weights.measured(speedup);
-        }
         // On a clock that counts no window: what other threads did meanwhile was native.
-        self.weights.close(record, opened, opened, inside);
+        self.weights.close(record, opened, inside);
     }
 
     /// How the last window ran: of several threads, the one it was opened for.
@@ -351,27 +351,6 @@ impl Observed {
             mostly_stops: false,
         };
         self.stops.inside(cost, accesses, seen)
-    }
-
-    /// As [`Units::pick`].
-    pub fn unit(&mut self, hit_s: f64, elapsed_s: f64) -> Option<(u64, f64)> {
-        let inside = self.inside();
-        if inside.mostly_stops {
-            return None;
-        }
-        let rate = self.weights.native_rate(inside);
-        self.units.pick(rate, hit_s, elapsed_s)
-    }
-
-    /// What was counted beside the last window.
-    pub fn counted(&mut self, count: &Count) {
-        self.units.counted(self.inside().likely(), count);
-        self.weights.counted(count.cost_s);
-    }
-
-    /// What each window stands for.
-    pub fn weights(&mut self) -> &mut Weights {
-        &mut self.weights
     }
 
     /// Writes the last window and gives away what is left, at the end of the process or of the

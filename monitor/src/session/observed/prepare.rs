@@ -8,7 +8,6 @@ use crate::profile::ProfileError;
 use crate::session::cost::Stops;
 use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
-use crate::session::unit::Units;
 use crate::tracee::{Result, StopReason, Stopped, hub, procinfo};
 use std::rc::Rc;
 use std::time::Duration;
@@ -40,6 +39,13 @@ impl Observed {
                 error = self.new_image(now.image).err();
             }
             self.process = now;
+        }
+        let wants_timing =
+            self.timing.is_none() && self.times && !self.full && self.numbers.count() > 0;
+        if let (Some(Engine::Translate(_)), true) = (&self.engine, wants_timing)
+            && stopped.must_be_native().is_none()
+        {
+            return Ok((self.prepare_timing(stopped)?, error));
         }
         // No call could be made in it for us either.
         if self.engine.is_some() || self.refused.is_some() || stopped.must_be_native().is_some() {
@@ -82,10 +88,7 @@ impl Observed {
         }
         let (stopped, engine) = Translate::new(stopped, pid)?;
         match engine {
-            Ok(mut engine) => {
-                if !self.full {
-                    engine.look_everywhere();
-                }
+            Ok(engine) => {
                 self.engine = Some(Engine::Translate(Box::new(engine)));
             }
             // Nothing wrong with the process: a signal came while it was being prepared.
@@ -100,9 +103,9 @@ impl Observed {
         let closed = self.close_all(Ended::Exit);
         self.image = image;
         self.engine = None;
+        (self.timing, self.times) = (None, true);
         // What was learnt is of other code.
-        (self.units, self.stops) = (Units::default(), Stops::default());
-        self.weights.measured(None);
+        self.stops = Stops::default();
         self.refused = None;
         self.stale_gs.clear();
         closed?;

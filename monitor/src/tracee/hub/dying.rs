@@ -92,7 +92,7 @@ impl Hub {
         let StopReason::Signal(signal) = stopped.reason else {
             return Some(stopped);
         };
-        if !DUMPING.contains(&signal) || signal == libc::SIGTRAP && self.is_stray(&stopped) {
+        if !DUMPING.contains(&signal) {
             return Some(stopped);
         }
         let Some(inside) = self.in_cache.filter(|&inside| inside != tid) else {

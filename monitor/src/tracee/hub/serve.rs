@@ -1,7 +1,6 @@
 //! Waiting for all threads at once, and letting those go on that nobody waits for.
 
 use super::super::procinfo;
-use super::super::stops::is_breakpoint;
 use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
 use super::{Follow, Hub, Pending, leave_kernel};
 use nix::unistd::Pid;
@@ -235,7 +234,6 @@ impl Hub {
             return;
         }
         let (how, signal) = match stopped.reason {
-            StopReason::Signal(libc::SIGTRAP) if self.is_stray(&stopped) => (Resume::Continue, 0),
             StopReason::Signal(signal) => (Resume::Continue, signal),
             StopReason::Group => (Resume::Listen, 0),
             _ => (Resume::Continue, 0),
@@ -292,10 +290,5 @@ impl Hub {
     /// A process of its own, not the first.
     fn is_foreign(&self, tid: Pid) -> bool {
         self.processes.get(&tid.as_raw()).is_some_and(|p| p.id > 0)
-    }
-
-    pub(super) fn is_stray(&self, stopped: &Stopped) -> bool {
-        let info = stopped.siginfo();
-        self.breakpoint != 0 && info.is_ok_and(|info| is_breakpoint(&info, self.breakpoint))
     }
 }

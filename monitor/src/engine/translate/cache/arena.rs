@@ -2,7 +2,7 @@
 
 use super::super::fragment::FragmentId;
 use super::super::memory::Shared;
-use super::super::runtime::{self, Runtime};
+use super::super::runtime::{self, Duty, Runtime};
 
 /// Bytes of an arena. Within reach of every 32-bit displacement from the module it serves.
 pub const ARENA_BYTES: u64 = 320 << 20;
@@ -27,8 +27,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(mut memory: Shared, wide: bool) -> Arena {
-        let (code, runtime) = runtime::generate(memory.remote(), wide);
+    pub(super) fn new(mut memory: Shared, duty: Duty) -> Arena {
+        let (code, runtime) = runtime::generate(memory.remote(), duty);
         memory.write(memory.remote(), &code);
         let mut arena = Arena {
             memory,

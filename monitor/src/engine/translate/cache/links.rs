@@ -1,6 +1,6 @@
 //! Ways from fragment to fragment.
 
-use super::super::fragment::{self, Exit, ExitKind, FragmentId, KEEP};
+use super::super::fragment::{self, Exit, ExitKind, FragmentId};
 use super::super::layout::{PROBES, TABLE};
 use super::super::memory::Shared;
 use super::CodeCache;
@@ -31,9 +31,6 @@ impl CodeCache {
         let displacement =
             i32::try_from(at.wrapping_sub(field + 4) as i64).expect("both lie in one arena");
         arena.memory.write(field, &displacement.to_le_bytes());
-        if self.holds_marked(&self.fragments[id as usize]) {
-            self.keep_records(id, KEEP);
-        }
         self.link_exits(id, before);
     }
 
@@ -104,10 +101,11 @@ impl CodeCache {
     }
 
     /// Enters `ip` into a thread's table of indirect targets, at `gs` in `data`.
-    pub fn learn_indirect(&self, ip: u64, data: &mut Shared, gs: u64) {
+    pub fn learn_indirect(&mut self, ip: u64, data: &mut Shared, gs: u64) {
         let Some(&id) = self.by_ip.get(&ip) else {
             return;
         };
+        self.indirect.push(ip);
         let first = gs + TABLE as u64 + 16 * (ip & 0xffff);
         let free = (0..PROBES as u64).find(|probe| data.word(first + 16 * probe) == 0);
         let entry = first + 16 * free.unwrap_or(PROBES as u64 - 1);

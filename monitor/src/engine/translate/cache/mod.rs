@@ -1,15 +1,17 @@
 //! The code cache: fragments by original address, the arenas they lie in ([`arena`]), the links between them
-//! ([`links`], and [`changed`] where their source has), and which of them are marked ([`marks`]).
+//! ([`links`], and [`changed`] where their source has), and what of another cache's it is to have too ([`known`]).
 
 mod arena;
 mod changed;
+mod known;
 mod links;
-mod marks;
 
 pub use arena::{ARENA_BYTES, Arena, REACH};
+pub use known::Followed;
 
-use super::fragment::{self, ExitKind, Fragment, FragmentId, KEEP, Tables};
+use super::fragment::{self, ExitKind, Fragment, FragmentId, Tables};
 use super::memory::Shared;
+use super::runtime::Duty;
 use super::state::State;
 use super::trace::{self, Code, Trace};
 use arena::HOT_BYTES;
@@ -55,11 +57,11 @@ pub struct CodeCache {
     replaced: FxHashMap<u64, u32>,
     tables: Tables,
     factory: InstructionInfoFactory,
-    /// Whether fragments look lines up by `pext`.
-    wide: bool,
-    /// Instructions whose every execution is to be seen, and the fragments that hold any.
-    marked: FxHashSet<u64>,
-    marked_fragments: Vec<FragmentId>,
+    duty: Duty,
+    /// Targets of indirect transfers, in the order they were met.
+    indirect: Vec<u64>,
+    /// Where another cache of the same code has fragments: likely to be executed.
+    known: FxHashSet<u64>,
     /// Fragments translated since the start, flushed ones included.
     pub translated: u64,
     /// Times everything was thrown away.
@@ -67,8 +69,8 @@ pub struct CodeCache {
 }
 
 impl CodeCache {
-    /// An empty cache; `wide`: for a processor with a fast `pext`.
-    pub fn new(wide: bool) -> CodeCache {
+    /// An empty cache of fragments with this duty.
+    pub fn new(duty: Duty) -> CodeCache {
         CodeCache {
             arenas: Vec::new(),
             fragments: Vec::new(),
@@ -79,9 +81,9 @@ impl CodeCache {
             replaced: FxHashMap::default(),
             tables: Tables::default(),
             factory: InstructionInfoFactory::new(),
-            wide,
-            marked: FxHashSet::default(),
-            marked_fragments: Vec::new(),
+            duty,
+            indirect: Vec::new(),
+            known: FxHashSet::default(),
             translated: 0,
             flushes: 0,
         }
@@ -89,12 +91,17 @@ impl CodeCache {
 
     /// Adds an arena.
     pub fn add_arena(&mut self, memory: Shared) {
-        self.arenas.push(Arena::new(memory, self.wide));
+        self.arenas.push(Arena::new(memory, self.duty));
     }
 
     /// The fragment with this number.
     pub fn fragment(&self, id: FragmentId) -> &Fragment {
         &self.fragments[id as usize]
+    }
+
+    /// Whether any fragment is of code that may change.
+    pub fn compares(&self) -> bool {
+        !self.comparing.is_empty()
     }
 
     /// Exits and record shapes.
@@ -116,6 +123,11 @@ impl CodeCache {
             return Err(Blocked::NoCode);
         }
         let first = self.translate(ip, code)?;
+        if !self.known.is_empty() {
+            // What is ahead may not fit; the first one is there.
+            let _ = self.translate_known(first, code);
+            return Ok(self.fragments[first as usize].hot);
+        }
         // Breadth first, ends before side exits: exits are stored in emission order, sides first.
         let mut next = vec![first];
         let mut done = 0;
@@ -154,7 +166,7 @@ impl CodeCache {
             return Err(Blocked::NeedFlush);
         }
         let id = self.fragments.len() as FragmentId;
-        let trace = trace::form(code, ip, &mut self.factory);
+        let trace = trace::form(code, ip, self.duty.lengths(), &mut self.factory);
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);
         let translated = fragment::translate(trace, id, places, &arena.runtime, &mut self.tables);
@@ -171,15 +183,10 @@ impl CodeCache {
         arena.cold_index.push((fragment.cold, id));
         self.translated += 1;
         self.by_ip.insert(ip, id);
-        let marked = self.holds_marked(&fragment);
         if fragment.skips_exit.is_some() {
             self.comparing.push(id);
         }
         self.fragments.push(fragment);
-        if marked {
-            self.keep_records(id, KEEP);
-            self.marked_fragments.push(id);
-        }
         self.link_new(id);
         Ok(id)
     }
@@ -237,8 +244,9 @@ impl CodeCache {
     /// cleared by the caller.
     pub fn flush(&mut self) {
         self.fragments.clear();
-        self.marked_fragments.clear();
         self.by_ip.clear();
+        self.indirect.clear();
+        self.known.clear();
         self.waiting.clear();
         self.comparing.clear();
         self.left.clear();

@@ -2,12 +2,13 @@
 
 use super::super::asm::OutOfReach;
 use super::super::layout::{MAX_RECORD_QWORDS, state};
-use super::super::runtime::Runtime;
+use super::super::runtime::{Duty, Runtime};
 use super::super::state::{Ip, Log, State};
 use super::super::trace::{End, Item, Source, Step, Trace};
 use super::super::values::{Term, Values};
 use super::changing;
 use super::close::{self, Record};
+use super::count;
 use super::{
     Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Stretch, Tables,
     inside,
@@ -63,7 +64,6 @@ pub fn translate(
             tables,
             numbers: Vec::new(),
         },
-        decisions: Vec::new(),
     };
     let warm_entry = builder.entry(trace.ip);
     let skips_exit = builder.compare(trace.ip, &trace.source)?;
@@ -88,7 +88,6 @@ pub fn translate(
         accesses: builder.accesses,
         first_access: builder.first_access,
         exits: builder.exits.numbers,
-        decisions: builder.decisions,
         hot_states: builder.hot.states,
         cold_states: builder.cold.states,
     };
@@ -134,17 +133,16 @@ pub fn side(
         accesses: &fragment.accesses[..usize::from(fragment.first_access[done])],
         done,
         words: usize::from(words),
-        wide: runtime.wide,
     };
-    let pending = close::close(&mut out, &record, Ip::At(target));
+    let back = count::goes_back(&fragment.item_ips[..done], target);
+    let closing = Closing::begin(&mut out, &record, Ip::At(target), runtime.duty, back);
     let jump = out.asm.jump(out.asm.here());
     let (pad, number) = exits.direct(&mut out, fragment.log, target);
     out.asm.patch(jump, pad);
     exits.set_warm_field(number, jump);
-    if let Some(pending) = pending {
-        let (from, to) = close::keep(&mut out, &record, &pending, &mut exits);
+    let rest = closing.end(&mut out, &record, &mut exits);
+    if let Some((from, to)) = rest {
         out.asm.patch(from, to);
-        fragment.decisions.extend(pending.decision);
     }
     fragment.exits.extend(exits.numbers);
     fragment.cold_states.append(&out.states);
@@ -170,6 +168,31 @@ fn choose_log(mut trace: Trace) -> (Trace, Gpr) {
     (trace, log)
 }
 
+/// The end of a record whose part that is seldom run is still to be written.
+enum Closing {
+    Decide(Option<close::Pending>),
+    Count(Option<count::Pending>),
+}
+
+impl Closing {
+    /// `back`: the program goes back in its code on this way.
+    fn begin(out: &mut Stretch, record: &Record, ip: Ip, duty: Duty, back: bool) -> Closing {
+        match duty {
+            Duty::Observe { wide } => Closing::Decide(close::close(out, record, ip, wide)),
+            Duty::Count => Closing::Count(count::close(out, record, ip, back)),
+        }
+    }
+
+    /// Writes it; gives the displacement field to be patched and what to.
+    fn end(&self, out: &mut Stretch, record: &Record, exits: &mut Exits) -> Option<(u64, u64)> {
+        match self {
+            Closing::Decide(None) | Closing::Count(None) => None,
+            Closing::Decide(Some(pending)) => Some(close::keep(out, record, pending, exits)),
+            Closing::Count(Some(pending)) => Some(count::leave(out, record, pending, exits)),
+        }
+    }
+}
+
 struct Builder<'a> {
     log: Gpr,
     hot: Stretch,
@@ -180,7 +203,6 @@ struct Builder<'a> {
     accesses: Vec<LoggedAccess>,
     first_access: Vec<u16>,
     exits: Exits<'a>,
-    decisions: Vec<u64>,
 }
 
 impl Builder<'_> {
@@ -242,6 +264,14 @@ impl Builder<'_> {
 
     /// Emits the stores that the accesses of an item need.
     fn log_accesses(&mut self, i: usize, item: &Item) {
+        if self.exits.runtime.duty == Duty::Count {
+            let counted = item
+                .accesses
+                .iter()
+                .flat_map(|a| count::counted(a, i as u16));
+            self.accesses.extend(counted);
+            return;
+        }
         for access in &item.accesses {
             let zero = Term { slot: 0, add: 0 };
             let base = access.address.base.map_or(zero, |gpr| self.term(gpr));
@@ -375,6 +405,11 @@ impl Builder<'_> {
                 let field = self.hot.asm.branch(branch.code(), pad);
                 self.exits.set_side_field(number, field);
             }
+            Step::Next if self.exits.runtime.duty == Duty::Count => {
+                count::before(&mut self.hot, self.log, &item.accesses);
+                self.hot.asm.put(&item.instruction)?;
+                count::after(&mut self.hot, self.log, &item.accesses);
+            }
             Step::Next => {
                 self.hot.asm.put(&item.instruction)?;
                 let conditional = item.accesses.iter().any(|a| {
@@ -404,32 +439,34 @@ impl Builder<'_> {
         self.hot.asm.push_word_at(literal)
     }
 
-    /// Decides whether the record of the first `done` items is kept; the registers are as before.
-    fn close(&mut self, ip: Ip, done: usize) {
+    /// Decides whether the record of the first `done` items is kept; the registers are as before. `back`: the program goes
+    /// back in its code.
+    fn close(&mut self, ip: Ip, done: usize, back: bool) {
         let record = Record {
             log: self.log,
             accesses: &self.accesses[..usize::from(self.first_access[done])],
             done,
             words: self.words,
-            wide: self.exits.runtime.wide,
         };
-        if let Some(pending) = close::close(&mut self.hot, &record, ip) {
-            self.decisions.extend(pending.decision);
-            let (from, to) = close::keep(&mut self.cold, &record, &pending, &mut self.exits);
+        let duty = self.exits.runtime.duty;
+        let closing = Closing::begin(&mut self.hot, &record, ip, duty, back);
+        let rest = closing.end(&mut self.cold, &record, &mut self.exits);
+        if let Some((from, to)) = rest {
             self.hot.asm.patch(from, to);
         }
     }
 
     fn end(&mut self, items: &[Item], end: End) -> Result<(), OutOfReach> {
         let done = items.len();
+        let ips: Vec<u64> = items.iter().map(|item| item.instruction.ip()).collect();
         match end {
             End::Fall(target) => {
-                self.close(Ip::At(target), done);
+                self.close(Ip::At(target), done, count::goes_back(&ips, target));
                 self.jump_direct(target);
             }
             End::Branch(taken, next) => {
                 let branch = &items[done - 1].instruction;
-                self.close(Ip::At(branch.ip()), done);
+                self.close(Ip::At(branch.ip()), done, count::goes_back(&ips, taken));
                 let mut near = *branch;
                 near.as_near_branch();
                 let (pad, exit) = self.exits.direct(&mut self.cold, self.log, taken);
@@ -439,7 +476,7 @@ impl Builder<'_> {
             }
             End::Counted(taken, next) => {
                 let branch = &items[done - 1].instruction;
-                self.close(Ip::At(branch.ip()), done);
+                self.close(Ip::At(branch.ip()), done, count::goes_back(&ips, taken));
                 // Taken skips the 5-byte jump to the other direction.
                 let near = self.hot.asm.here() + 16;
                 let again =
@@ -467,7 +504,7 @@ impl Builder<'_> {
     }
 
     fn leave(&mut self, ip: u64, done: usize, kind: ExitKind) {
-        self.close(Ip::At(ip), done);
+        self.close(Ip::At(ip), done, false);
         let state = inside(self.log, Ip::At(ip), None);
         let (pad, _) = self
             .exits
@@ -512,7 +549,7 @@ impl Builder<'_> {
             }
         }
         self.hot.asm.save(state::TARGET, Gpr::Rcx);
-        self.close(Ip::InTarget, done);
+        self.close(Ip::InTarget, done, true);
         self.hot.asm.save(state::LOG, self.log);
         self.hot.asm.unspill(self.log);
         let mut out = State {

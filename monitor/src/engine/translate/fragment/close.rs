@@ -10,7 +10,7 @@
 use super::super::group::{self, Group};
 use super::super::layout::{self, FILTER, MAX_RECORD_ACCESSES, UNCOUNTED, state};
 use super::super::state::{Ip, State};
-use super::{Adds, DROP, Dynamic, ExitKind, Exits, LoggedAccess, RecordShape, Stretch, inside};
+use super::{Adds, Dynamic, ExitKind, Exits, LoggedAccess, RecordShape, Stretch, inside};
 use crate::arch::Gpr;
 
 /// What is closed: the first `done` items of a fragment.
@@ -22,8 +22,6 @@ pub(super) struct Record<'a> {
     pub(super) done: usize,
     /// Words of the record.
     pub(super) words: usize,
-    /// Whether the processor has a fast `pext`.
-    pub(super) wide: bool,
 }
 
 /// How a record is decided on.
@@ -37,8 +35,6 @@ struct Plan {
 pub(super) struct Pending {
     /// Displacement field of the jump to that code.
     field: u64,
-    /// Address of the byte that lets the record be dropped; none where it never is.
-    pub(super) decision: Option<u64>,
     /// Where it returns to.
     back: u64,
     /// Where a thread goes on after the log was emptied.
@@ -83,9 +79,9 @@ fn plan(record: &Record) -> Plan {
 }
 
 /// Writes the decision. Expects the program's registers but for the log pointer's and, with
-/// [`Ip::InTarget`], rcx; they are the same behind it. `None` when there is nothing to decide:
+/// [`Ip::InTarget`], rcx; they are the same behind it. `wide`: for a fast `pext`. `None` when there is nothing to decide:
 /// a record without accesses is never kept.
-pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pending> {
+pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> Option<Pending> {
     if record.accesses.is_empty() {
         out.mark(open(record, ip, None));
         return None;
@@ -106,7 +102,6 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
     state.spilled.insert(Gpr::Rcx);
     state.spilled.insert(scratch);
     out.mark(state);
-    let mut decision = None;
     let field = match &plan.groups {
         None => out.asm.jump(out.asm.here()),
         Some(groups) => {
@@ -118,7 +113,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
                 out.mark(more);
             }
             for (i, group) in groups.iter().enumerate() {
-                look_up(out, record, group, scratch, third, i == 0);
+                look_up(out, record, group, (scratch, third), (i == 0, wide));
             }
             if needs_third {
                 out.asm.unspill(third);
@@ -126,8 +121,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
             }
             out.asm.load_byte(scratch, state::DUE);
             out.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
-            out.asm.jrcxz(DROP as i8);
-            decision = Some(out.asm.here() - 1);
+            out.asm.jrcxz(JUMP_BYTES);
             let field = out.asm.jump(out.asm.here());
             out.asm.load(scratch, state::COUNT);
             out.asm.lea(scratch, scratch, record.accesses.len() as i64);
@@ -149,7 +143,6 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
     }
     Some(Pending {
         field,
-        decision,
         back,
         resume: out.asm.here(),
         scratch,
@@ -159,7 +152,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip) -> Option<Pendin
 }
 
 /// Registers as the trace has them at its end.
-fn open(record: &Record, ip: Ip, done: Option<usize>) -> State {
+pub(super) fn open(record: &Record, ip: Ip, done: Option<usize>) -> State {
     let mut state = inside(record.log, ip, done);
     if ip == Ip::InTarget {
         state.spilled.insert(Gpr::Rcx);
@@ -177,14 +170,13 @@ fn needs_third(group: &Group) -> bool {
     }
 }
 
-/// Adds the filter's byte for a group to rcx (puts it there if `first`).
+/// Adds the filter's byte for a group to rcx (puts it there if `first`), found by `pext` if `wide`.
 fn look_up(
     out: &mut Stretch,
     record: &Record,
     group: &Group,
-    scratch: Gpr,
-    third: Gpr,
-    first: bool,
+    (scratch, third): (Gpr, Gpr),
+    (first, wide): (bool, bool),
 ) {
     let asm = &mut out.asm;
     let word = |word: u8| usize::from(word);
@@ -226,7 +218,7 @@ fn look_up(
             }
         }
     }
-    if record.wide {
+    if wide {
         asm.extract(scratch, state::MASK);
     } else {
         // Bits 8 to 23 of the address, by a store and a load at an offset.

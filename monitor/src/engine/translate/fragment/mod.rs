@@ -8,6 +8,7 @@
 mod build;
 mod changing;
 mod close;
+mod count;
 
 pub use build::{side, translate};
 
@@ -17,11 +18,6 @@ use super::state::{Ip, Log, State, StateMap};
 use super::values::Term;
 use crate::arch::{Gpr, GprSet, Kind};
 use std::ops::Range;
-
-/// Displacement of the jump past the code that keeps a record: records that need not be kept are not.
-pub const DROP: u8 = 5;
-/// The same jump made void: every record is kept.
-pub const KEEP: u8 = 0;
 
 /// Index of a fragment.
 pub type FragmentId = u32;
@@ -221,8 +217,6 @@ pub struct Fragment {
     pub first_access: Vec<u16>,
     /// Numbers of its exits.
     pub exits: Vec<u32>,
-    /// Addresses of the bytes that let its records be dropped: [`DROP`], or [`KEEP`].
-    pub decisions: Vec<u64>,
     /// Meaning of registers in the hot code.
     pub hot_states: StateMap,
     /// Meaning of registers in the cold code.

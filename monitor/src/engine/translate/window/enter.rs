@@ -1,11 +1,14 @@
 //! The way into the cache, with all that must be there first; or out of the window, where there is no way in.
 
-use super::super::cache::Blocked;
+use super::super::cache::{Blocked, Followed};
 use super::super::layout::{PROBES, TABLE, TABLE_ENTRIES, state};
 use super::super::target;
 use super::{At, Next, Translate, WindowEnd};
 use crate::observe::Observer;
 use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub};
+
+/// Targets learnt at one entry.
+const LEARNT_AHEAD: usize = 8;
 
 impl Translate {
     /// Sends the thread, stopped at `regs` of its own, into the cache.
@@ -30,6 +33,7 @@ impl Translate {
         if !lost.is_empty() {
             self.cache.invalidate(&lost);
         }
+        self.learn_ahead();
         if regs.fs_base != self.fs_base {
             // Records logged so far belong to the old base.
             self.drain(self.log_pointer(), None, observer);
@@ -79,6 +83,19 @@ impl Translate {
         Ok(Next::Go(At::Cache(stopped.resume_near(how, 0)?)))
     }
 
+    /// Translates some of the targets that another engine has met and enters them into the table.
+    fn learn_ahead(&mut self) {
+        for _ in 0..LEARNT_AHEAD.min(self.to_learn.len()) {
+            let Some(ip) = self.to_learn.pop_front() else {
+                return;
+            };
+            if self.cache.entry(ip, &mut self.code).is_ok() {
+                self.cache
+                    .learn_indirect(ip, &mut self.data.memory, self.data.gs);
+            }
+        }
+    }
+
     fn add_arena(
         &mut self,
         stopped: Stopped,
@@ -119,6 +136,8 @@ impl Translate {
         self.drain(self.log_pointer(), None, observer);
         self.cache.flush();
         self.reader.flush();
+        self.followed = Followed::default();
+        self.to_learn.clear();
         let table = self.data.gs + TABLE as u64;
         self.data.memory.zero(table, 16 * (TABLE_ENTRIES + PROBES));
     }

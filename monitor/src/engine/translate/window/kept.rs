@@ -2,14 +2,15 @@
 
 use super::super::fragment::FragmentId;
 use super::super::layout::{
-    COUNT_DUE, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, NO_END, state,
+    COUNT_DUE, COUNT_END, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, NO_END, state,
 };
 use super::super::log::{self, LogReader, VIEW};
 use super::super::memory::Block;
+use super::super::runtime::Duty;
 use super::super::state::{StateBlock, get_mut};
 use super::{
-    At, BURST, Control, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, MARKED_MOST,
-    MARKED_ONE_IN, Next, QUIET_LEAST, QUIET_MOST, REHASH_AFTER, Translate,
+    At, BURST, Control, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, Next, QUIET_LEAST,
+    QUIET_MOST, REHASH_AFTER, Translate,
 };
 use crate::observe::Observer;
 use crate::tracee::{Regs, Result, Resume, Stopped, hub};
@@ -35,6 +36,11 @@ impl Translate {
     /// Empties the log and sets what is kept in it, up to the next sample or the end of the window.
     pub(super) fn prepare(&mut self, left: u64, observer: &mut Observer) {
         self.limit = observer.accesses().saturating_add(left);
+        if self.duty == Duty::Count {
+            self.log_start = COUNT_END - left.min(COUNT_END);
+            self.set_word(state::LOG, self.log_start);
+            return;
+        }
         let next = observer.until_sample().min(left);
         let quiet = next.saturating_sub(MAX_RECORD_ACCESSES);
         self.quiet = !self.exact && quiet >= QUIET_LEAST;
@@ -89,6 +95,14 @@ impl Translate {
         open: Option<(FragmentId, u16, Option<u64>)>,
         observer: &mut Observer,
     ) {
+        if self.duty == Duty::Count {
+            let items = |(id, items, _): (FragmentId, u16, Option<u64>)| {
+                self.cache.fragment(id).first_access[usize::from(items)]
+            };
+            let seen = pointer - self.log_start + u64::from(open.map_or(0, items));
+            self.log_start = pointer;
+            return observer.count(seen, [seen; 5]);
+        }
         let before = observer.accesses();
         let count = ((pointer - self.log_start) / 8) as usize;
         let words = self.data.memory.words(self.log_start, count + VIEW);
@@ -122,16 +136,6 @@ impl Translate {
         self.log_start = pointer;
     }
 
-    /// Keeps no longer the records of fragments that were marked for instructions thought to be seldom, and turn out
-    /// not to be. Says whether there were any.
-    fn unmark_frequent(&mut self) -> bool {
-        let most = MARKED_MOST + self.reader.accesses() / MARKED_ONE_IN;
-        let marked = self.cache.marked_fragments();
-        let frequent = self.reader.frequent(&self.cache, marked, most);
-        self.cache.unmark(&frequent);
-        !frequent.is_empty()
-    }
-
     pub(super) fn log_full(
         &mut self,
         stopped: Stopped,
@@ -146,8 +150,10 @@ impl Translate {
             self.pieces.read(self.stats.stops, observer.accesses());
         }
         let waiting = self.reader.waiting - waiting;
-        let suspect = waiting >= FALSE_LEAST && observer.filter_hits() - hits <= waiting / 8;
-        if suspect && !self.unmark_frequent() {
+        let observes = self.duty != Duty::Count;
+        let suspect =
+            observes && waiting >= FALSE_LEAST && observer.filter_hits() - hits <= waiting / 8;
+        if suspect {
             self.false_logs += 1;
         } else {
             self.false_logs = 0;

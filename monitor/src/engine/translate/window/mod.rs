@@ -13,13 +13,13 @@ mod signal;
 
 pub use pieces::Piece;
 
-use super::cache::CodeCache;
+use super::cache::{CodeCache, Followed};
 use super::code::TargetCode;
 use super::filter::TargetFilter;
 use super::fragment::ExitKind;
 use super::layout::state;
 use super::log::LogReader;
-use super::runtime::EXIT_INDIRECT;
+use super::runtime::{Duty, EXIT_INDIRECT};
 use super::state::{StateBlock, get_mut};
 use super::target::{self, Data};
 use crate::arch::Gpr;
@@ -28,7 +28,8 @@ use crate::tracee::maps::Maps;
 use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
 use native::stopped_with_its_process;
 use nix::unistd::Pid;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes of log in use at a time: it should stay inside a second-level cache.
@@ -48,11 +49,6 @@ const QUIET_MOST: u64 = 1 << 30;
 /// placed anew; and fewer of them are no matter, as a stop takes as long.
 const REHASH_AFTER: u32 = 8;
 const FALSE_LEAST: u64 = 256;
-/// Most records of a fragment that are kept for the instructions marked in it, and one more in so many accesses of the
-/// window: what is executed so often in a window is of no use as a unit of the native rate, which looks for some dozen
-/// executions in a few milliseconds.
-const MARKED_MOST: u64 = 512;
-const MARKED_ONE_IN: u64 = 32 << 10;
 /// Numbers filters.
 static NEXT_FILTER: AtomicU64 = AtomicU64::new(0);
 /// Stops after which the tracer looks where the thread runs.
@@ -134,6 +130,13 @@ pub struct Translate {
     fs_base: u64,
     /// Log words per access, as seen so far.
     words_per_access: f64,
+    duty: Duty,
+    /// How far another engine's code was followed, and targets of indirect transfers to be learnt from it.
+    followed: Followed,
+    to_learn: VecDeque<u64>,
+    /// Misses after which a window ends, and those before the present one.
+    most_misses: u64,
+    misses_before: u64,
     filter: TargetFilter,
     /// Tells this engine's filter from others that follow the same observer.
     filter_id: u64,
@@ -147,7 +150,7 @@ pub struct Translate {
     exact: bool,
     /// Whether the last window did.
     looked_everywhere: bool,
-    /// The next thread's turn belongs to the window before it; whether its executions are counted.
+    /// The next thread's turn belongs to the window before it; whether its speed is looked at.
     goes_on: Option<bool>,
     /// Quiet logs in a row that held next to no touches of watched lines.
     false_logs: u32,
@@ -209,6 +212,18 @@ impl Translate {
         pid: Pid,
         wide: bool,
     ) -> Result<(Stopped, Result<Translate>)> {
+        Self::with_duty(stopped, pid, Duty::Observe { wide })
+    }
+
+    /// As [`Translate::new`]; its windows tell the observer how many accesses there were, and nothing of them.
+    ///
+    /// # Errors
+    /// As [`Translate::new`].
+    pub fn counting(stopped: Stopped, pid: Pid) -> Result<(Stopped, Result<Translate>)> {
+        Self::with_duty(stopped, pid, Duty::Count)
+    }
+
+    fn with_duty(stopped: Stopped, pid: Pid, duty: Duty) -> Result<(Stopped, Result<Translate>)> {
         let code = match TargetCode::open(pid) {
             Ok(code) => code,
             Err(e) => return Ok((stopped, Err(e))),
@@ -222,7 +237,7 @@ impl Translate {
             .collect();
         let (stopped, mapped) = target::map_runtime(stopped, code.maps(), &near)?;
         let translate = mapped.map(|(data, arenas)| {
-            let mut cache = CodeCache::new(wide);
+            let mut cache = CodeCache::new(duty);
             for arena in arenas {
                 cache.add_arena(arena);
             }
@@ -236,7 +251,12 @@ impl Translate {
                 log_start,
                 fs_base: 0,
                 words_per_access: 0.5,
-                filter: TargetFilter::new(wide),
+                most_misses: u64::MAX,
+                misses_before: 0,
+                duty,
+                followed: Followed::default(),
+                to_learn: VecDeque::new(),
+                filter: TargetFilter::new(matches!(duty, Duty::Observe { wide: true })),
                 filter_id: NEXT_FILTER.fetch_add(1, Ordering::Relaxed),
                 filter_of: None,
                 limit: 0,
@@ -267,38 +287,13 @@ impl Translate {
         &self.cache
     }
 
-    /// How often these instructions were executed in the last window; those of which not every execution was seen are
-    /// left out. `None` where the code cache was flushed in it.
-    pub fn executions(&self, ips: &[u64]) -> Option<FxHashMap<u64, u64>> {
-        let marked = self.cache.marked();
-        let counted = |ip: &&u64| self.looked_everywhere || marked.contains(ip);
-        self.reader
-            .executions(&self.cache, ips.iter().filter(counted).copied())
-    }
-
-    /// As [`LogReader::seldom`], of the last window.
-    pub fn seldom(&self, most: u64, count: usize) -> Vec<u64> {
-        self.reader.seldom(&self.cache, most, count)
-    }
-
     /// Whether the last window looked at every address.
     pub fn looked_everywhere(&self) -> bool {
         self.looked_everywhere
     }
 
-    /// In the windows to come, counts executions of these instructions, and looks at no more addresses than it must.
-    pub fn count_executions(&mut self, ips: Vec<u64>) {
-        self.exact = false;
-        self.cache.mark(ips.into_iter());
-    }
-
-    /// The next window looks at every address again.
-    pub fn look_everywhere(&mut self) {
-        self.exact = true;
-    }
-
     /// The next call of [`Translate::window`] goes on with the window before it, with another thread's turn or another
-    /// turn; `counting`: it is the thread whose executions are counted.
+    /// turn; `counting`: it is the thread whose speed is looked at.
     pub fn go_on(&mut self, counting: bool) {
         self.goes_on = Some(counting);
     }
@@ -311,6 +306,11 @@ impl Translate {
     /// Instructions executed for each of the program's own in the last window.
     pub fn expansion(&self) -> f64 {
         self.reader.expansion(&self.cache, !self.looked_everywhere)
+    }
+
+    /// The same in an engine that only counts, for what the last window executed.
+    pub fn expansion_counting(&self) -> f64 {
+        self.reader.expansion_counting(&self.cache)
     }
 
     /// From now on hands every access to `tap` too, beside the observer: slow, for comparisons with
@@ -326,7 +326,19 @@ impl Translate {
         self.exact = true;
     }
 
-    /// Runs one window with `stopped`, which must be stopped in user mode at its own registers.
+    /// Has what `other`, of the same process, has translated so far be translated ahead where this engine comes near it.
+    pub fn follow(&mut self, other: &Translate) {
+        let indirect = self.cache.follow(&other.cache, &mut self.followed);
+        self.to_learn.extend(indirect);
+    }
+
+    /// Ends windows to come at this many targets that are not translated yet.
+    pub fn limit_misses(&mut self, most: u64) {
+        self.most_misses = most;
+    }
+
+    /// Runs one window with `stopped`, which must be stopped in user mode at its own registers, or as a window (of this
+    /// engine or another) has left it at [`WindowEnd::Closed`].
     ///
     /// # Errors
     /// [`TraceError::Gone`] when the thread vanished; others are ours.
@@ -338,14 +350,15 @@ impl Translate {
     ) -> Result<WindowEnd> {
         self.code.set_stale();
         match std::mem::take(&mut self.goes_on) {
-            Some(counting) => self.reader.count_executions(counting),
+            Some(counting) => self.reader.count_records(counting),
             None => {
-                self.reader.reset_executions();
+                self.reader.reset();
                 self.looked_everywhere = true;
                 self.unfiltered.clear();
                 self.cache.begin_window();
             }
         }
+        self.misses_before = self.stats.misses;
         self.go_to(stopped.tid());
         self.pieces.begin(stopped.tid());
         let left = control.progress(observer, self.code.maps());
@@ -366,6 +379,7 @@ impl Translate {
             let reason = "a restartable sequence";
             return Ok(WindowEnd::Declined(stopped, reason));
         }
+        // At a refused call, if at any: where a window before this one was closed.
         let stopped = stopped.without_call();
         let next = self.enter(stopped, regs, observer, Resume::SyscallEmulated);
         let end = next.and_then(|next| self.go_on_from(next, tid, observer, control));
@@ -489,6 +503,12 @@ impl Translate {
         let number = block.word(state::EXIT) as u32;
         let exit = self.cache.tables().exit(number).copied();
         match exit.map(|e| (e.fragment, e.kind)) {
+            None | Some((_, ExitKind::Direct { .. } | ExitKind::Side { .. }))
+                if self.stats.misses - self.misses_before >= self.most_misses =>
+            {
+                self.drain(self.log_pointer(), None, observer);
+                self.close(stopped, regs)
+            }
             None | Some((_, ExitKind::Direct { .. })) => {
                 self.stats.misses += 1;
                 self.learn = number == EXIT_INDIRECT;

@@ -1,0 +1,73 @@
+//! Translating what is likely to be executed, because another cache of the same code has it: a miss costs several times
+//! what a translation does.
+
+use super::{Blocked, CodeCache};
+use crate::engine::translate::fragment::{ExitKind, FragmentId};
+use crate::engine::translate::trace::Code;
+
+/// Fragments translated at one miss.
+const MOST: usize = 96;
+
+/// How far another cache has been followed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Followed {
+    fragments: usize,
+    indirect: usize,
+    flushes: u64,
+}
+
+impl CodeCache {
+    /// Takes note of what `other` has had translated since `followed`. Returns the targets of indirect transfers among it.
+    pub fn follow<'a>(&mut self, other: &'a CodeCache, followed: &mut Followed) -> &'a [u64] {
+        if followed.flushes != other.flushes {
+            *followed = Followed {
+                flushes: other.flushes,
+                ..Followed::default()
+            };
+        }
+        let heads = other.fragments[followed.fragments..].iter().map(|f| f.ip);
+        self.known.extend(heads);
+        let indirect = &other.indirect[followed.indirect..];
+        followed.fragments = other.fragments.len();
+        followed.indirect = other.indirect.len();
+        indirect
+    }
+
+    /// Translates what `first` leads to, as far as it is known; gives side exits to it their code.
+    ///
+    /// # Errors
+    /// As [`CodeCache::entry`].
+    pub(super) fn translate_known(
+        &mut self,
+        first: FragmentId,
+        code: &mut impl Code,
+    ) -> Result<(), Blocked> {
+        let (mut next, mut translated) = (vec![first], 0);
+        while let Some(id) = next.pop() {
+            for place in 0.. {
+                let fragment = &self.fragments[id as usize];
+                let Some(&exit) = fragment.exits.get(place) else {
+                    break;
+                };
+                let target = match self.tables.exit(exit).map(|exit| exit.kind) {
+                    Some(ExitKind::Direct { target, .. } | ExitKind::Side { target, .. }) => target,
+                    _ => continue,
+                };
+                if !self.known.contains(&target) {
+                    continue;
+                }
+                if let Some(ExitKind::Side { .. }) = self.tables.exit(exit).map(|e| e.kind) {
+                    self.build_side(exit);
+                }
+                if !self.by_ip.contains_key(&target) && !code.bytes(target).is_empty() {
+                    if translated == MOST {
+                        return Ok(());
+                    }
+                    translated += 1;
+                    next.push(self.translate(target, code)?);
+                }
+            }
+        }
+        Ok(())
+    }
+}

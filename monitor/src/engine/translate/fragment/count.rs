@@ -1,0 +1,151 @@
+//! The end of a trace that only counts: the register of the log pointer goes up by one for each access, and a thread
+//! leaves where the count reaches [`COUNT_END`](super::super::layout::COUNT_END). No flag is touched.
+//!
+//! That is looked at where the program has gone back in its code, or through an indirect transfer, since the last look: it
+//! cannot run for long without. Elsewhere one instruction is all that is added.
+//!
+//! Of `rep` instructions each iteration counts; of a gather all lanes do, whether or not they are active.
+
+use super::super::layout::state;
+use super::super::state::{Ip, State};
+use super::close::{self, Record};
+use super::{Dynamic, ExitKind, Exits, LoggedAccess, Stretch};
+use crate::arch::{Access, Gpr, RepCondition, Shape};
+
+/// Length of the jump past which the check goes.
+const JUMP_BYTES: i8 = 5;
+
+/// What is to be counted of an access of item `item`.
+pub(super) fn counted(access: &Access, item: u16) -> impl Iterator<Item = LoggedAccess> {
+    let times = match access.shape {
+        // By its own instructions, where the counter is known.
+        Shape::Rep { .. } => 0,
+        Shape::Gather { lanes, .. } => usize::from(lanes),
+        _ => 1,
+    };
+    let one = LoggedAccess {
+        disp: 0,
+        size: access.size,
+        item,
+        base: 0,
+        index: 0,
+        scale: 1,
+        fs: false,
+        addr32: false,
+        kind: access.kind,
+        dynamic: Dynamic::No,
+    };
+    std::iter::repeat_n(one, times)
+}
+
+/// Counts the iterations of a `rep` instruction with these accesses: as many as the counter says before it ...
+pub(super) fn before(out: &mut Stretch, log: Gpr, accesses: &[Access]) {
+    for _ in accesses.iter().filter(|a| repeats(a)) {
+        out.asm.lea_sum(log, log, Gpr::Rcx);
+    }
+}
+
+/// ... less what is left of that behind it.
+pub(super) fn after(out: &mut Stretch, log: Gpr, accesses: &[Access]) {
+    let stops_early = |a: &&Access| matches!(a.shape, Shape::Rep { condition, .. } if condition != RepCondition::None);
+    let count = accesses
+        .iter()
+        .filter(|a| repeats(a))
+        .filter(stops_early)
+        .count();
+    if count > 0 {
+        // Negated twice, as nothing subtracts without touching flags.
+        out.asm.not(log);
+        for _ in 0..count {
+            out.asm.lea_sum(log, log, Gpr::Rcx);
+        }
+        out.asm.not(log);
+    }
+}
+
+/// Whether rcx says how many there are.
+fn repeats(access: &Access) -> bool {
+    matches!(
+        access.shape,
+        Shape::Rep {
+            counter32: false,
+            ..
+        }
+    )
+}
+
+/// Whether a way through a trace, past the instructions at `ips` and on to `target`, goes back anywhere.
+pub(super) fn goes_back(ips: &[u64], target: u64) -> bool {
+    let back = |pair: &[u64]| pair[1] <= pair[0];
+    ips.windows(2).any(back) || ips.last().is_some_and(|last| target <= *last)
+}
+
+/// A check whose way out is still to be written.
+pub(super) struct Pending {
+    /// Displacement field of the jump to it.
+    field: u64,
+    /// Where a thread goes on that has left by it.
+    resume: u64,
+    state: State,
+}
+
+/// Counts the accesses of a record, and leaves at the end of the count where that is to be looked at. Registers as for
+/// [`close::close`].
+pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, looks: bool) -> Option<Pending> {
+    let mut state = close::open(record, ip, Some(record.done));
+    out.mark(state);
+    if !record.accesses.is_empty() {
+        out.asm
+            .lea(record.log, record.log, record.accesses.len() as i64);
+    }
+    state.open = None;
+    out.mark(state);
+    if !looks {
+        return None;
+    }
+    let keeps_rcx = ip != Ip::InTarget;
+    if keeps_rcx {
+        out.asm.spill(Gpr::Rcx);
+        state.spilled.insert(Gpr::Rcx);
+        out.mark(state);
+    }
+    // Byte 3 is zero up to the end.
+    out.asm.save(state::SCRATCH, record.log);
+    out.asm.load_byte(Gpr::Rcx, state::SCRATCH + 3);
+    out.asm.jrcxz(JUMP_BYTES);
+    let field = out.asm.jump(out.asm.here());
+    let checking = state;
+    if keeps_rcx {
+        out.asm.unspill(Gpr::Rcx);
+        state.spilled.remove(Gpr::Rcx);
+        out.mark(state);
+    }
+    Some(Pending {
+        field,
+        resume: out.asm.here(),
+        state: checking,
+    })
+}
+
+/// Writes the way out. Returns the field of the jump to it and its address.
+pub(super) fn leave(
+    out: &mut Stretch,
+    record: &Record,
+    pending: &Pending,
+    exits: &mut Exits,
+) -> (u64, u64) {
+    let start = out.asm.here();
+    let mut state = pending.state;
+    out.mark(state);
+    out.asm.unspill(Gpr::Rcx);
+    state.spilled.remove(Gpr::Rcx);
+    let target = match state.ip {
+        Ip::At(ip) => Some(ip),
+        Ip::InRcx | Ip::InTarget => None,
+    };
+    let kind = ExitKind::Full {
+        resume: pending.resume,
+    };
+    exits.pad(out, record.log, state, target, kind);
+    (pending.field, start)
+}

@@ -1,0 +1,220 @@
+//! How fast the thread of a window is natively: before and behind the window it is for a moment in a code cache that only
+//! counts, which takes little beside the program's own work.
+
+use super::super::engine::Engine;
+use super::super::pace::{LONE_PATIENCE, PATIENCE};
+use super::super::schedule::Spent;
+use super::super::weights::Timed;
+use super::Observed;
+use crate::engine::translate::window::{Control, Piece, Translate, Waited, WindowEnd};
+use crate::observe::Observer;
+use crate::session::signals::{Signals, Wait};
+use crate::tracee::maps::Maps;
+use crate::tracee::{Result, Running, StopReason, Stopped, hub, procinfo};
+use std::time::{Duration, Instant};
+
+/// Native seconds of a lap, and of the one before the clock is read for the first time.
+const LAP: Duration = Duration::from_micros(500);
+/// Laps on one side of a window, the first of which warms the caches.
+const LAPS: usize = 3;
+/// Accesses of a lap.
+const LEAST: u64 = 20_000;
+const MOST: u64 = 8_000_000;
+/// Most code that is translated for it at a time.
+const MOST_MISSES: u64 = 60;
+/// A lap of fewer stops' time says nothing.
+const SHORT: f64 = 6.0;
+
+/// Guess of the native rate, before anything was timed.
+const ANY_RATE: f64 = 5e8;
+
+/// What was timed beside the present window.
+#[derive(Debug, Default)]
+pub struct Beside {
+    laps: Vec<Piece>,
+    accesses: u64,
+    /// CPU seconds that this took the thread.
+    pub thread_s: f64,
+}
+
+/// Paces it.
+struct Laps<'a> {
+    signals: &'a mut Signals,
+    until: Option<Instant>,
+    /// Laps to come.
+    left: usize,
+    /// Accesses of one, and when it began.
+    accesses: u64,
+    begun: Instant,
+}
+
+impl Control for Laps<'_> {
+    fn wait(&mut self, running: Running) -> Result<Waited> {
+        let patience = match hub::count() {
+            0 | 1 => LONE_PATIENCE,
+            _ => PATIENCE,
+        };
+        let leave = Instant::now() + patience;
+        let deadline = self.until.map_or(leave, |until| until.min(leave));
+        Ok(match self.signals.wait(running, Some(deadline))? {
+            Wait::Event(event) => Waited::Event(event),
+            Wait::End(running) => Waited::User(running),
+            Wait::Timeout(running) => Waited::Leave(running),
+        })
+    }
+
+    fn progress(&mut self, _: &mut Observer, _: &Maps) -> u64 {
+        let late = self.until.is_some_and(|until| Instant::now() >= until);
+        if late || self.signals.poll_end() {
+            return 0;
+        }
+        let lap = self.begun.elapsed();
+        self.begun = Instant::now();
+        if self.left < LAPS && lap < LAP / 2 {
+            // Too fast to be timed.
+            self.accesses *= 4;
+        } else if self.left == 0 || lap > 4 * LAPS as u32 * LAP {
+            return 0;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.accesses.min(MOST)
+    }
+}
+
+impl Observed {
+    /// Makes what times threads, by the process's thread `stopped` in user mode at its own registers.
+    ///
+    /// # Errors
+    /// As [`Translate::new`].
+    pub(super) fn prepare_timing(&mut self, stopped: Stopped) -> Result<Stopped> {
+        let (stopped, timing) = Translate::counting(stopped, self.process.pid)?;
+        match timing {
+            Ok(mut timing) => {
+                timing.limit_misses(MOST_MISSES);
+                self.timing = Some(Box::new(timing));
+            }
+            // A signal came meanwhile.
+            Err(_) if matches!(stopped.reason, StopReason::Signal(_)) => {}
+            Err(error) => {
+                tracing::debug!(%error, "threads are not timed");
+                self.times = false;
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// Times the thread, which is about to go into a window or has left one at [`WindowEnd::Closed`].
+    ///
+    /// # Errors
+    /// As [`Translate::window`].
+    pub fn time(
+        &mut self,
+        stopped: Stopped,
+        signals: &mut Signals,
+        until: Option<Instant>,
+    ) -> Result<WindowEnd> {
+        let (tid, pid) = (stopped.tid(), self.process.pid);
+        let new_code = self.cost.misses > MOST_MISSES;
+        let (Some(timing), false) = (&mut self.timing, new_code) else {
+            return Ok(WindowEnd::Closed(stopped));
+        };
+        if let Some(Engine::Translate(engine)) = &self.engine {
+            timing.follow(engine);
+        }
+        if timing.cache().compares() && self.process.threads.len() > 1 {
+            // Others may be writing code just now.
+            return Ok(WindowEnd::Closed(stopped));
+        }
+        let rate = self.weights.last_rate().unwrap_or(ANY_RATE);
+        let accesses = (LAP.as_secs_f64() * rate) as u64;
+        let mut laps = Laps {
+            signals,
+            until,
+            left: LAPS,
+            accesses: accesses.clamp(LEAST, MOST),
+            begun: Instant::now(),
+        };
+        let cpu = procinfo::thread_cpu_s(pid, tid).unwrap_or(0.0);
+        let (stats, mut observer) = (timing.stats, Observer::new(u64::MAX >> 1, 0));
+        let end = timing.window(stopped, &mut observer, &mut laps);
+        let cpu_now = procinfo::thread_cpu_s(pid, tid).unwrap_or(cpu).max(cpu);
+        self.in_windows_s += cpu_now - cpu;
+        self.beside.thread_s += cpu_now - cpu;
+        self.beside.accesses += observer.accesses();
+        let laps = timing.take_pieces();
+        tracing::debug!(
+            ?laps,
+            accesses = observer.accesses(),
+            cpu_s = cpu_now - cpu,
+            stops = timing.stats.stops - stats.stops,
+            misses = timing.stats.misses - stats.misses,
+            "timed"
+        );
+        self.beside.laps.extend(laps);
+        end
+    }
+
+    /// The window is over, and so is all timing beside it. Returns what they have added to the run: the window, of so many
+    /// accesses by so many threads at once, took `inside_s` CPU seconds of the threads and the monitor, and all together
+    /// took `monitor_s` of the monitor.
+    pub fn end_timing(
+        &mut self,
+        accesses: u64,
+        crowd: f64,
+        inside_s: f64,
+        monitor_s: f64,
+    ) -> Spent {
+        let expansion = match &self.engine {
+            Some(Engine::Translate(engine)) => engine.expansion_counting(),
+            _ => 1.0,
+        };
+        let beside = std::mem::take(&mut self.beside);
+        let timed = timed(&beside.laps, self.stops.seconds(), expansion);
+        self.weights.timed(timed, beside.accesses);
+        let rate = self.weights.last_rate().unwrap_or(ANY_RATE).max(1.0);
+        tracing::debug!(?timed, rate, accesses = beside.accesses, "timing");
+        let beside_s = beside.accesses as f64 / rate;
+        self.native_s += beside_s;
+        let native_s = accesses as f64 / rate / crowd;
+        let all_s = self.cost.thread_s + beside.thread_s + monitor_s;
+        Spent {
+            accesses,
+            inside_s: (inside_s - native_s).max(0.1 * inside_s),
+            all_s: (all_s - native_s - beside_s).max(0.1 * all_s),
+        }
+    }
+}
+
+/// What laps say, a stop taking `stop_s` of the thread.
+fn timed(laps: &[Piece], stop_s: f64, expansion: f64) -> Option<Timed> {
+    let (mut accesses, mut cpu_s) = (0.0, 0.0);
+    for lap in laps.iter().filter(|lap| lap.cpu_s > SHORT * stop_s) {
+        accesses += lap.accesses as f64;
+        cpu_s += lap.cpu_s - stop_s;
+    }
+    (accesses > 0.0).then(|| Timed {
+        per_second: accesses / cpu_s,
+        expansion,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn laps_tell_the_rate_without_the_stops_between_them() {
+        let lap = |accesses: u64, cpu_s: f64| Piece { accesses, cpu_s };
+        let laps = [
+            lap(400_000, 420e-6),
+            lap(800_000, 820e-6),
+            // So short that the stop may have been all of it.
+            lap(20_000, 21e-6),
+        ];
+        let told = timed(&laps, 20e-6, 1.3).expect("two laps were long enough");
+        assert!((told.per_second / 1e9 - 1.0).abs() < 1e-9, "{told:?}");
+        assert_eq!(told.expansion, 1.3);
+        assert_eq!(timed(&laps[2..], 20e-6, 1.3), None);
+        assert_eq!(timed(&[], 20e-6, 1.3), None);
+    }
+}
