@@ -16,7 +16,6 @@ fn it_tells_what_it_looked_at_and_exits_accordingly() {
     let looked_at = [
         "tracing",
         "code cache",
-        "native rate",
         "hardware counters",
         "seccomp",
         "processor",

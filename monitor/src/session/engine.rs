@@ -92,6 +92,13 @@ impl Engine {
         }
     }
 
+    /// As [`Translate::limit_misses`].
+    pub fn limit_misses(&mut self, most: u64) {
+        if let Engine::Translate(engine) = self {
+            engine.limit_misses(most);
+        }
+    }
+
     /// As [`Translate::take_pieces`].
     pub fn take_pieces(&mut self) -> Vec<Piece> {
         match self {

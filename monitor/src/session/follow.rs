@@ -4,7 +4,7 @@ use super::choose::Chooser;
 use super::cost::{Cost, monitor_cpu_s};
 use super::engine::Kind;
 use super::full::Pauses;
-use super::observed::Observed;
+use super::observed::{Observed, When};
 use super::output::Output;
 use super::remains::{self, Remains, Unseen};
 use super::schedule::Schedule;
@@ -266,7 +266,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         observed.cost = Cost::default();
-        let stopped = match observed.time(stopped, self.signals, self.until)? {
+        let stopped = match observed.time(stopped, When::Before, self.signals, self.until)? {
             WindowEnd::Closed(stopped) if !self.signals.end_wanted => stopped,
             end => return resume_after(end),
         };
@@ -274,7 +274,7 @@ impl<'a> Session<'a> {
             return self.sample_together(stopped, id, own);
         }
         let plan = self.schedule.plan(self.start.elapsed().as_secs_f64());
-        let opened = observed.open(tid, plan.period);
+        let opened = observed.open(tid, plan);
         let begun = monitor_cpu_s();
         let (end, accesses, error) =
             observed.window(stopped, Some(plan.accesses), None, self.signals, self.until)?;
@@ -286,7 +286,9 @@ impl<'a> Session<'a> {
         observed.close(how);
         let inside = observed.inside();
         let end = match end {
-            WindowEnd::Closed(stopped) => observed.time(stopped, self.signals, self.until)?,
+            WindowEnd::Closed(stopped) => {
+                observed.time(stopped, When::Behind, self.signals, self.until)?
+            }
             end => end,
         };
         let spent = observed.end_timing(accesses, 1.0, inside_s, monitor_cpu_s() - own);

@@ -5,7 +5,7 @@ use super::engine::Kind;
 use super::follow::{Session, resume_after};
 use super::observed::Observed;
 use crate::engine::translate::window::WindowEnd;
-use crate::session::pace::FULL_PERIOD;
+use crate::session::schedule::Plan;
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, hub};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ impl Session<'_> {
             // Natively to its end, or to its next program.
             return stopped.resume(Resume::Continue, 0).map(|_| ());
         }
-        let opened = observed.open(tid, FULL_PERIOD);
+        let opened = observed.open(tid, Plan::WHOLE);
         let (end, accesses, error) =
             observed.window(stopped, None, None, self.signals, self.until)?;
         self.over |= self.signals.end_wanted;

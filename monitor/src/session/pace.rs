@@ -211,6 +211,8 @@ pub struct Pace<'a> {
     pub error: Option<ProfileError>,
     /// When the turn of the thread began.
     pub begun: Instant,
+    /// When the window ends at the latest.
+    pub ends: Option<Instant>,
     /// When the profile ends.
     pub until: Option<Instant>,
     /// How long the thread has slept in this window.
@@ -277,7 +279,10 @@ impl Control for Pace<'_> {
 
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64 {
         let late = self.until.is_some_and(|until| Instant::now() >= until);
-        if self.error.is_some() || late || self.signals.poll_end() {
+        let long = self
+            .ends
+            .is_some_and(|ends| Instant::now() >= ends + self.slept);
+        if self.error.is_some() || late || long || self.signals.poll_end() {
             return 0;
         }
         if let Some(ends) = self.turn_ends {

@@ -4,8 +4,10 @@
 //! case. Most windows are short and spread evenly; now and then a long one, growing with the run,
 //! sees the long reuse distances that decide large caches.
 
+use super::pace::FULL_PERIOD;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use std::time::Duration;
 
 /// Seconds that windows may add to a run besides their share of it: short runs would yield nothing
 /// otherwise. They are granted as the run goes on, with this time constant in seconds, because windows
@@ -20,7 +22,7 @@ const SHORT_S: f64 = 0.003;
 /// Short windows between two long ones.
 const SHORTS_PER_LONG: u32 = 6;
 /// A long window takes this share of all that windows may add to the run so far, every so many-th of them more.
-const LONG_SHARE: f64 = 0.03;
+const LONG_SHARE: f64 = 0.05;
 const LONGS_PER_LONGEST: u32 = 4;
 const LONGEST_SHARE: f64 = 0.2;
 /// Most that is believed to go with a window.
@@ -49,6 +51,14 @@ const LEAST_PERIOD: f64 = 6000.0;
 const SAMPLE_S: f64 = 30e-6;
 const SAMPLES_SHARE: f64 = 0.25;
 const DENSEST_PERIOD: f64 = 50.0;
+/// Seconds that translating takes for one target, less those that are not new: in code met for the first time a window
+/// takes several times what it was meant to, but no more. And the fewest of them.
+const MISS_S: f64 = 20e-6;
+const LEAST_MISSES: f64 = 200.0;
+/// A window may last this many times what it may add, and this many seconds in any case: where code has become slower
+/// than it was in the windows before.
+const TIMES: f64 = 6.0;
+const LEAST_TIME_S: f64 = 0.02;
 
 /// What the next window shall be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,6 +67,20 @@ pub struct Plan {
     pub accesses: u64,
     /// One sample in this many references.
     pub period: u64,
+    /// Targets that are not translated yet after which it closes.
+    pub misses: u64,
+    /// Time after which it closes.
+    pub time: Duration,
+}
+
+impl Plan {
+    /// Of a run that is observed as a whole.
+    pub const WHOLE: Plan = Plan {
+        accesses: u64::MAX,
+        period: FULL_PERIOD,
+        misses: u64::MAX,
+        time: Duration::MAX,
+    };
 }
 
 /// What a window has added to the run, in seconds of processors.
@@ -149,21 +173,27 @@ impl Schedule {
     /// The next window, opened at `elapsed_s`.
     pub fn plan(&mut self, elapsed_s: f64) -> Plan {
         self.shorts += 1;
-        let (seconds, samples) = if self.shorts <= SHORTS_PER_LONG {
-            (SHORT_S, SHORT_SAMPLES)
+        let (seconds, samples, least) = if self.shorts <= SHORTS_PER_LONG {
+            (SHORT_S, SHORT_SAMPLES, self.least_period)
         } else {
             self.shorts = 0;
             self.longs += 1;
             let longest = self.longs % LONGS_PER_LONGEST == 1;
             let share = if longest { LONGEST_SHARE } else { LONG_SHARE };
-            (self.long_s(elapsed_s, share), LONG_SAMPLES)
+            (
+                self.long_s(elapsed_s, share),
+                LONG_SAMPLES,
+                0.5 * self.least_period,
+            )
         };
         let accesses = (seconds / self.cost_per_access).clamp(self.least_accesses, MOST_ACCESSES);
-        let period = (accesses / samples).max(self.least_period);
+        let period = (accesses / samples).max(least);
         let affordable = SAMPLE_S / (SAMPLES_SHARE * self.cost_per_access);
         Plan {
             accesses: accesses as u64,
             period: period.min(affordable.max(DENSEST_PERIOD)) as u64,
+            misses: (seconds / MISS_S).max(LEAST_MISSES) as u64,
+            time: Duration::from_secs_f64((TIMES * seconds).max(LEAST_TIME_S)),
         }
     }
 
@@ -172,7 +202,13 @@ impl Schedule {
         self.spent_s += spent.all_s;
         if spent.accesses > 500 {
             let cost = (spent.inside_s / spent.accesses as f64).clamp(2e-11, 1e-4);
-            self.cost_per_access = 0.5 * self.cost_per_access + 0.5 * cost;
+            // The first ones pay for translation: down it goes faster than up.
+            let weight = if cost < self.cost_per_access {
+                0.6
+            } else {
+                0.5
+            };
+            self.cost_per_access += weight * (cost - self.cost_per_access);
         }
         let beside_s = spent.all_s - spent.inside_s;
         self.beside_s = 0.8 * self.beside_s + 0.2 * beside_s.clamp(0.0, MOST_BESIDE_S);

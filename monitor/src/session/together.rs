@@ -5,6 +5,7 @@
 
 use super::cost::monitor_cpu_s;
 use super::follow::{Session, resume_after};
+use super::observed::When;
 use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
@@ -48,7 +49,7 @@ impl Session<'_> {
             hub::release(Event::Stopped(first));
             return Ok(());
         };
-        let opened = observed.open(tid, plan.period);
+        let opened = observed.open(tid, plan);
         observed.share(tid);
         hub::set_hold(true);
         let mut ready = vec![first];
@@ -78,7 +79,7 @@ impl Session<'_> {
         hub::set_hold(false);
         // Beside the others, as it runs natively.
         let end = match first {
-            Some(first) => Some(observed.time(first, self.signals, self.until)?),
+            Some(first) => Some(observed.time(first, When::Behind, self.signals, self.until)?),
             None => None,
         };
         let Some(observed) = self.observed.get_mut(&id) else {
@@ -147,7 +148,8 @@ impl Session<'_> {
             };
             rounds.ended |= observed.take_held(ready);
             let left = accesses.saturating_sub(observed.accesses());
-            let late = self.until.is_some_and(|until| Instant::now() >= until);
+            let late =
+                self.until.is_some_and(|until| Instant::now() >= until) || observed.is_long();
             if left == 0 || rounds.ended || rounds.error.is_some() || late {
                 return Ok(());
             }

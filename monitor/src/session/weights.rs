@@ -20,6 +20,9 @@ const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 0.9, 2.0);
 const KEPT: usize = 101;
 /// Where a window could not be timed it may differ from others by this factor. (Guessed from programs at large.)
 const UNTIMED_SPREAD: f64 = 2.0;
+/// What is believed of how far guesses were off: where the kernel takes most of the time, as in memory touched for the
+/// first time, they are off by more, which says nothing of other windows.
+const RATIOS: (f64, f64) = (0.7, 2.5);
 /// Natively, threads that take lines from each other wait for them, which those that have turns do not: a rate that was
 /// not timed may be this many times too high. (Guessed; 1.9 times was seen where every fourth access is such.)
 const CONTENTION: f64 = 3.0;
@@ -95,7 +98,8 @@ pub struct Weights {
     /// Native CPU seconds before the open window that it stands for.
     before_s: f64,
     total: Estimate,
-    /// Rates of windows that were not mostly stops.
+    /// Rates of windows that were timed; of others that were not mostly stops.
+    timed_rates: VecDeque<f64>,
     rates: VecDeque<f64>,
     /// Rates of windows that were timed, over those guessed from the windows themselves.
     ratios: VecDeque<f64>,
@@ -150,10 +154,13 @@ impl Weights {
         if let Some(timed) = timed {
             pending.rate = timed.rate();
             if !inside.mostly_stops && inside.likely() > 0.0 {
-                keep(&mut self.ratios, pending.rate.value / inside.likely());
+                let ratio = pending.rate.value / inside.likely();
+                keep(&mut self.ratios, ratio.clamp(RATIOS.0, RATIOS.1));
             }
         }
-        if timed.is_some() || !inside.mostly_stops {
+        if timed.is_some() {
+            keep(&mut self.timed_rates, pending.rate.value);
+        } else if !inside.mostly_stops {
             keep(&mut self.rates, pending.rate.value);
         }
     }
@@ -173,7 +180,8 @@ impl Weights {
         let mut rate = match median(&self.ratios) {
             _ if inside.mostly_stops => self.guess_by_others(inside),
             Some(ratio) => {
-                let value = inside.likely() * ratio;
+                // Natively it is no slower than in a window.
+                let value = (inside.likely() * ratio).max(inside.per_second);
                 Rate {
                     value,
                     low: value / UNTIMED_SPREAD,
@@ -197,7 +205,7 @@ impl Weights {
 
     /// As fast as other windows of the run, or as any program.
     fn guess_by_others(&self, inside: Inside) -> Rate {
-        let median = median(&self.rates);
+        let median = median(&self.timed_rates).or(median(&self.rates));
         let value = median.unwrap_or(ANY_RATE).max(inside.per_second);
         let (low, high) = match median {
             Some(_) => (value / OTHERS_SPREAD, value * OTHERS_SPREAD),
@@ -356,10 +364,10 @@ mod tests {
         let before = weights.guess(inside(1e8));
         for _ in 0..5 {
             weights.close(window(1), 0.0, inside(1e8));
-            weights.timed(like(3e8), 0);
+            weights.timed(like(2e8), 0);
         }
         let after = weights.guess(inside(2e8));
-        assert!((after.value / 6e8 - 1.0).abs() < 1e-9 && (before.value / 1e8 - 1.0).abs() < 1e-9);
+        assert!((after.value / 4e8 - 1.0).abs() < 1e-9 && (before.value / 1e8 - 1.0).abs() < 1e-9);
         assert!(after.low < after.value && after.value < after.high);
         // Most of what counting adds is taken to show.
         let dear = Timed {

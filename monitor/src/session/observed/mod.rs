@@ -5,6 +5,7 @@ mod timing;
 mod turns;
 
 use timing::Beside;
+pub use timing::When;
 pub use turns::InTurn;
 
 use super::cost::{Cost, Stops};
@@ -13,6 +14,7 @@ use super::output::Output;
 use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
 use super::recorder::Recorder;
 use super::remains::{self, Remains};
+use super::schedule::Plan;
 use super::signals::Signals;
 use super::speeds::Speeds;
 use super::weights::{Inside, Weights};
@@ -22,6 +24,8 @@ use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, ProcessRecord};
 use crate::tracee::{Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -41,8 +45,12 @@ pub struct Observed {
     /// What times threads natively, once it was wanted; and whether it may be.
     timing: Option<Box<Translate>>,
     times: bool,
-    /// What was timed beside the present window.
+    /// What was timed beside the present window, and on which side it is.
     pub beside: Beside,
+    when: When,
+    /// When the open window ends at the latest.
+    ends: Option<Instant>,
+    random: SmallRng,
     /// The image that the engine, or its refusal, is of.
     image: u32,
     /// Why the present image is not observed.
@@ -103,11 +111,13 @@ impl Observed {
         };
         Observed {
             image: process.image,
-            process,
             engine: None,
             timing: None,
             times: true,
             beside: Beside::default(),
+            when: When::Behind,
+            ends: None,
+            random: SmallRng::seed_from_u64(seed ^ u64::from(process.id) ^ 0x71_6d),
             refused: None,
             full,
             seed,
@@ -127,6 +137,7 @@ impl Observed {
             cost: Cost::default(),
             first: (Cost::default(), 0),
             stops: Stops::default(),
+            process,
             in_turn: InTurn::default(),
             speeds: Speeds::default(),
             held: BTreeMap::new(),
@@ -189,7 +200,11 @@ impl Observed {
     ///
     /// # Errors
     /// When the window before it cannot be written.
-    pub fn open(&mut self, tid: Pid, period: u64) -> std::result::Result<(), ProfileError> {
+    pub fn open(&mut self, tid: Pid, plan: Plan) -> std::result::Result<(), ProfileError> {
+        if let Some(engine) = &mut self.engine {
+            engine.limit_misses(plan.misses);
+        }
+        self.ends = Instant::now().checked_add(plan.time);
         let key = self.key(tid);
         let (seed, full) = (self.seed ^ u64::from(self.process.id) << 32, self.full);
         let lane = self.lanes.entry(key).or_insert_with(|| {
@@ -212,12 +227,17 @@ impl Observed {
             return Ok(());
         }
         lane.windows.tid = tid;
-        lane.windows.open(&mut lane.observer, period, false);
+        lane.windows.open(&mut lane.observer, plan.period, false);
         self.opened_at_s = self.native_clock_s();
         match self.weights.open(self.opened_at_s) {
             Some(before) if !full => self.recorder.window(before),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the open window has lasted as long as it may.
+    pub fn is_long(&self) -> bool {
+        self.ends.is_some_and(|ends| Instant::now() >= ends)
     }
 
     /// CPU seconds of the process outside of windows.
@@ -273,6 +293,7 @@ impl Observed {
             turn_ends: turn.map(|turn| before + turn),
             error: None,
             begun,
+            ends: if turn.is_some() { None } else { self.ends },
             until,
             slept: Duration::ZERO,
         };

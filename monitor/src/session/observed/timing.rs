@@ -1,4 +1,4 @@
-//! How fast the thread of a window is natively: before and behind the window it is for a moment in a code cache that only
+//! How fast the thread of a window is natively: before or behind the window it is for a moment in a code cache that only
 //! counts, which takes little beside the program's own work.
 
 use super::super::engine::Engine;
@@ -11,22 +11,34 @@ use crate::observe::Observer;
 use crate::session::signals::{Signals, Wait};
 use crate::tracee::maps::Maps;
 use crate::tracee::{Result, Running, StopReason, Stopped, hub, procinfo};
+use rand::Rng;
 use std::time::{Duration, Instant};
 
 /// Native seconds of a lap, and of the one before the clock is read for the first time.
-const LAP: Duration = Duration::from_micros(500);
+const LAP: Duration = Duration::from_micros(250);
 /// Laps on one side of a window, the first of which warms the caches.
-const LAPS: usize = 3;
+const LAPS: usize = 5;
 /// Accesses of a lap.
 const LEAST: u64 = 20_000;
 const MOST: u64 = 8_000_000;
 /// Most code that is translated for it at a time.
 const MOST_MISSES: u64 = 60;
+/// Windows before the first one that is timed: much of the code is new.
+const UNTIMED: u32 = 3;
 /// A lap of fewer stops' time says nothing.
 const SHORT: f64 = 6.0;
 
 /// Guess of the native rate, before anything was timed.
 const ANY_RATE: f64 = 5e8;
+
+/// On which side of its window a thread is timed: drawn for each, as neither is like the window itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before it.
+    Before,
+    /// Behind it.
+    Behind,
+}
 
 /// What was timed beside the present window.
 #[derive(Debug, Default)]
@@ -70,14 +82,22 @@ impl Control for Laps<'_> {
         }
         let lap = self.begun.elapsed();
         self.begun = Instant::now();
-        if self.left < LAPS && lap < LAP / 2 {
+        if self.left == LAPS {
+            // How fast it is now is not known yet.
+            self.left -= 1;
+            return self.accesses;
+        }
+        if lap < LAP / 2 {
             // Too fast to be timed.
             self.accesses *= 4;
-        } else if self.left == 0 || lap > 4 * LAPS as u32 * LAP {
+        } else if self.left == 0 {
             return 0;
+        } else if lap > 3 * LAP {
+            self.accesses = (self.accesses as f64 * LAP.as_secs_f64() / lap.as_secs_f64()) as u64;
         }
         self.left = self.left.saturating_sub(1);
-        self.accesses.min(MOST)
+        self.accesses = self.accesses.clamp(LEAST, MOST);
+        self.accesses
     }
 }
 
@@ -110,12 +130,20 @@ impl Observed {
     pub fn time(
         &mut self,
         stopped: Stopped,
+        when: When,
         signals: &mut Signals,
         until: Option<Instant>,
     ) -> Result<WindowEnd> {
         let (tid, pid) = (stopped.tid(), self.process.pid);
+        if when == When::Before {
+            self.when = match self.random.random() {
+                true => When::Before,
+                false => When::Behind,
+            };
+        }
+        let other = self.when != when || self.numbers.count() < UNTIMED;
         let new_code = self.cost.misses > MOST_MISSES;
-        let (Some(timing), false) = (&mut self.timing, new_code) else {
+        let (Some(timing), false) = (&mut self.timing, other || new_code) else {
             return Ok(WindowEnd::Closed(stopped));
         };
         if let Some(Engine::Translate(engine)) = &self.engine {
@@ -126,7 +154,7 @@ impl Observed {
             return Ok(WindowEnd::Closed(stopped));
         }
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE);
-        let accesses = (LAP.as_secs_f64() * rate) as u64;
+        let accesses = (0.5 * LAP.as_secs_f64() * rate) as u64;
         let mut laps = Laps {
             signals,
             until,

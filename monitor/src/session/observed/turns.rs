@@ -2,7 +2,8 @@
 
 use super::Observed;
 use crate::profile::ProfileError;
-use crate::session::pace::{self, FULL_PERIOD};
+use crate::session::pace;
+use crate::session::schedule::Plan;
 use crate::tracee::{Stopped, hub};
 use nix::unistd::Pid;
 
@@ -45,7 +46,7 @@ impl Observed {
         }
         let first = self.lanes.keys().next().copied();
         let first = first.map_or(tid, Pid::from_raw);
-        let opened = self.open(first, FULL_PERIOD);
+        let opened = self.open(first, Plan::WHOLE);
         self.share(first);
         opened
     }

@@ -506,7 +506,11 @@ impl Translate {
             None | Some((_, ExitKind::Direct { .. } | ExitKind::Side { .. }))
                 if self.stats.misses - self.misses_before >= self.most_misses =>
             {
-                self.drain(self.log_pointer(), None, observer);
+                let open = match exit.map(|e| (e.fragment, e.kind)) {
+                    Some((fragment, ExitKind::Side { done, .. })) => Some((fragment, done, None)),
+                    _ => None,
+                };
+                self.drain(self.log_pointer(), open, observer);
                 self.close(stopped, regs)
             }
             None | Some((_, ExitKind::Direct { .. })) => {
