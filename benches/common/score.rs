@@ -1,16 +1,16 @@
 //! An exported profile held against what exact tracing found.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
-use object::{Object, ObjectSegment};
 use serde_json::Value;
 
 use super::Result;
 
 /// Cache sizes at which instructions are compared.
 const INSTRUCTION_CACHES: [u64; 2] = [32 << 10, 1 << 20];
+/// Programs linked to run at a fixed place lie below this address.
+const LOW: u64 = 1 << 28;
 /// Instructions compared by rank.
 const TOP: usize = 20;
 /// Samples below which an instruction's ratio is not judged.
@@ -144,11 +144,10 @@ fn curve(export: &Value, exact: &Value, policy: &str) -> Result<Curve> {
     Ok(Curve { points })
 }
 
-/// An instruction as both sides can name it: file name of its object, offset from the first mapping.
+/// An instruction as both sides can name it: file name of its object, address in the file.
 type Place = (String, u64);
 
 fn instructions(export: &Value, exact: &Value) -> Result<Vec<Instructions>> {
-    let mut bases = HashMap::new();
     let mut ours: HashMap<Place, &Value> = HashMap::new();
     for instruction in array(&export["instructions"])? {
         let (Some(object), Some(offset)) = (
@@ -157,10 +156,7 @@ fn instructions(export: &Value, exact: &Value) -> Result<Vec<Instructions>> {
         ) else {
             continue;
         };
-        let base = *bases
-            .entry(object.to_owned())
-            .or_insert_with(|| link_base(object));
-        ours.insert((file_name(object), offset.wrapping_sub(base)), instruction);
+        ours.insert((file_name(object), offset), instruction);
     }
     let caches: Vec<u64> = array(&exact["pc_caps"])?
         .iter()
@@ -190,10 +186,16 @@ fn at_cache(
     let mut theirs: Vec<(Place, f64, f64)> = traced
         .iter()
         .filter_map(|pc| {
-            let offset = pc["off"].as_str()?.trim_start_matches("0x");
+            let hexadecimal = |key: &str| {
+                u64::from_str_radix(pc[key].as_str()?.trim_start_matches("0x"), 16).ok()
+            };
+            // The tracer gives the offset from the first mapping, which is the address in a file that is placed
+            // anywhere; a program that is linked to run at a fixed place is mapped low.
+            let (at, offset) = (hexadecimal("pc")?, hexadecimal("off")?);
+            let fixed = at.wrapping_sub(offset) < LOW;
             let place = (
                 file_name(pc["mod"].as_str()?),
-                u64::from_str_radix(offset, 16).ok()?,
+                if fixed { at } else { offset },
             );
             let misses = pc["miss"][column].as_f64()?;
             Some((place, misses, misses / pc["refs"].as_f64()?))
@@ -237,16 +239,6 @@ fn at_cache(
         weighted_error: errors / judged,
         judged_share: judged / all,
     }
-}
-
-/// Address in the file that its first mapping holds: not 0 where a program is linked to run at a
-/// fixed place.
-fn link_base(path: &str) -> u64 {
-    let Ok(bytes) = fs::read(path) else { return 0 };
-    let Ok(file) = object::File::parse(bytes.as_slice()) else {
-        return 0;
-    };
-    file.segments().map(|s| s.address()).min().unwrap_or(0) & !0xfff
 }
 
 fn file_name(path: &str) -> String {

@@ -98,6 +98,11 @@ pub struct Weights {
     /// Native CPU seconds before the open window that it stands for.
     before_s: f64,
     total: Estimate,
+    /// Accesses observed or counted.
+    seen: f64,
+    /// The last window's rate, and the variance of the total because windows fall where they fall.
+    last_rate: Option<f64>,
+    variance: f64,
     /// Rates of windows that were timed; of others that were not mostly stops.
     timed_rates: VecDeque<f64>,
     rates: VecDeque<f64>,
@@ -244,15 +249,28 @@ impl Weights {
             low: own + rate.low * native_s,
             high: own + rate.high * native_s,
         };
+        // By what neighbours differ.
+        if let Some(last) = self.last_rate.replace(rate.value) {
+            self.variance += 0.5 * (native_s * (rate.value - last)).powi(2);
+        }
+        self.seen += own;
         self.total.value += record.stands_for.value;
         self.total.low += record.stands_for.low;
         self.total.high += record.stands_for.high;
         Some(record)
     }
 
-    /// Accesses of the run, as far as windows have been completed.
+    /// Accesses of the run, as far as windows have been completed: with what is uncertain about each rate, which errs on the
+    /// same side for all, and with what other windows would have shown.
     pub fn total(&self) -> Estimate {
-        self.total
+        const DEVIATIONS: f64 = 2.0;
+        let sampling = DEVIATIONS * self.variance.sqrt();
+        let Estimate { value, low, high } = self.total;
+        Estimate {
+            value,
+            low: (value - sampling.hypot(value - low)).max(self.seen),
+            high: value + sampling.hypot(high - value),
+        }
     }
 }
 
@@ -355,6 +373,31 @@ mod tests {
         assert!(last.stands_for.low <= last.stands_for.value);
         assert!((weights.total().value / (1800.0 + 6e6) - 1.0).abs() < 1e-3);
         assert_eq!(weights.finish(9.0), None);
+    }
+
+    #[test]
+    fn the_total_is_less_certain_where_windows_differ() {
+        let total = |rates: [f64; 4]| {
+            let mut weights = Weights::default();
+            for (turn, rate) in rates.into_iter().enumerate() {
+                let at = turn as f64 + 0.5;
+                weights.open(at);
+                weights.close(window(1000), at, inside(rate));
+                weights.timed(like(rate), 0);
+            }
+            weights.finish(4.0);
+            weights.total()
+        };
+        let width = |e: Estimate| (e.high - e.low) / e.value;
+        let (even, uneven) = (total([1e8; 4]), total([1e8, 9e8, 1e8, 9e8]));
+        assert!(
+            (even.value / 4e8 - 1.0).abs() < 1e-3 && width(even) < 0.7,
+            "{even:?}"
+        );
+        assert!(
+            width(uneven) > width(even) + 0.5 && uneven.low >= 4000.0,
+            "{uneven:?}"
+        );
     }
 
     /// What windows were timed says how far the guesses for others are off.

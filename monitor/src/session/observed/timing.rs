@@ -14,14 +14,14 @@ use crate::tracee::{Result, Running, StopReason, Stopped, hub, procinfo};
 use rand::Rng;
 use std::time::{Duration, Instant};
 
-/// Native seconds of a lap, and of the one before the clock is read for the first time.
+/// Time of a lap: several times that of the stop at its end, and short, so that code met for the first time spoils few.
 const LAP: Duration = Duration::from_micros(250);
-/// Laps on one side of a window, the first of which warms the caches.
+/// Laps, the first of which warms the caches.
 const LAPS: usize = 5;
-/// Accesses of a lap.
+/// Fewest and most accesses of a lap.
 const LEAST: u64 = 20_000;
 const MOST: u64 = 8_000_000;
-/// Most code that is translated for it at a time.
+/// Misses after which it is given up: so much new code costs more than it tells.
 const MOST_MISSES: u64 = 60;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 3;
@@ -147,11 +147,11 @@ impl Observed {
             return Ok(WindowEnd::Closed(stopped));
         };
         if let Some(Engine::Translate(engine)) = &self.engine {
+            if engine.cache().compares() && self.process.threads.len() > 1 {
+                // Others may be writing code just now.
+                return Ok(WindowEnd::Closed(stopped));
+            }
             timing.follow(engine);
-        }
-        if timing.cache().compares() && self.process.threads.len() > 1 {
-            // Others may be writing code just now.
-            return Ok(WindowEnd::Closed(stopped));
         }
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE);
         let accesses = (0.5 * LAP.as_secs_f64() * rate) as u64;
