@@ -268,7 +268,12 @@ impl<'a> Session<'a> {
         observed.cost = Cost::default();
         let stopped = match observed.time(stopped, When::Before, self.signals, self.until)? {
             WindowEnd::Closed(stopped) if !self.signals.end_wanted => stopped,
-            end => return resume_after(end),
+            end => {
+                let thread_s = observed.drop_timing(&end);
+                self.over |= self.signals.end_wanted;
+                self.schedule.spend(thread_s + monitor_cpu_s() - own);
+                return resume_after(end);
+            }
         };
         if observed.process.threads.len() > 1 && matches!(self.kind, Kind::Translate) {
             return self.sample_together(stopped, id, own);
@@ -287,17 +292,17 @@ impl<'a> Session<'a> {
         let inside = observed.inside();
         let end = match end {
             WindowEnd::Closed(stopped) => {
-                observed.time(stopped, When::Behind, self.signals, self.until)?
+                observed.time(stopped, When::Behind, self.signals, self.until)
             }
-            end => end,
+            end => Ok(end),
         };
         let spent = observed.end_timing(accesses, 1.0, inside_s, monitor_cpu_s() - own);
-        resume_after(end)?;
+        let resumed = end.and_then(resume_after);
         self.schedule.window_done(spent);
         tracing::debug!(?plan, %tid, accesses, ?spent, ?inside, "window");
         self.failed(error.or(opened.err()));
         self.over |= self.signals.end_wanted;
-        Ok(())
+        resumed
     }
 }
 

@@ -78,24 +78,25 @@ impl Session<'_> {
         let_go(&mut ready);
         hub::set_hold(false);
         // Beside the others, as it runs natively.
-        let end = match first {
-            Some(first) => Some(observed.time(first, When::Behind, self.signals, self.until)?),
-            None => None,
-        };
+        let end = first.map(|first| {
+            // It may have run natively since its last turn.
+            match observed.is_held(tid) || observed.is_free(&first)? {
+                true => observed.time(first, When::Behind, self.signals, self.until),
+                false => Ok(WindowEnd::Closed(first)),
+            }
+        });
         let Some(observed) = self.observed.get_mut(&id) else {
-            return end.map_or(Ok(()), resume_after);
+            return end.map_or(Ok(()), |end| end.and_then(resume_after));
         };
         // What they did one after the other they would have done at once.
         let crowd = (rounds.crowd.0 / rounds.crowd.1.max(1.0)).max(1.0);
         let spent = observed.end_timing(accesses, crowd, inside_s, monitor_cpu_s() - own);
-        if let Some(end) = end {
-            resume_after(end)?;
-        }
+        let resumed = end.map_or(Ok(()), |end| end.and_then(resume_after));
         self.schedule.window_done(spent);
         tracing::debug!(?plan, %tid, accesses, crowd, ?spent, ?inside, "window");
         self.failed(rounds.error.or(opened.err()));
         self.over |= self.signals.end_wanted;
-        result
+        result.and(resumed)
     }
 
     /// Stops the other threads of the process; those that sleep join when they wake up.

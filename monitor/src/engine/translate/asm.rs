@@ -243,11 +243,6 @@ impl Asm {
         self.two(Code::Lea_r64_m, gpr.register(), sum);
     }
 
-    /// `not register`
-    pub fn not(&mut self, gpr: Gpr) {
-        self.own(Instruction::with1(Code::Not_rm64, gpr.register()));
-    }
-
     /// `mov register, imm64`
     pub fn constant(&mut self, gpr: Gpr, value: u64) {
         self.own(Instruction::with2(

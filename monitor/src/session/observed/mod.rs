@@ -46,7 +46,7 @@ pub struct Observed {
     timing: Option<Box<Translate>>,
     times: bool,
     /// What was timed beside the present window, and on which side it is.
-    pub beside: Beside,
+    beside: Beside,
     when: When,
     /// When the open window ends at the latest.
     ends: Option<Instant>,

@@ -1,6 +1,6 @@
 //! Making a process ready for windows: an engine for its present image, made by one of its threads.
 
-use super::Observed;
+use super::{Beside, Observed};
 use crate::engine::counter::window::Counter;
 use crate::engine::translate::window::Translate;
 use crate::observe::Ended;
@@ -104,6 +104,7 @@ impl Observed {
         self.image = image;
         self.engine = None;
         (self.timing, self.times) = (None, true);
+        self.beside = Beside::default();
         // What was learnt is of other code.
         self.stops = Stops::default();
         self.refused = None;

@@ -21,6 +21,8 @@ const LAPS: usize = 5;
 /// Fewest and most accesses of a lap.
 const LEAST: u64 = 20_000;
 const MOST: u64 = 8_000_000;
+/// Most of the first one: the program may have become slower, or have turned to system calls.
+const MOST_FIRST: u64 = 200_000;
 /// Misses after which it is given up: so much new code costs more than it tells.
 const MOST_MISSES: u64 = 60;
 /// Windows before the first one that is timed: much of the code is new.
@@ -46,7 +48,7 @@ pub struct Beside {
     laps: Vec<Piece>,
     accesses: u64,
     /// CPU seconds that this took the thread.
-    pub thread_s: f64,
+    thread_s: f64,
 }
 
 /// Paces it.
@@ -58,6 +60,7 @@ struct Laps<'a> {
     /// Accesses of one, and when it began.
     accesses: u64,
     begun: Instant,
+    started: Instant,
 }
 
 impl Control for Laps<'_> {
@@ -66,7 +69,7 @@ impl Control for Laps<'_> {
             0 | 1 => LONE_PATIENCE,
             _ => PATIENCE,
         };
-        let leave = Instant::now() + patience;
+        let leave = self.started + patience;
         let deadline = self.until.map_or(leave, |until| until.min(leave));
         Ok(match self.signals.wait(running, Some(deadline))? {
             Wait::Event(event) => Waited::Event(event),
@@ -87,7 +90,7 @@ impl Control for Laps<'_> {
             self.left -= 1;
             return self.accesses;
         }
-        if lap < LAP / 2 {
+        if lap < LAP / 2 && self.accesses < MOST {
             // Too fast to be timed.
             self.accesses *= 4;
         } else if self.left == 0 {
@@ -147,7 +150,8 @@ impl Observed {
             return Ok(WindowEnd::Closed(stopped));
         };
         if let Some(Engine::Translate(engine)) = &self.engine {
-            if engine.cache().compares() && self.process.threads.len() > 1 {
+            let changes = engine.cache().compares() || timing.cache().compares();
+            if changes && self.process.threads.len() > 1 {
                 // Others may be writing code just now.
                 return Ok(WindowEnd::Closed(stopped));
             }
@@ -159,8 +163,9 @@ impl Observed {
             signals,
             until,
             left: LAPS,
-            accesses: accesses.clamp(LEAST, MOST),
+            accesses: accesses.clamp(LEAST, MOST_FIRST),
             begun: Instant::now(),
+            started: Instant::now(),
         };
         let cpu = procinfo::thread_cpu_s(pid, tid).unwrap_or(0.0);
         let (stats, mut observer) = (timing.stats, Observer::new(u64::MAX >> 1, 0));
@@ -180,6 +185,16 @@ impl Observed {
         );
         self.beside.laps.extend(laps);
         end
+    }
+
+    /// There is no window: what was timed for it was as good as native. Returns the CPU seconds of the thread.
+    pub fn drop_timing(&mut self, end: &WindowEnd) -> f64 {
+        if let WindowEnd::Declined(_, reason) = end {
+            *self.declined.entry(reason).or_default() += 1;
+        }
+        let beside = std::mem::take(&mut self.beside);
+        self.in_windows_s -= beside.thread_s;
+        beside.thread_s
     }
 
     /// The window is over, and so is all timing beside it. Returns what they have added to the run: the window, of so many

@@ -406,9 +406,8 @@ impl Builder<'_> {
                 self.exits.set_side_field(number, field);
             }
             Step::Next if self.exits.runtime.duty == Duty::Count => {
-                count::before(&mut self.hot, self.log, &item.accesses);
+                count::iterations(&mut self.hot, self.log, &item.accesses);
                 self.hot.asm.put(&item.instruction)?;
-                count::after(&mut self.hot, self.log, &item.accesses);
             }
             Step::Next => {
                 self.hot.asm.put(&item.instruction)?;

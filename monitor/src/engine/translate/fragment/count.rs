@@ -4,7 +4,8 @@
 //! That is looked at where the program has gone back in its code, or through an indirect transfer, since the last look: it
 //! cannot run for long without. Elsewhere one instruction is all that is added.
 //!
-//! Of `rep` instructions each iteration counts; of a gather all lanes do, whether or not they are active.
+//! Of `rep` instructions each iteration counts, where the counter says how many there will be, and one where a condition may
+//! end it; of a gather all lanes do, whether or not they are active.
 
 use super::super::layout::state;
 use super::super::state::{Ip, State};
@@ -18,8 +19,8 @@ const JUMP_BYTES: i8 = 5;
 /// What is to be counted of an access of item `item`.
 pub(super) fn counted(access: &Access, item: u16) -> impl Iterator<Item = LoggedAccess> {
     let times = match access.shape {
-        // By its own instructions, where the counter is known.
-        Shape::Rep { .. } => 0,
+        // By an instruction of its own.
+        Shape::Rep { .. } if repeats(access) => 0,
         Shape::Gather { lanes, .. } => usize::from(lanes),
         _ => 1,
     };
@@ -38,28 +39,10 @@ pub(super) fn counted(access: &Access, item: u16) -> impl Iterator<Item = Logged
     std::iter::repeat_n(one, times)
 }
 
-/// Counts the iterations of a `rep` instruction with these accesses: as many as the counter says before it ...
-pub(super) fn before(out: &mut Stretch, log: Gpr, accesses: &[Access]) {
+/// Counts the iterations of a `rep` instruction with these accesses: as many as the counter says.
+pub(super) fn iterations(out: &mut Stretch, log: Gpr, accesses: &[Access]) {
     for _ in accesses.iter().filter(|a| repeats(a)) {
         out.asm.lea_sum(log, log, Gpr::Rcx);
-    }
-}
-
-/// ... less what is left of that behind it.
-pub(super) fn after(out: &mut Stretch, log: Gpr, accesses: &[Access]) {
-    let stops_early = |a: &&Access| matches!(a.shape, Shape::Rep { condition, .. } if condition != RepCondition::None);
-    let count = accesses
-        .iter()
-        .filter(|a| repeats(a))
-        .filter(stops_early)
-        .count();
-    if count > 0 {
-        // Negated twice, as nothing subtracts without touching flags.
-        out.asm.not(log);
-        for _ in 0..count {
-            out.asm.lea_sum(log, log, Gpr::Rcx);
-        }
-        out.asm.not(log);
     }
 }
 
@@ -69,6 +52,7 @@ fn repeats(access: &Access) -> bool {
         access.shape,
         Shape::Rep {
             counter32: false,
+            condition: RepCondition::None,
             ..
         }
     )

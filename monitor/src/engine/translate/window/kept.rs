@@ -99,7 +99,8 @@ impl Translate {
             let items = |(id, items, _): (FragmentId, u16, Option<u64>)| {
                 self.cache.fragment(id).first_access[usize::from(items)]
             };
-            let seen = pointer - self.log_start + u64::from(open.map_or(0, items));
+            let closed = pointer.saturating_sub(self.log_start);
+            let seen = closed + u64::from(open.map_or(0, items));
             self.log_start = pointer;
             return observer.count(seen, [seen; 5]);
         }
