@@ -40,11 +40,11 @@ const LEAST_STEPPED: f64 = 1000.0;
 const MOST_ACCESSES: f64 = 2e9;
 /// Most samples aimed at in a short and in a long window. Windows differ more from each other than the
 /// samples of one do, and samples cost stops: more windows tell more than more samples in each.
-const SHORT_SAMPLES: f64 = 128.0;
-const LONG_SAMPLES: f64 = 2000.0;
+const SHORT_SAMPLES: f64 = 512.0;
+const LONG_SAMPLES: f64 = 4000.0;
 /// Shortest sample period in references. A sample costs the monitor about as much as reading this
 /// some hundred accesses. (Guessed from the cost of a stop, shared by the samples of a cluster.)
-const LEAST_PERIOD: f64 = 6000.0;
+const LEAST_PERIOD: f64 = 2000.0;
 /// Seconds that a sample adds to a window, and the share of a window's time that samples may take where it is dear
 /// for other reasons, as in code met for the first time: there they are taken as densely as that allows, down to this
 /// period. (Measured: 27 to 45 us on xz, mcf and python.)
@@ -191,7 +191,7 @@ impl Schedule {
         let affordable = SAMPLE_S / (SAMPLES_SHARE * self.cost_per_access);
         Plan {
             accesses: accesses as u64,
-            period: period.min(affordable.max(DENSEST_PERIOD)) as u64,
+            period: period.min(affordable.max(DENSEST_PERIOD)).max(1.0) as u64,
             misses: (seconds / MISS_S).max(LEAST_MISSES) as u64,
             time: Duration::from_secs_f64((TIMES * seconds).max(LEAST_TIME_S)),
         }
@@ -279,7 +279,7 @@ mod tests {
             }
             schedule.plan(10.0).period
         };
-        assert_eq!(period(5e-9), 6000);
+        assert_eq!(period(5e-9), 2000);
         assert_eq!(period(1e-6), 120);
         assert_eq!(period(1e-4), DENSEST_PERIOD as u64);
     }
