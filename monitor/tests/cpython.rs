@@ -6,7 +6,7 @@
 #[path = "support/cli.rs"]
 mod cli;
 
-use cli::{lossy, text};
+use cli::{back_to_back, lossy, text};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -52,17 +52,7 @@ fn the_same_cases_pass() {
     let wanted = std::env::var("STATCACHE_CPYTHON").unwrap_or(SOME.to_owned());
     let place = tempfile::tempdir().expect("a temporary directory");
     let profile = text(&place.path().join("p"));
-    let profiler = env!("CARGO_BIN_EXE_statcache");
-    let before = [
-        profiler,
-        "run",
-        "-q",
-        "--overhead",
-        "400",
-        "-o",
-        &profile,
-        "--",
-    ];
+    let before = back_to_back(&profile);
     let mut different = Vec::new();
     for module in wanted.split_whitespace() {
         let compare = || {

@@ -206,6 +206,28 @@ fn storms_of_children_and_signals() {
     }
 }
 
+/// A timer that goes off before the last tick has been followed leaves the program time of its own.
+#[test]
+fn work_under_a_storm_of_signals_gets_done() {
+    let Some((_place, program)) = build("storm") else {
+        return;
+    };
+    let path = text(&program);
+    let words = [&path, "1", "20000", "0", "30000"];
+    let profiles = transparent(&words);
+    let full = &profiles[1];
+    let unobserved = |what: &&str| what.contains("signals came faster");
+    let warnings = full.footer.iter().flat_map(|f| &f.warnings);
+    let told: Vec<&str> = warnings.map(|w| w.what.as_str()).collect();
+    println!("{told:?}");
+    // Where stops are cheap all of it is observed: a round is 8192 accesses.
+    assert!(
+        accesses(full) > 30_000 * 8192 || told.iter().any(unobserved),
+        "{}",
+        accesses(full)
+    );
+}
+
 #[test]
 fn shells_pipelines_and_subshells() {
     let script = "for i in 1 2 3; do echo $i | tr 1-3 a-c; done; (exit 3); echo $?; \

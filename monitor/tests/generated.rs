@@ -55,6 +55,7 @@ fn written_in_every_way() {
         ("patched", "100", 0),
         ("recovered", "1000", 1),
         ("far", "20000", 40),
+        ("hurried", "20000", 0),
     ] {
         let found = in_generated_code(&transparent(&["--full"], &[&program, rounds, way]));
         println!("{way}: {found} samples in generated code");

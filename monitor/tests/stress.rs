@@ -8,7 +8,7 @@ mod c;
 #[path = "support/cli.rs"]
 mod cli;
 
-use cli::{WAYS, installed, lossy, native, shell_status, text, under};
+use cli::{WAYS, back_to_back, installed, lossy, native, shell_status, text, under};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -147,17 +147,7 @@ fn stressors_pass_as_they_do_alone() {
             println!("SKIP {name}: does not pass alone here");
             continue;
         }
-        let profiler = env!("CARGO_BIN_EXE_statcache");
-        let before = [
-            profiler,
-            "run",
-            "-q",
-            "--overhead",
-            "400",
-            "-o",
-            profile,
-            "--",
-        ];
+        let before = back_to_back(profile);
         let found = stress(&before, &name, place.path());
         if found.status.success() {
             passed += 1;

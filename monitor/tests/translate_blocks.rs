@@ -158,7 +158,12 @@ fn blocks_do_the_same_translated() {
         }
     }
     println!("counted: looked at {looks} times, off by {least:.4} to {most:.4}");
-    assert!(least > -0.001 && most < 0.08, "{least} {most}");
+    // Lanes of gathers that are not active are counted: without AVX-512 more of the memory operands are such.
+    let bound = match is_x86_feature_detected!("avx512f") {
+        true => 0.08,
+        false => 0.15,
+    };
+    assert!(least > -0.001 && most < bound, "{least} {most}");
     assert!(blocks < 2048 || looks > 1000, "{looks}");
     println!("{blocks} blocks, {windows} windows, log full {full} times, {misses} new targets");
     assert!(

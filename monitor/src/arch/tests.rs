@@ -48,8 +48,13 @@ fn check(table: &'static str, mut actual: impl FnMut(&Instruction) -> String) {
         .iter()
         .filter_map(|row| {
             let actual = actual(&decode(&row.bytes));
-            (actual != row.expected)
-                .then(|| format!("{}: {actual}, expected {}", row.asm, row.expected))
+            // Both formats are as long where no state lies beyond a gap (without AVX-512, say).
+            let same = xsave_bytes(false) == xsave_bytes(true);
+            let expected = match same {
+                true => row.expected.replace("XC [", "XS ["),
+                false => row.expected.clone(),
+            };
+            (actual != expected).then(|| format!("{}: {actual}, expected {expected}", row.asm))
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));

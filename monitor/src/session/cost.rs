@@ -78,7 +78,6 @@ impl Stops {
             Some((_, access_s)) if mostly_stops => Inside {
                 per_second: 1.0 / access_s,
                 expansion: self.expansion,
-                everywhere: false,
                 ..inside
             },
             _ => Inside {
@@ -140,7 +139,6 @@ mod tests {
         let seen = Inside {
             per_second: 0.0,
             expansion: 1.2,
-            everywhere: true,
             together: false,
             mostly_stops: false,
         };
@@ -155,10 +153,10 @@ mod tests {
         assert!((stops.seconds() - 20e-6).abs() < 2e-6, "{stops:?}");
         let inside = stops.inside(cost(2e-3), 100_000, seen);
         assert!((inside.per_second / (1e5 / 1.6e-3) - 1.0).abs() < 0.05);
-        assert!(inside.everywhere && !inside.mostly_stops);
+        assert!(!inside.mostly_stops);
         let inside = stops.inside(cost(0.5e-3), 20_000, seen);
         assert!((inside.per_second / 2e8 - 1.0).abs() < 0.1, "{inside:?}");
-        assert_eq!((inside.expansion, inside.everywhere), (3.0, false));
+        assert_eq!(inside.expansion, 3.0);
         // Alike in length, they tell nothing.
         let before = stops.seconds();
         stops.learn(vec![piece(1); 400], 3.0);

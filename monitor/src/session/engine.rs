@@ -77,14 +77,6 @@ impl Engine {
         }
     }
 
-    /// As [`Translate::looked_everywhere`].
-    pub fn looked_everywhere(&self) -> bool {
-        match self {
-            Engine::Translate(engine) => engine.looked_everywhere(),
-            Engine::Step(_) | Engine::Counter(_) => true,
-        }
-    }
-
     /// As [`Translate::go_on`]; where it is the `begin` of a window, that window begins anew.
     pub fn go_on(&mut self, counting: bool, begin: bool) {
         if let (Engine::Translate(engine), false) = (self, begin) {

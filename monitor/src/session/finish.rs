@@ -4,7 +4,7 @@ use super::follow::Session;
 use super::names;
 use super::output::Output;
 use super::recorder::Recorder;
-use super::remains::Remains;
+use super::remains::{NOTABLE_MISSED, Remains};
 use super::run::Outcome;
 use crate::profile::types::{Estimate, Footer, ProcessRecord, Warning};
 use crate::tracee::hub::{self, Process};
@@ -80,7 +80,7 @@ impl Session<'_> {
             }
             let first = remains.process.id == 0;
             let mut own = remains.warnings;
-            if remains.missed > 0.05 && self.config.full {
+            if remains.missed > NOTABLE_MISSED && self.config.full {
                 own.push(missed(remains.missed));
             }
             if first {

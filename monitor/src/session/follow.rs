@@ -1,10 +1,10 @@
 //! The event loop of a session: threads run natively, and now and then one goes through a window.
 
 use super::choose::Chooser;
-use super::cost::{Cost, monitor_cpu_s};
+use super::cost::monitor_cpu_s;
 use super::engine::Kind;
 use super::full::Pauses;
-use super::observed::{Observed, When};
+use super::observed::Observed;
 use super::output::Output;
 use super::remains::{self, Remains, Unseen};
 use super::schedule::Schedule;
@@ -265,16 +265,6 @@ impl<'a> Session<'a> {
             self.schedule.spend(monitor_cpu_s() - own);
             return Ok(());
         }
-        observed.cost = Cost::default();
-        let stopped = match observed.time(stopped, When::Before, self.signals, self.until)? {
-            WindowEnd::Closed(stopped) if !self.signals.end_wanted => stopped,
-            end => {
-                let thread_s = observed.drop_timing(&end);
-                self.over |= self.signals.end_wanted;
-                self.schedule.spend(thread_s + monitor_cpu_s() - own);
-                return resume_after(end);
-            }
-        };
         if observed.process.threads.len() > 1 && matches!(self.kind, Kind::Translate) {
             return self.sample_together(stopped, id, own);
         }
@@ -291,9 +281,7 @@ impl<'a> Session<'a> {
         observed.close(how);
         let inside = observed.inside();
         let end = match end {
-            WindowEnd::Closed(stopped) => {
-                observed.time(stopped, When::Behind, self.signals, self.until)
-            }
+            WindowEnd::Closed(stopped) => observed.time(stopped, self.signals, self.until),
             end => Ok(end),
         };
         let spent = observed.end_timing(accesses, 1.0, inside_s, monitor_cpu_s() - own);

@@ -4,7 +4,7 @@
 use super::engine::Kind;
 use super::follow::{Session, resume_after};
 use super::observed::Observed;
-use crate::engine::translate::window::WindowEnd;
+use crate::engine::translate::window::{STORM, WindowEnd};
 use crate::session::schedule::Plan;
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, hub};
 use nix::unistd::Pid;
@@ -32,15 +32,23 @@ struct Pause {
 }
 
 impl Pauses {
-    /// Lets a thread go natively after a turn with so few accesses; the present pause doubles.
-    pub(super) fn begin(&mut self, tid: Pid, accesses: u64) {
+    /// Lets a thread go natively after a turn with so many accesses that ended for `reason`; where they were few the pause
+    /// doubles.
+    pub(super) fn begin(&mut self, tid: Pid, accesses: u64, reason: &str) {
         let before = self.0.iter().position(|p| p.tid == tid);
         let before = before.map(|at| self.0.swap_remove(at).length);
         let length = match before {
+            // The thread has got nowhere: it needs time of its own.
+            _ if reason == STORM => LONGEST_PAUSE,
             Some(before) if accesses < LEAST_OBSERVED => (2 * before).min(LONGEST_PAUSE),
             _ => AFTER_DECLINED,
         };
-        let until = Some(Instant::now() + length);
+        let until = Instant::now() + length;
+        if reason == STORM {
+            // Not at the end of each handler either.
+            hub::spare(tid, until);
+        }
+        let until = Some(until);
         self.0.push(Pause { tid, until, length });
     }
 
@@ -144,8 +152,8 @@ impl Session<'_> {
         match end {
             _ if self.over => resume_after(end)?,
             WindowEnd::Closed(stopped) => hub::hold(stopped),
-            WindowEnd::Declined(stopped, _) => {
-                self.pauses.begin(tid, accesses);
+            WindowEnd::Declined(stopped, reason) => {
+                self.pauses.begin(tid, accesses, reason);
                 stopped.resume(Resume::Continue, 0)?;
             }
             WindowEnd::Exec(stopped) => hub::release(Event::Stopped(stopped)),

@@ -2,6 +2,7 @@
 
 use super::recorder::Recorder;
 use crate::engine::counter::window::Losses;
+use crate::engine::translate::window::STORM;
 use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, Warning};
 use crate::tracee::hub;
@@ -81,10 +82,16 @@ pub fn warnings(
             remedy: "run 'statcache check' to see what this host allows".into(),
         });
     }
-    let times: u64 = declined.values().sum();
+    if let Some(storms) = declined.get(STORM) {
+        warnings.push(Warning {
+            what: format!("signals came faster than windows can follow them, {storms} times"),
+            remedy: "if it is a timer of the program's, a slower one".into(),
+        });
+    }
+    let others = || declined.iter().filter(|(reason, _)| **reason != STORM);
+    let times: u64 = others().map(|(_, n)| n).sum();
     if times > 0 {
-        let reasons: Vec<String> = declined
-            .iter()
+        let reasons: Vec<String> = others()
             .map(|(reason, n)| format!("{reason} ({n})"))
             .collect();
         warnings.push(Warning {
@@ -96,6 +103,24 @@ pub fn warnings(
         });
     }
     warnings
+}
+
+/// Share of its CPU time that a process to be observed whole may spend unobserved before it is told, and counted.
+pub const NOTABLE_MISSED: f64 = 0.05;
+
+/// Accesses of a process that was to be observed whole: those that were seen, and where this share of its CPU time was not
+/// observed, as many a second there, which is a guess.
+pub fn whole(seen: f64, missed: f64) -> Estimate {
+    const SPREAD: f64 = 3.0;
+    let unseen = match missed > NOTABLE_MISSED {
+        true => seen * missed / (1.0 - missed).max(1e-6),
+        false => 0.0,
+    };
+    Estimate {
+        value: seen + unseen,
+        low: seen,
+        high: seen + SPREAD * unseen,
+    }
 }
 
 /// Share of samples, in per cent, whose watches may end early for reasons of their own before it is told.
@@ -119,4 +144,19 @@ pub fn losses(losses: &Losses) -> Option<Warning> {
         ),
         remedy: "profile with --engine translate, which loses none".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_observed_is_no_part_of_what_was() {
+        let all = whole(1e6, 0.04);
+        assert_eq!((all.low, all.value, all.high), (1e6, 1e6, 1e6));
+        let fifth = whole(1e6, 0.8);
+        assert!(fifth.low == 1e6 && (fifth.value / 5e6 - 1.0).abs() < 1e-9);
+        assert!(fifth.high > fifth.value);
+        assert!(whole(1e6, 1.0).value.is_finite());
+    }
 }

@@ -29,6 +29,9 @@ const LONGEST_SHARE: f64 = 0.2;
 const MOST_BESIDE_S: f64 = 0.02;
 /// Windows whose cost the pace makes up for where more or less was spent than granted.
 const CYCLE: f64 = 7.0;
+/// How much sooner and later than on the mean the next window may come for that, logarithms of factors: windows behind long
+/// gaps would stand for too much of the run.
+const HURRY: (f64, f64) = (-0.7, 1.2);
 /// Shortest native stretch between windows, in seconds.
 const LEAST_GAP_S: f64 = 0.004;
 /// Windows are at least this fraction of the run apart, so that a long run does not collect ever more.
@@ -40,23 +43,23 @@ const LEAST_STEPPED: f64 = 1000.0;
 const MOST_ACCESSES: f64 = 2e9;
 /// Most samples aimed at in a short and in a long window. Windows differ more from each other than the
 /// samples of one do, and samples cost stops: more windows tell more than more samples in each.
-const SHORT_SAMPLES: f64 = 512.0;
+const SHORT_SAMPLES: f64 = 384.0;
 const LONG_SAMPLES: f64 = 4000.0;
 /// Shortest sample period in references. A sample costs the monitor about as much as reading this
 /// some hundred accesses. (Guessed from the cost of a stop, shared by the samples of a cluster.)
-const LEAST_PERIOD: f64 = 2000.0;
+const LEAST_PERIOD: f64 = 3000.0;
 /// Seconds that a sample adds to a window, and the share of a window's time that samples may take where it is dear
 /// for other reasons, as in code met for the first time: there they are taken as densely as that allows, down to this
 /// period. (Measured: 27 to 45 us on xz, mcf and python.)
 const SAMPLE_S: f64 = 30e-6;
 const SAMPLES_SHARE: f64 = 0.25;
 const DENSEST_PERIOD: f64 = 50.0;
-/// Seconds that translating takes for one target, less those that are not new: in code met for the first time a window
-/// takes several times what it was meant to, but no more. And the fewest of them.
+/// In code met for the first time a window takes several times what it was meant to, as a target that is not translated yet
+/// takes more than this many seconds, but no more than that; and the fewest of them. (Guessed.)
 const MISS_S: f64 = 20e-6;
 const LEAST_MISSES: f64 = 200.0;
 /// A window may last this many times what it may add, and this many seconds in any case: where code has become slower
-/// than it was in the windows before.
+/// than it was in the windows before. (Guessed.)
 const TIMES: f64 = 6.0;
 const LEAST_TIME_S: f64 = 0.02;
 
@@ -166,7 +169,7 @@ impl Schedule {
         let mean_s = self.mean_s(elapsed_s);
         let owed = (self.spent_s - self.allowance(elapsed_s)) / (CYCLE * mean_s);
         let least = LEAST_GAP_S.max(GAP_FRACTION * elapsed_s);
-        let wait = mean_s / granted * owed.clamp(-0.7, 4.0).exp();
+        let wait = mean_s / granted * owed.clamp(HURRY.0, HURRY.1).exp();
         wait.max(least) * self.random.random_range(0.5..1.5)
     }
 
@@ -279,7 +282,7 @@ mod tests {
             }
             schedule.plan(10.0).period
         };
-        assert_eq!(period(5e-9), 2000);
+        assert_eq!(period(5e-9), 3000);
         assert_eq!(period(1e-6), 120);
         assert_eq!(period(1e-4), DENSEST_PERIOD as u64);
     }

@@ -81,7 +81,6 @@ mod tests {
         Inside {
             per_second,
             expansion: 2.0,
-            everywhere: false,
             together: false,
             mostly_stops: false,
         }

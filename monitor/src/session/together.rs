@@ -5,7 +5,6 @@
 
 use super::cost::monitor_cpu_s;
 use super::follow::{Session, resume_after};
-use super::observed::When;
 use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
@@ -81,7 +80,7 @@ impl Session<'_> {
         let end = first.map(|first| {
             // It may have run natively since its last turn.
             match observed.is_held(tid) || observed.is_free(&first)? {
-                true => observed.time(first, When::Behind, self.signals, self.until),
+                true => observed.time(first, self.signals, self.until),
                 false => Ok(WindowEnd::Closed(first)),
             }
         });
@@ -320,8 +319,8 @@ impl Session<'_> {
         match end {
             WindowEnd::Closed(stopped) => ready.push(stopped),
             WindowEnd::Left(_) => {}
-            WindowEnd::Declined(stopped, _) if self.config.full => {
-                self.pauses.begin(tid, accesses);
+            WindowEnd::Declined(stopped, reason) if self.config.full => {
+                self.pauses.begin(tid, accesses, reason);
                 stopped.resume(Resume::Continue, 0)?;
             }
             WindowEnd::Declined(stopped, _) => {

@@ -66,6 +66,8 @@ struct Thread {
     interrupted: bool,
     /// It is on its way out.
     exiting: bool,
+    /// Until when it is not to be held, if not for good.
+    spared: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,8 @@ struct Hub {
     looked_around: Instant,
     /// Stops since we last looked where a thread runs, and when that was.
     stops: (u32, Instant),
+    /// Whether they come thick.
+    thick: bool,
     /// Whether threads are held where they could be observed, instead of going on natively.
     hold: bool,
     held: VecDeque<Stopped>,
@@ -129,6 +133,7 @@ pub fn open(follow: Follow) -> Open {
         next_id: 0,
         looked_around: Instant::now(),
         stops: (0, Instant::now()),
+        thick: false,
         hold: false,
         held: VecDeque::new(),
         in_cache: None,
@@ -249,6 +254,15 @@ pub fn set_hold(hold: bool) {
     });
 }
 
+/// Does not hold this thread until then, wherever it comes by.
+pub fn spare(tid: Pid, until: Instant) {
+    with(|hub| {
+        if let Some(thread) = hub.threads.get_mut(&tid.as_raw()) {
+            thread.spared = Some(until);
+        }
+    });
+}
+
 /// Takes the thread that has been held longest.
 pub fn take_held() -> Option<Stopped> {
     with(|hub| hub.held.pop_front()).flatten()
@@ -359,6 +373,7 @@ impl Hub {
             pid,
             interrupted: false,
             exiting: false,
+            spared: None,
         };
         if self.threads.insert(tid.as_raw(), known).is_some() {
             return;

@@ -429,6 +429,16 @@ impl Stopped {
         running
     }
 
+    /// As [`Stopped::resume`], for a thread that may stop soon: it is kept on our processor where that is possible.
+    ///
+    /// # Errors
+    /// As [`Stopped::resume`].
+    pub fn resume_here(self, how: Resume, signal: i32) -> Result<Running> {
+        let running = self.resume_near(how, signal);
+        near::come_back();
+        running
+    }
+
     /// Stops tracing the thread and lets it run, delivering `signal` (0: none).
     ///
     /// # Errors

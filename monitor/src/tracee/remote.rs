@@ -211,7 +211,7 @@ impl Caller<'_> {
         let mut how = Resume::Syscall;
         while syscall_stops < 2 {
             let stopped = self.stopped.take().ok_or(TraceError::Gone(tid))?;
-            match stopped.resume(how, 0)?.wait()? {
+            match stopped.resume_near(how, 0)?.wait_near()? {
                 // Another thread has executed a program: this one is on its way out, or what is stopped is the
                 // new program under its id, in which nothing of ours may be done.
                 Event::Stopped(stopped) if stopped.is_replaced() => {

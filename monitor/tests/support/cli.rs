@@ -25,6 +25,13 @@ pub fn run(profile: &Path, options: &[&str]) -> Command {
     command
 }
 
+/// The words before a command that have it run under windows back to back.
+pub fn back_to_back(profile: &str) -> [&str; 8] {
+    let profiler = env!("CARGO_BIN_EXE_statcache");
+    let overhead = "--overhead";
+    [profiler, "run", "-q", overhead, "400", "-o", profile, "--"]
+}
+
 /// Runs `words` in `directory` with `input` on standard input, without us.
 pub fn native(directory: &Path, words: &[&str], input: &[u8]) -> Output {
     let mut command = Command::new(words[0]);

@@ -5,7 +5,7 @@
 //! line, in which a sample is due, or whose number of accesses varies are expanded.
 
 use super::cache::CodeCache;
-use super::fragment::{Adds, Dynamic, Fragment, LoggedAccess};
+use super::fragment::{Adds, Dynamic, Fragment, LoggedAccess, RecordShape};
 use super::group;
 use super::layout::{MAX_RECORD_QWORDS, split_header};
 use crate::arch::Kind;
@@ -98,7 +98,7 @@ const RECORD_INSTRUCTIONS: f64 = 3.0;
 /// Instructions of the decision whether to keep a record, and of one look into the filter.
 const DECISION_INSTRUCTIONS: f64 = 10.0;
 const GROUP_INSTRUCTIONS: f64 = 5.0;
-/// Instructions added to a trace that only counts, on the mean: one, and some where the program goes back.
+/// Instructions added to a trace that only counts: one, and five more where the program goes back. (The mean is guessed.)
 const COUNT_INSTRUCTIONS: f64 = 3.0;
 /// Instructions an indirect transfer takes to find its fragment (counted in the generated stub).
 const LOOKUP_INSTRUCTIONS: f64 = 24.0;
@@ -132,34 +132,26 @@ impl LogReader {
     /// Instructions executed in the code cache for each of the program's own since the last reset:
     /// how much slower the cache can be where execution is what limits it.
     pub fn expansion(&self, cache: &CodeCache, quiet: bool) -> f64 {
-        let (mut own, mut ours) = (0.0, 0.0);
-        for (record, shape) in cache.tables().records.iter().zip(&self.shapes) {
-            if shape.seen > 0 {
-                let fragment = cache.fragment(record.fragment);
-                let last = usize::from(record.items) == fragment.item_ips.len();
-                let lookup = if fragment.indirect && last {
-                    LOOKUP_INSTRUCTIONS
-                } else {
-                    0.0
-                };
-                let seen = f64::from(shape.seen);
-                own += seen * f64::from(record.items);
-                let decision = if quiet {
-                    DECISION_INSTRUCTIONS + GROUP_INSTRUCTIONS * f64::from(shape.groups)
-                } else {
-                    0.0
-                };
-                let stores = f64::from(record.words) + RECORD_INSTRUCTIONS;
-                ours += seen * (stores + decision + lookup);
-            }
-        }
-        if own > 0.0 { 1.0 + ours / own } else { 1.0 }
+        self.expanded_by(cache, |record, shape| {
+            let decision = if quiet {
+                DECISION_INSTRUCTIONS + GROUP_INSTRUCTIONS * f64::from(shape.groups)
+            } else {
+                0.0
+            };
+            f64::from(record.words) + RECORD_INSTRUCTIONS + decision
+        })
     }
 
     /// Instructions that the same would take for each of the program's own in a code cache that only counts.
     pub fn expansion_counting(&self, cache: &CodeCache) -> f64 {
+        self.expanded_by(cache, |_, _| COUNT_INSTRUCTIONS)
+    }
+
+    /// The same where a record takes so many instructions of ours, the way to the next fragment aside.
+    fn expanded_by(&self, cache: &CodeCache, takes: impl Fn(&RecordShape, &Shape) -> f64) -> f64 {
         let (mut own, mut ours) = (0.0, 0.0);
-        for (record, shape) in cache.tables().records.iter().zip(&self.shapes) {
+        let records = cache.tables().records.iter().zip(&self.shapes);
+        for (record, shape) in records.filter(|(_, shape)| shape.seen > 0) {
             let fragment = cache.fragment(record.fragment);
             let last = usize::from(record.items) == fragment.item_ips.len();
             let lookup = if fragment.indirect && last {
@@ -167,8 +159,9 @@ impl LogReader {
             } else {
                 0.0
             };
-            own += f64::from(shape.seen) * f64::from(record.items);
-            ours += f64::from(shape.seen) * (COUNT_INSTRUCTIONS + lookup);
+            let seen = f64::from(shape.seen);
+            own += seen * f64::from(record.items);
+            ours += seen * (takes(record, shape) + lookup);
         }
         if own > 0.0 { 1.0 + ours / own } else { 1.0 }
     }

@@ -68,6 +68,14 @@ pub struct Item {
     pub step: Step,
 }
 
+impl Item {
+    /// Whether what is behind it will be returned to.
+    pub fn calls(&self) -> bool {
+        let indirect = self.instruction.is_call_near_indirect();
+        self.step == Step::Call || indirect
+    }
+}
+
 /// How a trace goes on after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {

@@ -5,7 +5,6 @@ mod timing;
 mod turns;
 
 use timing::Beside;
-pub use timing::When;
 pub use turns::InTurn;
 
 use super::cost::{Cost, Stops};
@@ -21,11 +20,9 @@ use super::weights::{Inside, Weights};
 use crate::engine::translate::window::{Translate, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
-use crate::profile::types::{Estimate, ProcessRecord};
+use crate::profile::types::ProcessRecord;
 use crate::tracee::{Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -45,12 +42,10 @@ pub struct Observed {
     /// What times threads natively, once it was wanted; and whether it may be.
     timing: Option<Box<Translate>>,
     times: bool,
-    /// What was timed beside the present window, and on which side it is.
+    /// What was timed behind the present window.
     beside: Beside,
-    when: When,
     /// When the open window ends at the latest.
     ends: Option<Instant>,
-    random: SmallRng,
     /// The image that the engine, or its refusal, is of.
     image: u32,
     /// Why the present image is not observed.
@@ -115,9 +110,7 @@ impl Observed {
             timing: None,
             times: true,
             beside: Beside::default(),
-            when: When::Behind,
             ends: None,
-            random: SmallRng::seed_from_u64(seed ^ u64::from(process.id) ^ 0x71_6d),
             refused: None,
             full,
             seed,
@@ -367,7 +360,6 @@ impl Observed {
         let seen = Inside {
             per_second: 0.0,
             expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
-            everywhere: self.engine.as_ref().is_none_or(Engine::looked_everywhere),
             together: self.together,
             mostly_stops: false,
         };
@@ -386,13 +378,9 @@ impl Observed {
             tracing::debug!(pid = %self.process.pid, stats = ?engine.stats(), "engine");
         }
         let (samples, accesses) = self.past;
+        let missed = self.missed_s / (self.missed_s + self.native_s).max(1e-9);
         let estimated = if self.full {
-            let exact = accesses as f64;
-            Estimate {
-                value: exact,
-                low: exact,
-                high: exact,
-            }
+            remains::whole(accesses as f64, missed)
         } else {
             self.weights.total()
         };
@@ -409,7 +397,7 @@ impl Observed {
             estimated,
             counts: (self.numbers.count(), samples, accesses),
             window_wall_s: self.window_wall_s,
-            missed: self.missed_s / (self.missed_s + self.native_s).max(1e-9),
+            missed,
             warnings,
             error: result.err(),
             recorder: self.recorder,

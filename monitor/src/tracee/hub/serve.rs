@@ -198,7 +198,7 @@ impl Hub {
     }
 
     /// A stop costs microseconds on the processor where the thread runs, and tens of them from another:
-    /// where stops come thick, we go there.
+    /// where stops come thick, we go there, and keep it there.
     fn draw_near(&mut self, tid: Pid) {
         let (stops, since) = &mut self.stops;
         *stops += 1;
@@ -207,6 +207,7 @@ impl Hub {
         }
         let often = since.elapsed() < LOOK_EVERY * OFTEN;
         self.stops = (0, Instant::now());
+        self.thick = often;
         if often && let Some(cpu) = procinfo::processor(tid, tid) {
             procinfo::move_self_to(cpu);
         }
@@ -238,7 +239,10 @@ impl Hub {
             StopReason::Group => (Resume::Listen, 0),
             _ => (Resume::Continue, 0),
         };
-        let _ = stopped.resume(how, signal);
+        let _ = match self.thick {
+            true => stopped.resume_here(how, signal),
+            false => stopped.resume(how, signal),
+        };
     }
 
     /// Lets the held threads of some processes go on natively.
@@ -264,6 +268,10 @@ impl Hub {
     /// A thread in borrowed memory goes on until it executes a program: its parent waits for that.
     fn may_hold(&self, tid: Pid) -> bool {
         let thread = self.threads.get(&tid.as_raw());
+        let spared = thread.and_then(|thread| thread.spared);
+        if spared.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
         let process = thread.and_then(|thread| self.processes.get(&thread.pid.as_raw()));
         process.is_some_and(|process| !process.borrows_memory)
     }

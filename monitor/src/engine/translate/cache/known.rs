@@ -1,5 +1,5 @@
-//! Translating what is likely to be executed, because another cache of the same code has it: a miss costs several times
-//! what a translation does.
+//! Translating what is likely to be executed, because another cache of the same code has it or a call will return there: a
+//! miss costs several times what a translation does.
 
 use super::{Blocked, CodeCache};
 use crate::engine::translate::fragment::{ExitKind, FragmentId};
@@ -25,12 +25,28 @@ impl CodeCache {
                 ..Followed::default()
             };
         }
-        let heads = other.fragments[followed.fragments..].iter().map(|f| f.ip);
-        self.known.extend(heads);
+        // Traces end elsewhere here: any instruction may begin one.
+        let new = &other.fragments[followed.fragments..];
+        self.known
+            .extend(new.iter().flat_map(|f| f.item_ips.iter().copied()));
         let indirect = &other.indirect[followed.indirect..];
         followed.fragments = other.fragments.len();
         followed.indirect = other.indirect.len();
         indirect
+    }
+
+    /// Translates the code that a call in one of the newest fragments returns to: it is certain to be executed, as a rule.
+    /// Returns where that is.
+    pub fn translate_return(&mut self, code: &mut impl Code) -> Option<u64> {
+        loop {
+            let ip = self.returns.pop()?;
+            match self.by_ip.get(&ip) {
+                Some(&id) if self.fragments[id as usize].targeted => {}
+                Some(_) => return Some(ip),
+                None if code.bytes(ip).is_empty() => {}
+                None => return self.translate(ip, code).is_ok().then_some(ip),
+            }
+        }
     }
 
     /// Translates what `first` leads to, as far as it is known; gives side exits to it their code.

@@ -105,7 +105,9 @@ impl CodeCache {
         let Some(&id) = self.by_ip.get(&ip) else {
             return;
         };
-        self.indirect.push(ip);
+        if !std::mem::replace(&mut self.fragments[id as usize].targeted, true) {
+            self.indirect.push(ip);
+        }
         let first = gs + TABLE as u64 + 16 * (ip & 0xffff);
         let free = (0..PROBES as u64).find(|probe| data.word(first + 16 * probe) == 0);
         let entry = first + 16 * free.unwrap_or(PROBES as u64 - 1);

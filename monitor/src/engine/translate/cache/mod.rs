@@ -1,5 +1,5 @@
 //! The code cache: fragments by original address, the arenas they lie in ([`arena`]), the links between them
-//! ([`links`], and [`changed`] where their source has), and what of another cache's it is to have too ([`known`]).
+//! ([`links`], and [`changed`] where their source has), and what it is to have before it is met ([`known`]).
 
 mod arena;
 mod changed;
@@ -60,6 +60,8 @@ pub struct CodeCache {
     duty: Duty,
     /// Targets of indirect transfers, in the order they were met.
     indirect: Vec<u64>,
+    /// Return addresses of calls in fragments, those of the newest last.
+    returns: Vec<u64>,
     /// Where another cache of the same code has fragments: likely to be executed.
     known: FxHashSet<u64>,
     /// Fragments translated since the start, flushed ones included.
@@ -83,6 +85,7 @@ impl CodeCache {
             factory: InstructionInfoFactory::new(),
             duty,
             indirect: Vec::new(),
+            returns: Vec::new(),
             known: FxHashSet::default(),
             translated: 0,
             flushes: 0,
@@ -166,13 +169,21 @@ impl CodeCache {
             return Err(Blocked::NeedFlush);
         }
         let id = self.fragments.len() as FragmentId;
+        // The log pointer stays where it is on the way from a fragment that leads here.
+        let exits = self.waiting.get(&ip).and_then(|exits| exits.last());
+        let before = exits.and_then(|&exit| self.tables.exit(exit));
+        let wished = before.map(|exit| self.fragments[exit.fragment as usize].log);
         let trace = trace::form(code, ip, self.duty.lengths(), &mut self.factory);
+        let calls = trace.items.iter().filter(|item| item.calls());
+        self.returns
+            .extend(calls.map(|item| item.instruction.next_ip()));
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);
-        let translated = fragment::translate(trace, id, places, &arena.runtime, &mut self.tables);
+        let (runtime, tables) = (&arena.runtime, &mut self.tables);
+        let translated = fragment::translate(trace, id, places, wished, runtime, tables);
         let (fragment, bytes) = translated.unwrap_or_else(|_| {
             let nothing = Trace::declined(ip, "an address out of the code cache's reach");
-            fragment::translate(nothing, id, places, &arena.runtime, &mut self.tables)
+            fragment::translate(nothing, id, places, wished, runtime, tables)
                 .expect("a fragment without instructions reaches nothing")
         });
         arena.memory.write(fragment.hot, &bytes.hot);
@@ -247,6 +258,7 @@ impl CodeCache {
         self.by_ip.clear();
         self.indirect.clear();
         self.known.clear();
+        self.returns.clear();
         self.waiting.clear();
         self.comparing.clear();
         self.left.clear();

@@ -38,7 +38,8 @@ const LOG_CANDIDATES: [Gpr; 14] = [
 /// Words after which a trace is cut: leaves room for one more instruction of any kind.
 const CUT_WORDS: usize = MAX_RECORD_QWORDS - 24;
 
-/// Translates `trace` as fragment `id` for addresses `hot` and `cold`.
+/// Translates `trace` as fragment `id` for addresses `hot` and `cold`. The log pointer will be in `wished` if the trace
+/// leaves that register alone.
 ///
 /// # Errors
 /// [`OutOfReach`] when not even its first instruction can be placed there.
@@ -46,10 +47,11 @@ pub fn translate(
     trace: Trace,
     id: FragmentId,
     (hot, cold): (u64, u64),
+    wished: Option<Gpr>,
     runtime: &Runtime,
     tables: &mut Tables,
 ) -> Result<(Fragment, FragmentCode), OutOfReach> {
-    let (trace, log) = choose_log(trace);
+    let (trace, log) = choose_log(trace, wished);
     let mut builder = Builder {
         log,
         hot: Stretch::new(hot, trace.ip),
@@ -78,6 +80,7 @@ pub fn translate(
         warm_entry,
         log,
         indirect,
+        targeted: false,
         compared: trace.source.ranges(),
         comparison,
         skips_exit,
@@ -149,14 +152,15 @@ pub fn side(
     Some((field, out.asm.into_bytes()))
 }
 
-/// Finds a register that no item uses, cutting the trace where there is none.
-fn choose_log(mut trace: Trace) -> (Trace, Gpr) {
+/// Finds a register that no item uses, `wished` if that is one, cutting the trace where there is none.
+fn choose_log(mut trace: Trace, wished: Option<Gpr>) -> (Trace, Gpr) {
     let mut union = GprSet::EMPTY;
-    let mut log = LOG_CANDIDATES[0];
+    let candidates = || wished.into_iter().chain(LOG_CANDIDATES);
+    let mut log = wished.unwrap_or(LOG_CANDIDATES[0]);
     for i in 0..trace.items.len() {
         let (read, written) = trace.items[i].gprs;
         union = union.union(read).union(written);
-        match LOG_CANDIDATES.into_iter().find(|gpr| !union.contains(*gpr)) {
+        match candidates().find(|gpr| !union.contains(*gpr)) {
             Some(free) => log = free,
             None => {
                 trace.end = End::Fall(trace.items[i].instruction.ip());

@@ -10,7 +10,7 @@
 use super::super::group::{self, Group};
 use super::super::layout::{self, FILTER, MAX_RECORD_ACCESSES, UNCOUNTED, state};
 use super::super::state::{Ip, State};
-use super::{Adds, Dynamic, ExitKind, Exits, LoggedAccess, RecordShape, Stretch, inside};
+use super::{Adds, Dynamic, Exits, LoggedAccess, RecordShape, Stretch, inside};
 use crate::arch::Gpr;
 
 /// What is closed: the first `done` items of a fragment.
@@ -285,14 +285,7 @@ pub(super) fn keep(
     out.mark(state);
     out.asm.unspill(Gpr::Rcx);
     state.spilled.remove(Gpr::Rcx);
-    let target = match state.ip {
-        Ip::At(ip) => Some(ip),
-        Ip::InRcx | Ip::InTarget => None,
-    };
-    let kind = ExitKind::Full {
-        resume: pending.resume,
-    };
-    exits.pad(out, record.log, state, target, kind);
+    exits.full(out, record.log, state, pending.resume);
     (pending.field, start)
 }
 

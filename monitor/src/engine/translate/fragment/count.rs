@@ -10,7 +10,7 @@
 use super::super::layout::state;
 use super::super::state::{Ip, State};
 use super::close::{self, Record};
-use super::{Dynamic, ExitKind, Exits, LoggedAccess, Stretch};
+use super::{Dynamic, Exits, LoggedAccess, Stretch};
 use crate::arch::{Access, Gpr, RepCondition, Shape};
 
 /// Length of the jump past which the check goes.
@@ -123,13 +123,6 @@ pub(super) fn leave(
     out.mark(state);
     out.asm.unspill(Gpr::Rcx);
     state.spilled.remove(Gpr::Rcx);
-    let target = match state.ip {
-        Ip::At(ip) => Some(ip),
-        Ip::InRcx | Ip::InTarget => None,
-    };
-    let kind = ExitKind::Full {
-        resume: pending.resume,
-    };
-    exits.pad(out, record.log, state, target, kind);
+    exits.full(out, record.log, state, pending.resume);
     (pending.field, start)
 }

@@ -202,6 +202,8 @@ pub struct Fragment {
     pub log: Gpr,
     /// Whether it ends in an indirect transfer.
     pub indirect: bool,
+    /// Whether it is the target of one.
+    pub targeted: bool,
     /// Where the code lies that it compares at every entry: nowhere if that cannot change.
     pub compared: Vec<Range<u64>>,
     /// The hot code that compares it.
@@ -319,6 +321,15 @@ impl Exits<'_> {
         out.asm.jump(self.runtime.exit);
         self.numbers.push(number);
         (start, number)
+    }
+
+    /// A pad for the end of the log, or of the count; a thread goes on at `resume` in the cache.
+    fn full(&mut self, out: &mut Stretch, log: Gpr, state: State, resume: u64) {
+        let target = match state.ip {
+            Ip::At(ip) => Some(ip),
+            Ip::InRcx | Ip::InTarget => None,
+        };
+        self.pad(out, log, state, target, ExitKind::Full { resume });
     }
 
     /// A pad for a direct target, whose jump at `field` is to skip it once there is a fragment.

@@ -12,6 +12,7 @@ mod pieces;
 mod signal;
 
 pub use pieces::Piece;
+pub use signal::STORM;
 
 use super::cache::{CodeCache, Followed};
 use super::code::TargetCode;
@@ -164,6 +165,7 @@ pub struct Translate {
     pieces: pieces::Pieces,
     /// Seccomp filters of the monitor, which the program inherited.
     own_filters: u64,
+    storm: signal::Storm,
     tap: Option<Tap>,
     /// What windows did.
     pub stats: Stats,
@@ -270,6 +272,7 @@ impl Translate {
                 unfiltered: FxHashSet::default(),
                 pieces: pieces::Pieces::default(),
                 own_filters: procinfo::seccomp_filters(Pid::this()),
+                storm: signal::Storm::default(),
                 tap: None,
                 stats: Stats::default(),
             }
@@ -285,11 +288,6 @@ impl Translate {
     /// The code cache.
     pub fn cache(&self) -> &CodeCache {
         &self.cache
-    }
-
-    /// Whether the last window looked at every address.
-    pub fn looked_everywhere(&self) -> bool {
-        self.looked_everywhere
     }
 
     /// The next call of [`Translate::window`] goes on with the window before it, with another thread's turn or another

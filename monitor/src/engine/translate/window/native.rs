@@ -76,7 +76,7 @@ impl Translate {
             // The refused call is skipped, whatever its number: the thread makes its own next.
             regs.orig_rax = u64::MAX;
             stopped.set_regs(&regs)?;
-            let running = stopped.resume(Resume::Syscall, 0)?;
+            let running = stopped.resume_here(Resume::Syscall, 0)?;
             return Ok(Next::Go(At::Native {
                 running,
                 syscall: None,
@@ -110,7 +110,7 @@ impl Translate {
         if number == libc::SYS_execve || number == libc::SYS_execveat {
             self.drain(self.log_pointer(), None, observer);
         }
-        let running = stopped.resume(Resume::Syscall, 0)?;
+        let running = stopped.resume_here(Resume::Syscall, 0)?;
         Ok(Next::Go(At::Native {
             running,
             syscall: Some((regs.orig_rax, regs)),
@@ -119,7 +119,7 @@ impl Translate {
     }
 
     /// What a finished system call means for translated code.
-    pub(super) fn after_syscall(&mut self, number: u64, args: &Regs) {
+    pub(super) fn after_syscall(&mut self, number: u64, args: &Regs, accesses: u64) {
         let (address, length) = (args.rdi, args.rsi);
         match number as i64 {
             libc::SYS_mmap if args.rdx & libc::PROT_EXEC as u64 != 0 => self.code.set_stale(),
@@ -140,6 +140,7 @@ impl Translate {
             // It may have put a filter on other threads too (seccomp(2), SECCOMP_FILTER_FLAG_TSYNC).
             libc::SYS_seccomp | libc::SYS_prctl => self.unfiltered.clear(),
             libc::SYS_shmat | libc::SYS_remap_file_pages => self.code.set_stale(),
+            libc::SYS_rt_sigreturn => self.storm.returned(accesses),
             _ => {}
         }
     }
@@ -165,17 +166,17 @@ impl Translate {
                 match syscall {
                     // The exit of a skipped call.
                     None if regs.orig_rax == u64::MAX => {
-                        go(stopped.resume(Resume::Syscall, 0)?, None)
+                        go(stopped.resume_here(Resume::Syscall, 0)?, None)
                     }
                     None => self.syscall_entry(stopped, regs, observer),
                     Some((number, args)) => {
-                        self.after_syscall(number, &args);
+                        self.after_syscall(number, &args, observer.accesses());
                         if let Some(reason) = stopped.must_leave_after(number, &args) {
                             self.drain(self.log_pointer(), None, observer);
                             return Ok(Next::End(WindowEnd::Declined(stopped, reason)));
                         }
                         if will_restart(&regs) {
-                            return go(stopped.resume(Resume::Syscall, 0)?, None);
+                            return go(stopped.resume_here(Resume::Syscall, 0)?, None);
                         }
                         // Its call is over, and nothing of it is to be stepped over.
                         let stopped = stopped.without_call();
@@ -200,7 +201,7 @@ impl Translate {
                 self.drain(self.log_pointer(), None, observer);
                 stopped_with_its_process(stopped)
             }
-            _ => go(stopped.resume(Resume::Syscall, 0)?, syscall),
+            _ => go(stopped.resume_here(Resume::Syscall, 0)?, syscall),
         }
     }
 }

@@ -9,6 +9,47 @@ use crate::observe::Observer;
 use crate::tracee::{self, Regs, Result, Resume, StopReason, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 
+/// Why a window ends in a [`Storm`].
+pub const STORM: &str = "signals faster than they can be followed";
+
+/// Whether signals come faster than they can be followed, so that the thread gets nowhere: a timer of less than some
+/// hundreds of microseconds.
+#[derive(Debug, Default)]
+pub(super) struct Storm {
+    /// Accesses up to the last signal, or to the return from its handler.
+    last: u64,
+    signals: u32,
+}
+
+impl Storm {
+    /// Signals with next to nothing between them that make one; and what that is, in accesses.
+    const SIGNALS: u32 = 16;
+    const NEXT_TO_NOTHING: u64 = 200;
+
+    /// A signal has interrupted the thread, after so many accesses.
+    pub(super) fn came(&mut self, accesses: u64) {
+        self.signals = match accesses.saturating_sub(self.last) < Self::NEXT_TO_NOTHING {
+            true => self.signals + 1,
+            false => self.signals.saturating_sub(1),
+        };
+        self.last = accesses;
+    }
+
+    /// A handler has returned.
+    pub(super) fn returned(&mut self, accesses: u64) {
+        self.last = accesses;
+    }
+
+    /// Whether there is one; the next is a new one.
+    pub(super) fn take(&mut self) -> bool {
+        let storm = self.signals >= Self::SIGNALS;
+        if storm {
+            self.signals = 0;
+        }
+        storm
+    }
+}
+
 impl Translate {
     /// Delivers a signal to a thread at its own registers.
     pub(super) fn deliver(
@@ -19,7 +60,7 @@ impl Translate {
     ) -> Result<Next> {
         match disposition(stopped.tid(), signal) {
             Disposition::Caught => {
-                let running = stopped.resume(Resume::IntoHandler, signal)?;
+                let running = stopped.resume_here(Resume::IntoHandler, signal)?;
                 Ok(Next::Go(At::Native {
                     running,
                     syscall: None,
@@ -31,7 +72,7 @@ impl Translate {
                 Ok(Next::End(WindowEnd::Fatal(stopped, signal)))
             }
             Disposition::Harmless => {
-                let running = stopped.resume(Resume::Syscall, signal)?;
+                let running = stopped.resume_here(Resume::Syscall, signal)?;
                 Ok(Next::Go(At::Native {
                     running,
                     syscall: None,
@@ -69,6 +110,9 @@ impl Translate {
             let stopped = Stopped::of(stopped.tid(), StopReason::Other(0));
             let reason = "code that cannot be read";
             return self.decline(stopped, context.regs, observer, reason);
+        }
+        if !tracee::is_fault(signal) {
+            self.storm.came(observer.accesses());
         }
         stopped.set_regs(&context.regs)?;
         if tracee::is_fault(signal) {
@@ -210,4 +254,29 @@ pub(super) fn hide_cache_address(stopped: &Stopped, cache_ip: u64, original: u64
 /// Whether the thread itself caused the signal it is stopped with, by an instruction (sigaction(2), `si_code`).
 fn is_from_kernel(stopped: &Stopped) -> Result<bool> {
     Ok(stopped.siginfo()?.si_code > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_is_signals_with_nothing_between_them() {
+        // A handler of a thousand accesses each time, and next to nothing behind it.
+        let mut storm = Storm::default();
+        let mut accesses = 50_000;
+        for _ in 0..=Storm::SIGNALS {
+            assert!(!storm.take());
+            storm.came(accesses);
+            storm.returned(accesses + 1_000);
+            accesses += 1_003;
+        }
+        assert!(storm.take() && !storm.take());
+        // Every other one finds the thread further on.
+        for signal in 0..1_000 {
+            accesses += if signal % 2 == 0 { 3 } else { 300 };
+            storm.came(accesses);
+            assert!(!storm.take());
+        }
+    }
 }
