@@ -166,7 +166,7 @@ static long recovered(long rounds) {
 }
 
 /* Far apart, each page out of reach of code near the others, while a timer's signals come;
-   some of which may be executed only. */
+   one of which, seldom called, may be executed only. */
 static volatile long ticks;
 
 static void on_tick(int number) { ticks += number == SIGALRM; }
@@ -182,7 +182,7 @@ static long under_timer(long rounds, long period) {
         generate(pages[i], 300 + i, i);
         if (mprotect(pages[i], PAGE, i == 7 ? EXEC : READ | EXEC)) exit(99);
     }
-    for (long i = 0; i < rounds; i++) sum += ((function)pages[i % 8])(data);
+    for (long i = 0; i < rounds; i++) sum += ((function)pages[i % 64 == 63 ? 7 : i % 7])(data);
     while (ticks < 5) ((function)pages[0])(data);
     setitimer(ITIMER_REAL, &never, 0);
     return sum;
