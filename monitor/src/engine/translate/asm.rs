@@ -239,7 +239,13 @@ impl Asm {
 
     /// `lea register, [base + index]`
     pub fn lea_sum(&mut self, gpr: Gpr, base: Gpr, index: Gpr) {
-        let sum = MemoryOperand::with_base_index(base.register(), index.register());
+        self.lea_scaled(gpr, base, (index, 1));
+    }
+
+    /// `lea register, [base + index*scale]`
+    pub fn lea_scaled(&mut self, gpr: Gpr, base: Gpr, (index, scale): (Gpr, u32)) {
+        let (base, index) = (base.register(), index.register());
+        let sum = MemoryOperand::with_base_index_scale(base, index, scale);
         self.two(Code::Lea_r64_m, gpr.register(), sum);
     }
 

@@ -76,8 +76,8 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     states.mark(asm.here(), leaving(GprSet::EMPTY));
     asm.jump_through(state::TARGET);
 
-    // Open addressing over the low 16 bits of the target, without touching the flags: the table
-    // holds negated targets, so that equality makes rcx zero.
+    // Open addressing from `first_entry` on, without touching the flags: the table holds negated targets, so that
+    // equality makes rcx zero.
     let indirect = asm.here();
     let in_rcx = |spilled| State {
         ip: Ip::InRcx,
@@ -91,7 +91,9 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     asm.spill(Gpr::Rdx);
     asm.save(state::TARGET, Gpr::Rcx);
     states.mark(asm.here(), leaving(of(&[Gpr::Rcx, Gpr::Rax, Gpr::Rdx])));
+    asm.load_word16(Gpr::Rdx, state::TARGET + 1);
     asm.low_word(Gpr::Rax, Gpr::Rcx);
+    asm.lea_scaled(Gpr::Rax, Gpr::Rax, (Gpr::Rdx, 4));
     asm.lea_sum(Gpr::Rax, Gpr::Rax, Gpr::Rax);
     let mut hits = Vec::new();
     for probe in 0..PROBES as i32 {

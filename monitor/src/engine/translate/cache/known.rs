@@ -5,6 +5,8 @@ use super::{Blocked, CodeCache};
 use crate::engine::translate::fragment::{ExitKind, FragmentId};
 use crate::engine::translate::trace::Code;
 
+/// Fragments beyond which no returns are translated ahead: what never executes would crowd out what does.
+const ROOM_AHEAD: usize = super::MAX_FRAGMENTS / 2;
 /// Fragments translated at one miss.
 const MOST: usize = 96;
 
@@ -38,6 +40,9 @@ impl CodeCache {
     /// Translates the code that a call in one of the newest fragments returns to: it is certain to be executed, as a rule.
     /// Returns where that is.
     pub fn translate_return(&mut self, code: &mut impl Code) -> Option<u64> {
+        if self.crowded || self.fragments.len() > ROOM_AHEAD {
+            self.returns.clear();
+        }
         loop {
             let ip = self.returns.pop()?;
             match self.by_ip.get(&ip) {

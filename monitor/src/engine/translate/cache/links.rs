@@ -1,7 +1,7 @@
 //! Ways from fragment to fragment.
 
 use super::super::fragment::{self, Exit, ExitKind, FragmentId};
-use super::super::layout::{PROBES, TABLE};
+use super::super::layout::{PROBES, TABLE, first_entry};
 use super::super::memory::Shared;
 use super::CodeCache;
 
@@ -108,7 +108,7 @@ impl CodeCache {
         if !std::mem::replace(&mut self.fragments[id as usize].targeted, true) {
             self.indirect.push(ip);
         }
-        let first = gs + TABLE as u64 + 16 * (ip & 0xffff);
+        let first = gs + TABLE as u64 + 16 * first_entry(ip);
         let free = (0..PROBES as u64).find(|probe| data.word(first + 16 * probe) == 0);
         let entry = first + 16 * free.unwrap_or(PROBES as u64 - 1);
         data.write_word(entry, ip.wrapping_neg());

@@ -21,8 +21,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Fragments translated ahead at one stop. (Of 0, 1, 3 and 6, 1 took the least CPU time on a compiler, where nearly
 /// all time is translation: `cc1 -O2` observed whole on a busy machine, 14.4, 11.6, 12.2 and 12.9 s.)
 const AHEAD: usize = 1;
-/// Fragments held before everything is flushed: bounds the monitor's memory, at about 2.2 KiB each.
-const MAX_FRAGMENTS: usize = 70_000;
+/// Fragments held before everything is flushed: bounds the monitor's memory, at about 2.2 KiB each. (`cc1 -O2` observed whole
+/// has 105,000: with room for 70,000, each flush cost a stop for every one of them.)
+const MAX_FRAGMENTS: usize = 140_000;
 /// What lies at an address of the cache.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
@@ -62,6 +63,8 @@ pub struct CodeCache {
     indirect: Vec<u64>,
     /// Return addresses of calls in fragments, those of the newest last.
     returns: Vec<u64>,
+    /// Whether it has been full: there is no room for what may never execute.
+    crowded: bool,
     /// Where another cache of the same code has fragments: likely to be executed.
     known: FxHashSet<u64>,
     /// Fragments translated since the start, flushed ones included.
@@ -86,6 +89,7 @@ impl CodeCache {
             duty,
             indirect: Vec::new(),
             returns: Vec::new(),
+            crowded: false,
             known: FxHashSet::default(),
             translated: 0,
             flushes: 0,
@@ -166,6 +170,7 @@ impl CodeCache {
             .position(|a| a.reaches(ip))
             .ok_or(Blocked::NeedArena(ip))?;
         if self.arenas[arena].full() || self.fragments.len() >= MAX_FRAGMENTS {
+            self.crowded = true;
             return Err(Blocked::NeedFlush);
         }
         let id = self.fragments.len() as FragmentId;
