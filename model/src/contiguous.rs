@@ -4,6 +4,7 @@ use crate::bins::{self, BINS};
 use crate::cluster::{Signature, merge_neighbours};
 use crate::given_up::Take;
 use crate::histogram::Histogram;
+use crate::pairs;
 use crate::placed::{Entry, Group, Kept, Placed};
 use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
@@ -228,6 +229,7 @@ fn cut(placed: &[Placed], total: f64) -> Vec<f64> {
     } else {
         0.0
     };
+    let effective = effective * pairs::independence(placed, total);
     let segments = (effective as usize / SEGMENT_SAMPLES).clamp(1, MAX_SEGMENTS);
     let mut bounds = vec![0.0];
     for k in 1..segments {
@@ -325,18 +327,30 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
             .collect();
         segment.normalise(cold);
     }
-    shapes(&mut timeline, &taken, &samples, mean_weight(placed));
+    let total = timeline.total();
+    let independence = pairs::independence(placed, total);
+    shapes(
+        &mut timeline,
+        &taken,
+        &samples,
+        (mean_weight(placed), independence),
+    );
     timeline.measure();
     timeline
 }
 
 /// Survival functions for stack distances: neighbouring segments that cannot be told apart share
 /// one, as a segment's own few samples would blur the edge of a cache.
-fn shapes(timeline: &mut Timeline, taken: &[Vec<f64>], samples: &[f64], per_sample: f64) {
+fn shapes(
+    timeline: &mut Timeline,
+    taken: &[Vec<f64>],
+    samples: &[f64],
+    (per_sample, independence): (f64, f64),
+) {
     let signatures: Vec<Signature> = taken
         .iter()
         .zip(samples)
-        .map(|(t, &w)| Signature::complete(t, w, w / per_sample))
+        .map(|(t, &w)| Signature::complete(t, w, independence * w / per_sample))
         .collect();
     let (unit_of, units) = merge_neighbours(&signatures, usize::MAX, ALIKE);
     let mut sums = vec![(vec![0.0; BINS + 1], 0.0); units.len()];

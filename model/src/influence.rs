@@ -14,8 +14,9 @@ use crate::{Cache, Policy};
 
 /// Samples scored for a gapless run's standard error: it is then known to some 3 %.
 const SCORED: usize = 10_000;
-/// Scores per stratum.
+/// Scores per stratum, and fewest clusters.
 const STRATUM_SCORES: usize = 40;
+const STRATUM_CLUSTERS: usize = 4;
 /// Cache sizes to both sides of the one asked for, between which the share of stack distances at
 /// its edge is measured: somewhat more than a bin of distances.
 const EDGE: f64 = 0.08;
@@ -28,30 +29,32 @@ pub(crate) struct Scored<'a> {
     pub miss: f64,
 }
 
-/// At most [`SCORED`] samples, evenly over the run.
+/// Some [`SCORED`] samples, evenly over the run, in whole clusters.
 pub(crate) struct Scores<'a> {
-    pub scored: Vec<Scored<'a>>,
+    scored: Vec<Scored<'a>>,
+    /// Where each cluster ends in them.
+    ends: Vec<usize>,
     /// How many samples each of them stands for.
-    pub every: f64,
+    every: f64,
 }
 
 impl<'a> Scores<'a> {
     pub fn new(group: &'a Group, cache: &Cache, solved: &Solved) -> Self {
         let every = group.placed.len().div_ceil(SCORED).max(1);
-        let score = |i| Scored {
-            placed: &group.placed[i],
-            miss: probability(group, cache, solved.solution.as_ref(), i),
+        let score = |i: u32| Scored {
+            placed: &group.placed[i as usize],
+            miss: probability(group, cache, solved.solution.as_ref(), i as usize),
         };
+        let (mut scored, mut ends) = (Vec::new(), Vec::new());
+        for cluster in group.pairs().clusters().step_by(every) {
+            scored.extend(cluster.map(score));
+            ends.push(scored.len());
+        }
         Self {
-            scored: Self::picks(group).map(score).collect(),
+            scored,
+            ends,
             every: every as f64,
         }
-    }
-
-    /// Which samples are scored: the same at every cache.
-    pub fn picks(group: &Group) -> impl Iterator<Item = usize> {
-        let every = group.placed.len().div_ceil(SCORED).max(1);
-        (0..group.placed.len()).step_by(every)
     }
 }
 
@@ -132,16 +135,24 @@ pub(crate) fn standard_error(
         p.weight * (own + edge.as_ref().map_or(0.0, |e| e.of(timeline, p)))
     };
     let influences: Vec<f64> = scores.scored.iter().map(influence).collect();
-    let strata = (influences.len() / STRATUM_SCORES).max(1);
+    let clusters = scores.ends.len();
+    let strata = (influences.len() / STRATUM_SCORES).min(clusters / STRATUM_CLUSTERS);
+    let strata = strata.max(1);
     let (mut variance, mut fourth) = (0.0, 0.0);
+    let mut begin = 0;
     for k in 0..strata {
-        let stratum =
-            &influences[k * influences.len() / strata..(k + 1) * influences.len() / strata];
-        let n = stratum.len() as f64;
-        let mean = stratum.iter().sum::<f64>() / n.max(1.0);
-        let squares: f64 = stratum.iter().map(|x| (x - mean).powi(2)).sum();
+        let ends = &scores.ends[k * clusters / strata..(k + 1) * clusters / strata];
+        let end = ends.last().copied().unwrap_or(begin);
+        let mean = influences[begin..end].iter().sum::<f64>() / (end - begin).max(1) as f64;
+        let n = ends.len() as f64;
+        let mut squares = 0.0;
+        for &end in ends {
+            let off: f64 = influences[begin..end].iter().map(|x| x - mean).sum();
+            squares += off.powi(2);
+            fourth += off.powi(4);
+            begin = end;
+        }
         variance += squares * n / (n - 1.0).max(1.0);
-        fourth += stratum.iter().map(|x| (x - mean).powi(4)).sum::<f64>();
     }
     // Few large influences: as the score interval of a count k widens by sqrt(k + z^2/4), and as
     // Student's point for k degrees of freedom exceeds the normal one, z (1 + (z^2 + 1) / 4k).

@@ -36,9 +36,10 @@
 //! * **Intervals** of curves are meant to hold at 94 % and state two parts. *Sampling*, windows with
 //!   gaps: block bootstrap over windows through the solver, with the bounds of the windows' weights;
 //!   gapless: the spread of the samples' influences on the ratio (its own miss, first touches, the
-//!   stack distances of others, times what one miss adds later). *Model*: what the samples taken
-//!   inside others' intervals count beyond the equation, believed as far as all cache sizes together
-//!   show it, counted three times for higher orders; under LRU what the distinct lines counted inside
+//!   stack distances of others, times what one miss adds later), those taken close together as one. *Model*: what the samples taken
+//!   inside others' intervals count beyond the equation (pairs weighed by how likely both were to be
+//!   sampled), believed as far as all cache sizes together show it or as is usual, counted three times
+//!   for higher orders; under LRU what the distinct lines counted inside
 //!   reuses would change (gapless, no watch cut); what segments that hold a change of behaviour leave
 //!   unresolved; with gaps a quarter of the largest disagreement between whole-run, window-wise and
 //!   time-varying forms; and the bins' error. A bias of that size is allowed for, not added up. Where
@@ -88,12 +89,14 @@ mod contiguous;
 mod counted;
 mod equation;
 mod error;
+mod fenwick;
 mod given_up;
 mod hash;
 mod histogram;
 mod influence;
 mod interval;
 pub mod oracle;
+mod pairs;
 mod placed;
 mod point;
 mod prepare;

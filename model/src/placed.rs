@@ -1,9 +1,11 @@
 //! Samples on the run's time axis, and what is prepared per line size and stream.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::agreement::Witnesses;
 use crate::counted;
+use crate::pairs::Pairs;
 use crate::sparse::Sparse;
 use crate::survival::{RunSize, Survival};
 use crate::texture::{Gamma, Texture};
@@ -82,6 +84,8 @@ pub(crate) struct Kept {
     distinct: OnceLock<Vec<f64>>,
     /// The same, counted.
     counted: OnceLock<Option<(Texture, Vec<Gamma>)>>,
+    /// How the samples lie to each other.
+    pairs: OnceLock<Pairs>,
     /// Which samples lie inside which others' intervals.
     witnesses: OnceLock<Witnesses>,
 }
@@ -135,6 +139,35 @@ impl Group {
         };
         let ratios: Vec<f64> = segments.iter().zip(sums).map(ratio).collect();
         self.timeline.mean(&ratios)
+    }
+
+    /// Where a sample was taken, line references since the start of its window, or of the run without gaps.
+    pub fn place(&self, i: u32) -> f64 {
+        let p = &self.placed[i as usize];
+        match self.sparse {
+            Some(_) => p.position,
+            None => p.from,
+        }
+    }
+
+    /// The placed samples of each window.
+    pub fn windows(&self) -> impl Iterator<Item = Range<u32>> {
+        let mut end = 0;
+        let windows = self.placed.chunk_by(|a, b| a.window == b.window);
+        windows.map(move |window| {
+            let begin = end;
+            end += window.len() as u32;
+            begin..end
+        })
+    }
+
+    /// What pairs of samples count.
+    pub fn pairs(&self) -> &Pairs {
+        self.kept.pairs.get_or_init(|| {
+            let positions = |w: Range<u32>| w.map(|i| self.place(i)).collect();
+            let windows: Vec<Vec<f64>> = self.windows().map(positions).collect();
+            Pairs::measure(windows.iter().map(Vec::as_slice))
+        })
     }
 
     /// Who can testify for whom.

@@ -148,8 +148,7 @@ impl View {
             let steepness = 0.5 * (at(1.0 / SIZE_FACTOR) - at(SIZE_FACTOR)).abs();
             (ALLOWANCE + steepness, 0.0)
         } else {
-            let scores = Scores::new(group, cache, &self.solved(i, cache));
-            self.model_error(i, cache, &self.levers(i, cache), &scores)
+            self.model_error(i, cache)
         };
         Parts {
             sampling: spread * sampling.hypot(weights),
@@ -170,7 +169,7 @@ impl View {
             let tail = group.pooled.variance_at(gap).sqrt();
             sampling = sampling.max(tail * gain_of(&levers, &solved.ratios));
         }
-        let (model, unsure) = self.model_error(i, cache, &levers, &scores);
+        let (model, unsure) = self.model_error(i, cache);
         let model = model + group.timeline.unresolved(&solved.ratios, &levers);
         Parts {
             sampling,
@@ -180,11 +179,16 @@ impl View {
     }
 
     /// Bound of the model's error and the standard error of what is known of it.
-    fn model_error(&self, i: usize, cache: &Cache, levers: &[f64], scores: &Scores) -> (f64, f64) {
+    fn model_error(&self, i: usize, cache: &Cache) -> (f64, f64) {
         if !matches!(cache.policy, Policy::Random { .. }) {
             return self.lru_error(i, cache);
         }
-        let d = disagreement(&self.groups[i], &self.solved(i, cache), levers, scores);
+        let d = disagreement(
+            &self.groups[i],
+            cache,
+            &self.solved(i, cache),
+            &self.levers(i, cache),
+        );
         let (mean, spread) = self.evidence(i).weigh(&d);
         (ALLOWANCE + HIGHER_ORDERS * mean.abs(), spread)
     }

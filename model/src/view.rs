@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::agreement::{Disagreement, Evidence, disagreement};
-use crate::influence::Scores;
 use crate::interval::{self, Prepared, Replicates};
 use crate::placed::Group;
 use crate::random::Solution;
@@ -117,8 +116,7 @@ impl View {
                 .map(|cache| {
                     let group = &self.groups[i];
                     let solved = self.solved(i, &cache);
-                    let scores = Scores::new(group, &cache, &solved);
-                    disagreement(group, &solved, &self.levers(i, &cache), &scores)
+                    disagreement(group, &cache, &solved, &self.levers(i, &cache))
                 })
                 .collect();
             Evidence::new(&sizes)

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{contiguous, sizes, sparse, stream};
+use common::{Sampler, contiguous, contiguous_by, sizes, sparse, sparse_by, stream};
 use statcache_model::{CurvePoint, Options, Policy, Run, Stream, Window};
 
 /// Repetitions by default.
@@ -113,6 +113,48 @@ fn intervals_cover() {
             }
             let width = gapless.width;
             assert!(width <= 0.02, "{name}: median width {width}");
+        }
+    }
+}
+
+/// Samples that come in clusters witness for each other more often than others would: that is not taken for misses.
+#[test]
+fn clustered_samples_cover_too() {
+    const REFERENCES: usize = 2_000_000;
+    for name in ["stack", "phases"] {
+        let trace = stream(name, REFERENCES, 7);
+        let distances = trace.distances();
+        let exact: Vec<f64> = sizes()
+            .iter()
+            .map(|s| trace.random_miss_ratio(s / 64, None, 3))
+            .collect();
+        let by = |sampler| {
+            let lengths = (10_000, REFERENCES / 60);
+            [
+                coverage(&exact, Policy::RANDOM, true, |s, n| {
+                    contiguous_by(sampler, &distances, n, 40, s)
+                }),
+                coverage(&exact, Policy::RANDOM, false, |s, n| {
+                    sparse_by(sampler, &distances, n, 60, lengths, s)
+                }),
+            ]
+        };
+        let (apart, together) = (by(Sampler::Independent), by(Sampler::Clustered));
+        for (how, (apart, together)) in ["gapless", "gaps"].iter().zip(apart.iter().zip(&together))
+        {
+            println!(
+                "{name} {how}: clustered covers mean {:.3}, limit {:.3}, oracle {:.3}, median width {:.4} (apart {:.3}, {:.4})",
+                together.mean,
+                together.limit,
+                together.oracle,
+                together.width,
+                apart.oracle,
+                apart.width
+            );
+            assert!(together.oracle >= 0.9, "{name} {how}: {}", together.oracle);
+            // Eight samples that say much the same know as much as one: the root of eight.
+            let widest = 8f64.sqrt() * apart.width;
+            assert!(together.width <= widest, "{name} {how}: {widest}");
         }
     }
 }

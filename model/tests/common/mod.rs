@@ -314,6 +314,38 @@ fn sample(position: u64, o: Outcome) -> Sample {
     }
 }
 
+/// How references are picked: each is as likely as any other.
+#[derive(Clone, Copy, Debug)]
+pub enum Sampler {
+    Independent,
+    /// Eight or so together, 16 references apart, as engines do that look at addresses now and then only.
+    Clustered,
+}
+
+impl Sampler {
+    /// Ascending picks of `n` references, some `samples` of them.
+    fn picks(self, n: usize, samples: usize, rng: &mut Rng) -> Vec<usize> {
+        let mut picks = Vec::new();
+        match self {
+            Self::Independent => picks.extend((0..samples).map(|_| rng.below(n as u64) as usize)),
+            Self::Clustered => {
+                for _ in 0..samples / 8 {
+                    let mut at = rng.below(n as u64) as usize;
+                    loop {
+                        picks.push(at % n);
+                        if rng.below(8) == 0 {
+                            break;
+                        }
+                        at += 1 + (-16.0 * rng.unit().ln()) as usize;
+                    }
+                }
+            }
+        }
+        picks.sort_unstable();
+        picks
+    }
+}
+
 /// Gapless windows; `samples` references picked at random, every watch kept to the end.
 pub fn contiguous(
     distances: &[Option<u64>],
@@ -321,10 +353,19 @@ pub fn contiguous(
     windows: usize,
     seed: u64,
 ) -> Vec<Window> {
-    let mut rng = Rng::new(seed);
+    contiguous_by(Sampler::Independent, distances, samples, windows, seed)
+}
+
+/// As [`contiguous`], picked by a sampler.
+pub fn contiguous_by(
+    sampler: Sampler,
+    distances: &[Option<u64>],
+    samples: usize,
+    windows: usize,
+    seed: u64,
+) -> Vec<Window> {
     let n = distances.len();
-    let mut picks: Vec<usize> = (0..samples).map(|_| rng.below(n as u64) as usize).collect();
-    picks.sort_unstable();
+    let picks = sampler.picks(n, samples, &mut Rng::new(seed));
     (0..windows)
         .map(|w| {
             let (start, end) = (w * n / windows, (w + 1) * n / windows);
@@ -357,6 +398,25 @@ pub fn sparse(
     lengths: (usize, usize),
     seed: u64,
 ) -> Vec<Window> {
+    sparse_by(
+        Sampler::Independent,
+        distances,
+        samples,
+        windows,
+        lengths,
+        seed,
+    )
+}
+
+/// As [`sparse`], picked by a sampler.
+pub fn sparse_by(
+    sampler: Sampler,
+    distances: &[Option<u64>],
+    samples: usize,
+    windows: usize,
+    lengths: (usize, usize),
+    seed: u64,
+) -> Vec<Window> {
     let mut rng = Rng::new(seed);
     let n = distances.len();
     (0..windows)
@@ -367,10 +427,7 @@ pub fn sparse(
             let len = (lengths.0 as f64 * ratio.powf(rng.unit())) as usize;
             let len = len.clamp(1, stretch);
             let start = from + rng.below((stretch - len + 1) as u64) as usize;
-            let mut picks: Vec<u64> = (0..samples / windows)
-                .map(|_| rng.below(len as u64))
-                .collect();
-            picks.sort_unstable();
+            let picks = sampler.picks(len, samples / windows, &mut rng);
             Window {
                 start: w as f64,
                 thread: 0,
@@ -380,9 +437,10 @@ pub fn sparse(
                 samples: picks
                     .iter()
                     .map(|&p| {
-                        let at = start + p as usize;
-                        let ends = at + len - p as usize == n;
-                        sample(p, outcome(distances[at], len as u64 - 1 - p, ends))
+                        let at = start + p;
+                        let ends = start + len == n;
+                        let left = (len - 1 - p) as u64;
+                        sample(p as u64, outcome(distances[at], left, ends))
                     })
                     .collect(),
             }

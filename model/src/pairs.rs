@@ -1,0 +1,217 @@
+//! How much likelier than by chance two references are both sampled, by how far apart they are.
+//!
+//! Samplers do not draw every reference for itself: one that looks at addresses in short stretches takes several samples
+//! there and none for long after. Each reference is still as likely to be sampled as any other, but a pair of samples
+//! close together stands for fewer pairs of references than one far apart, by the density of such pairs relative to that
+//! of independent ones (Horvitz & Thompson 1952). It is measured on the positions of the samples, which know nothing of
+//! the program.
+
+use std::ops::Range;
+
+use crate::placed::Placed;
+
+/// Pairs farther apart are taken to be independent, line references.
+pub(crate) const REACH: f64 = 8192.0;
+/// Bins of distance: two for each octave up to [`REACH`], the first for all below 16.
+const BINS: usize = 19;
+/// Octaves of references per sample that are told apart: how a sampler goes about it hangs on how rarely it samples.
+const CLASSES: usize = 48;
+/// Fewest samples of a window whose density is known well enough.
+const FEWEST: usize = 8;
+/// Added to counted and expected pairs alike: without any, nothing is known.
+const DOUBT: f64 = 1.0;
+/// Least density: pairs seldom taken would count for many.
+const LEAST: f64 = 0.25;
+/// Part of their mean distance below which neighbours belong together.
+const TOGETHER: f64 = 0.5;
+
+/// Density of sampled pairs relative to independent ones, by the references per sample of their window.
+#[derive(Clone, Debug)]
+pub(crate) struct Pairs {
+    classes: Vec<[Density; BINS]>,
+    /// Class of each sample.
+    of: Vec<u8>,
+    /// Where each cluster of samples ends.
+    ends: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Density {
+    counted: f64,
+    expected: f64,
+}
+
+fn bin_of(apart: f64) -> usize {
+    (2.0 * (apart / 16.0).max(0.5).log2() + 1.0).max(0.0) as usize
+}
+
+/// Places are whole numbers, and no two samples have the same.
+fn edges(bin: usize) -> Range<f64> {
+    let edge = |bin: usize| match bin {
+        0 => 1.0,
+        bin => (16.0 * (0.5 * (bin as f64 - 1.0)).exp2()).ceil(),
+    };
+    edge(bin)..edge(bin + 1)
+}
+
+impl Pairs {
+    /// From each window's samples, by their positions. Clusters are those of ascending ones.
+    pub fn measure<'a>(windows: impl IntoIterator<Item = &'a [f64]>) -> Self {
+        let mut classes = vec![[Density::default(); BINS]; CLASSES];
+        let (mut of, mut ends) = (Vec::new(), Vec::new());
+        for window in windows {
+            let begin = of.len();
+            let mut positions = window.to_vec();
+            positions.sort_by(f64::total_cmp);
+            let refs = span(&positions);
+            let number = refs.map_or(0, |refs| class_of(refs / positions.len() as f64));
+            of.extend(std::iter::repeat_n(number as u8, positions.len()));
+            let close = refs.map_or(0.0, |refs| TOGETHER * refs / positions.len() as f64);
+            let neighbours = window.windows(2).enumerate();
+            let apart = neighbours.filter(|(_, two)| two[1] - two[0] >= close);
+            ends.extend(apart.map(|(i, _)| (begin + i + 1) as u32));
+            ends.push(of.len() as u32);
+            let Some(refs) = refs else { continue };
+            let class = &mut classes[number];
+            for (i, from) in positions.iter().enumerate() {
+                let after = positions[i + 1..].iter().map(|to| to - from);
+                for apart in after.take_while(|&apart| apart < REACH) {
+                    class[bin_of(apart).min(BINS - 1)].counted += 1.0;
+                }
+            }
+            // Of independent ones so many begin far enough from the end.
+            let n = positions.len() as f64;
+            for (bin, density) in class.iter_mut().enumerate() {
+                let Range { start, end } = edges(bin);
+                let (start, end) = (start.min(refs), end.min(refs));
+                let room = (end - start) * (refs - 0.5 * (start + end));
+                density.expected += n * (n - 1.0) * room / (refs * refs);
+            }
+        }
+        Self { classes, of, ends }
+    }
+
+    /// Samples that were taken close together, in their order; all of them.
+    pub fn clusters(&self) -> impl ExactSizeIterator<Item = Range<u32>> {
+        let begin = |i: usize| i.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (0..self.ends.len()).map(move |i| begin(i)..self.ends[i])
+    }
+
+    /// What a pair so far apart counts beyond one, of sample `at` and another in its window.
+    pub fn surplus(&self, at: u32, apart: f64) -> f64 {
+        if apart >= REACH {
+            return 0.0;
+        }
+        let class = usize::from(self.of[at as usize]);
+        let d = self.classes[class][bin_of(apart).min(BINS - 1)];
+        1.0 / ((d.counted + DOUBT) / (d.expected + DOUBT)).max(LEAST) - 1.0
+    }
+}
+
+/// References that ascending positions come from, by where the first and the last lie.
+fn span(positions: &[f64]) -> Option<f64> {
+    let (first, last) = (positions.first()?, positions.last()?);
+    let n = positions.len();
+    let refs = (last - first) * (n + 1) as f64 / (n - 1).max(1) as f64;
+    (n >= FEWEST && refs > 0.0).then_some(refs)
+}
+
+/// Part of the samples that say something of their own, where neighbours close together say the same; 1 for independent
+/// ones, of which a known part has close neighbours by chance.
+pub(crate) fn independence(placed: &[Placed], refs: f64) -> f64 {
+    let taken: Vec<f64> = placed
+        .iter()
+        .filter(|p| !p.imputed)
+        .map(|p| p.from)
+        .collect();
+    let close = TOGETHER * refs / taken.len().max(1) as f64;
+    let apart = 1 + taken
+        .windows(2)
+        .filter(|two| two[1] - two[0] >= close)
+        .count();
+    (apart as f64 / taken.len().max(1) as f64 / (-TOGETHER).exp()).min(1.0)
+}
+
+fn class_of(per_sample: f64) -> usize {
+    (per_sample.max(1.0).log2() as usize).min(CLASSES - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+
+    /// Positions of samples at gaps drawn by `gap`.
+    fn positions(windows: usize, mut gap: impl FnMut() -> f64) -> Vec<Vec<f64>> {
+        let mut window = || {
+            let mut at = 0.0;
+            let mut next = || {
+                at += 1.0 + gap().floor();
+                at
+            };
+            (0..500).map(|_| next()).collect()
+        };
+        (0..windows).map(|_| window()).collect()
+    }
+
+    fn measured(windows: &[Vec<f64>]) -> Pairs {
+        Pairs::measure(windows.iter().map(Vec::as_slice))
+    }
+
+    #[test]
+    fn bins_are_where_their_edges_say() {
+        assert_eq!(edges(BINS - 1).end, REACH);
+        for bin in 0..BINS {
+            let Range { start, end } = edges(bin);
+            assert_eq!(bin_of(start), bin);
+            assert_eq!(bin_of(end - 1.0), bin);
+        }
+    }
+
+    #[test]
+    fn independent_samples_count_one_each() {
+        let mut rng = Rng::new(5);
+        let pairs = measured(&positions(100, || -1000.0 * (1.0 - rng.unit()).ln()));
+        for apart in [10.0, 100.0, 1000.0, 5000.0] {
+            let surplus = pairs.surplus(0, apart);
+            assert!(surplus.abs() < 0.1, "{apart}: {surplus}");
+        }
+    }
+
+    /// As many as expected are counted, however they are drawn: clusters of eight here.
+    #[test]
+    fn clusters_count_for_what_they_are() {
+        let mut rng = Rng::new(5);
+        let mut gap = || {
+            let mean = if rng.below(8) == 0 { 20_000.0 } else { 100.0 };
+            -mean * (1.0 - rng.unit()).ln()
+        };
+        let windows = positions(200, &mut gap);
+        let pairs = measured(&windows);
+        let clusters = windows.iter().map(Vec::len).sum::<usize>() / pairs.clusters().len();
+        assert!((5..=12).contains(&clusters), "{clusters}");
+        let per_sample = 20_000.0 / 8.0 + 87.5;
+        assert!(pairs.surplus(0, 50.0) < -0.9);
+        assert!(pairs.surplus(0, 7_000.0).abs() < 0.2);
+        for reach in [30.0, 300.0, 1500.0] {
+            let (mut sum, mut samples) = (0.0, 0.0);
+            for (w, positions) in windows.iter().enumerate() {
+                for (i, from) in positions.iter().enumerate() {
+                    let at = (w * positions.len() + i) as u32;
+                    let inside = positions[i + 1..].iter().map(|to| to - from);
+                    let inside = inside.take_while(|&apart| apart < reach);
+                    sum += inside
+                        .map(|apart| 1.0 + pairs.surplus(at, apart))
+                        .sum::<f64>();
+                    samples += 1.0;
+                }
+            }
+            let expected = reach / per_sample;
+            assert!(
+                (sum / samples / expected - 1.0).abs() < 0.2,
+                "{reach}: {} of {expected}",
+                sum / samples
+            );
+        }
+    }
+}
