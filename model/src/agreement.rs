@@ -14,7 +14,6 @@
 use std::ops::Range;
 
 use crate::fenwick::Fenwick;
-use crate::pairs::REACH;
 use crate::placed::{Group, Placed};
 use crate::random::Solution;
 use crate::timeline::Timeline;
@@ -131,9 +130,8 @@ fn along_the_run(group: &Group, reuses: &[u32], every: usize) -> Within {
         let (from, until) = (of(at).from + 0.5, to(at) - 0.5);
         let up_to = |time: f64| order.partition_point(|&o| to(o) < time) as u32;
         let begin = near.len() as u32;
-        for other in neighbours(reuses, n, |i| of(i).from) {
+        for (other, apart) in neighbours(group, reuses, n) {
             if from <= to(other) && to(other) < until {
-                let apart = (of(other).from - of(at).from).abs();
                 near.push(Near {
                     at: other,
                     surplus: group.pairs().surplus(at, apart) as f32,
@@ -152,15 +150,13 @@ fn along_the_run(group: &Group, reuses: &[u32], every: usize) -> Within {
     Within::Run { order, asked, near }
 }
 
-/// The others that are close to the `n`th, of some in the order of `place`.
-fn neighbours(
-    reuses: &[u32],
-    n: usize,
-    place: impl Fn(u32) -> f64 + Copy,
-) -> impl Iterator<Item = u32> {
-    let close = move |i: &u32| (place(*i) - place(reuses[n])).abs() < REACH;
-    let before = reuses[..n].iter().rev().copied().take_while(close);
-    let after = reuses[n + 1..].iter().copied().take_while(close);
+/// The others that are near the `n`th, of some in the order of their places, with how far apart they are.
+fn neighbours(group: &Group, reuses: &[u32], n: usize) -> impl Iterator<Item = (u32, f64)> {
+    let (here, reach) = (group.place(reuses[n]), group.pairs().reach(reuses[n]));
+    let apart = move |&other: &u32| (other, (group.place(other) - here).abs());
+    let near = move |&(_, apart): &(u32, f64)| apart < reach;
+    let before = reuses[..n].iter().rev().map(apart).take_while(near);
+    let after = reuses[n + 1..].iter().map(apart).take_while(near);
     before.chain(after)
 }
 
@@ -179,9 +175,8 @@ impl Window {
             let (p, to) = (of(at), trigger(at));
             let v = p.position;
             let begin = near.len() as u32;
-            for other in neighbours(&reuses, n, |i| of(i).position) {
+            for (other, apart) in neighbours(group, &reuses, n) {
                 if of(other).distance <= v && trigger(other) > v {
-                    let apart = (of(other).position - v).abs();
                     near.push(Near {
                         at: other,
                         surplus: group.pairs().surplus(at, apart) as f32,

@@ -10,8 +10,9 @@ use std::ops::Range;
 
 use crate::placed::Placed;
 
-/// Pairs farther apart are taken to be independent, line references.
-pub(crate) const REACH: f64 = 8192.0;
+/// Pairs farther apart are taken to be independent: line references, and mean distances of samples.
+const REACH: f64 = 8192.0;
+const REACH_SAMPLES: f64 = 32.0;
 /// Bins of distance: two for each octave up to [`REACH`], the first for all below 16.
 const BINS: usize = 19;
 /// Octaves of references per sample that are told apart: how a sampler goes about it hangs on how rarely it samples.
@@ -39,6 +40,11 @@ pub(crate) struct Pairs {
 struct Density {
     counted: f64,
     expected: f64,
+}
+
+/// How far apart two samples of a class may be not to be taken for independent.
+fn reach(class: usize) -> f64 {
+    REACH.min(REACH_SAMPLES * (class as f64).exp2())
 }
 
 fn bin_of(apart: f64) -> usize {
@@ -72,10 +78,10 @@ impl Pairs {
             ends.extend(apart.map(|(i, _)| (begin + i + 1) as u32));
             ends.push(of.len() as u32);
             let Some(refs) = refs else { continue };
-            let class = &mut classes[number];
+            let (class, reach) = (&mut classes[number], reach(number));
             for (i, from) in positions.iter().enumerate() {
                 let after = positions[i + 1..].iter().map(|to| to - from);
-                for apart in after.take_while(|&apart| apart < REACH) {
+                for apart in after.take_while(|&apart| apart < reach) {
                     class[bin_of(apart).min(BINS - 1)].counted += 1.0;
                 }
             }
@@ -83,7 +89,8 @@ impl Pairs {
             let n = positions.len() as f64;
             for (bin, density) in class.iter_mut().enumerate() {
                 let Range { start, end } = edges(bin);
-                let (start, end) = (start.min(refs), end.min(refs));
+                let most = reach.min(refs);
+                let (start, end) = (start.min(most), end.min(most));
                 let room = (end - start) * (refs - 0.5 * (start + end));
                 density.expected += n * (n - 1.0) * room / (refs * refs);
             }
@@ -97,12 +104,17 @@ impl Pairs {
         (0..self.ends.len()).map(move |i| begin(i)..self.ends[i])
     }
 
+    /// How near to sample `at` others are not independent of it.
+    pub fn reach(&self, at: u32) -> f64 {
+        reach(usize::from(self.of[at as usize]))
+    }
+
     /// What a pair so far apart counts beyond one, of sample `at` and another in its window.
     pub fn surplus(&self, at: u32, apart: f64) -> f64 {
-        if apart >= REACH {
+        let class = usize::from(self.of[at as usize]);
+        if apart >= reach(class) {
             return 0.0;
         }
-        let class = usize::from(self.of[at as usize]);
         let d = self.classes[class][bin_of(apart).min(BINS - 1)];
         1.0 / ((d.counted + DOUBT) / (d.expected + DOUBT)).max(LEAST) - 1.0
     }
