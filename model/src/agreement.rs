@@ -358,20 +358,24 @@ impl Evidence {
         }
         let variance = if weight > 0.0 { excess / weight } else { 0.0 };
         Self {
-            variance: variance.max(USUAL * USUAL),
+            variance: variance.max(0.0),
         }
     }
 
-    /// Mean and standard deviation of the model's error at a size, given what was seen there:
+    /// Mean and standard deviation of the model's error at a size, given what was seen there (what is usual moves no mean):
     /// normal prior and normal noise.
     pub fn weigh(&self, d: &Disagreement) -> (f64, f64) {
-        let prior = self.variance * d.reach * d.reach;
         let noise = d.error * d.error;
-        if prior <= 0.0 {
-            return (0.0, 0.0);
-        }
-        let belief = prior / (prior + noise);
-        (d.shift * belief, (belief * noise).sqrt())
+        let belief = |variance: f64| {
+            let prior = variance * d.reach * d.reach;
+            if prior > 0.0 {
+                prior / (prior + noise)
+            } else {
+                0.0
+            }
+        };
+        let (shown, usual) = (belief(self.variance), belief(USUAL * USUAL));
+        (d.shift * shown, (shown.max(usual) * noise).sqrt())
     }
 }
 
