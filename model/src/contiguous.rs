@@ -229,7 +229,7 @@ fn cut(placed: &[Placed], total: f64) -> Vec<f64> {
     } else {
         0.0
     };
-    let effective = effective * pairs::independence(placed, total);
+    let effective = effective * pairs::independence(placed);
     let segments = (effective as usize / SEGMENT_SAMPLES).clamp(1, MAX_SEGMENTS);
     let mut bounds = vec![0.0];
     for k in 1..segments {
@@ -327,8 +327,7 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
             .collect();
         segment.normalise(cold);
     }
-    let total = timeline.total();
-    let independence = pairs::independence(placed, total);
+    let independence = pairs::independence(placed);
     shapes(
         &mut timeline,
         &taken,

@@ -111,21 +111,13 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(at, d)| Placed {
-                window: 0,
                 sample: at as u32,
                 from: at as f64,
                 to: d.map(|d| (at as u64 + d + 1) as f64),
                 distance: d.unwrap_or(0) as f64,
-                position: 0.0,
-                window_refs: 0.0,
-                per_sample: 0.0,
                 weight: 1.0,
                 raw: 1.0,
-                censored: false,
-                given_up: false,
-                imputed: false,
-                from_segment: 0,
-                segment: 0,
+                ..Placed::default()
             })
             .collect();
         let counted = distinct_lines(&placed, &vec![1.0; placed.len()]);

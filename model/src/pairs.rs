@@ -5,6 +5,8 @@
 //! close together stands for fewer pairs of references than one far apart, by the density of such pairs relative to that
 //! of independent ones (Horvitz & Thompson 1952). It is measured on the positions of the samples, which know nothing of
 //! the program.
+//!
+//! Threads that are sampled by turns are sampled more densely for tens of thousands of references: farther than is looked here.
 
 use std::ops::Range;
 
@@ -17,8 +19,6 @@ const REACH_SAMPLES: f64 = 32.0;
 const BINS: usize = 19;
 /// Octaves of references per sample that are told apart: how a sampler goes about it hangs on how rarely it samples.
 const CLASSES: usize = 48;
-/// Fewest samples of a window whose density is known well enough.
-const FEWEST: usize = 8;
 /// Added to counted and expected pairs alike: without any, nothing is known.
 const DOUBT: f64 = 1.0;
 /// Least density: pairs seldom taken would count for many.
@@ -61,23 +61,23 @@ fn edges(bin: usize) -> Range<f64> {
 }
 
 impl Pairs {
-    /// From each window's samples, by their positions. Clusters are those of ascending ones.
-    pub fn measure<'a>(windows: impl IntoIterator<Item = &'a [f64]>) -> Self {
+    /// From the samples of each window, at `place`.
+    pub fn measure(windows: &[&[Placed]], place: impl Fn(&Placed) -> f64) -> Self {
         let mut classes = vec![[Density::default(); BINS]; CLASSES];
         let (mut of, mut ends) = (Vec::new(), Vec::new());
         for window in windows {
             let begin = of.len();
-            let mut positions = window.to_vec();
+            let mut positions: Vec<f64> = taken(window).map(&place).collect();
             positions.sort_by(f64::total_cmp);
-            let refs = span(&positions);
-            let number = refs.map_or(0, |refs| class_of(refs / positions.len() as f64));
-            of.extend(std::iter::repeat_n(number as u8, positions.len()));
-            let close = refs.map_or(0.0, |refs| TOGETHER * refs / positions.len() as f64);
+            let refs = length(window);
+            let per_sample = refs / positions.len().max(1) as f64;
+            let number = class_of(per_sample);
+            of.extend(std::iter::repeat_n(number as u8, window.len()));
             let neighbours = window.windows(2).enumerate();
-            let apart = neighbours.filter(|(_, two)| two[1] - two[0] >= close);
-            ends.extend(apart.map(|(i, _)| (begin + i + 1) as u32));
+            let apart = |two: &[Placed]| place(&two[1]) - place(&two[0]) >= TOGETHER * per_sample;
+            let borders = neighbours.filter(|(_, two)| apart(two));
+            ends.extend(borders.map(|(i, _)| (begin + i + 1) as u32));
             ends.push(of.len() as u32);
-            let Some(refs) = refs else { continue };
             let (class, reach) = (&mut classes[number], reach(number));
             for (i, from) in positions.iter().enumerate() {
                 let after = positions[i + 1..].iter().map(|to| to - from);
@@ -92,7 +92,7 @@ impl Pairs {
                 let most = reach.min(refs);
                 let (start, end) = (start.min(most), end.min(most));
                 let room = (end - start) * (refs - 0.5 * (start + end));
-                density.expected += n * (n - 1.0) * room / (refs * refs);
+                density.expected += n * (n - 1.0).max(0.0) * room / (refs * refs).max(1.0);
             }
         }
         Self { classes, of, ends }
@@ -120,27 +120,25 @@ impl Pairs {
     }
 }
 
-/// References that ascending positions come from, by where the first and the last lie.
-fn span(positions: &[f64]) -> Option<f64> {
-    let (first, last) = (positions.first()?, positions.last()?);
-    let n = positions.len();
-    let refs = (last - first) * (n + 1) as f64 / (n - 1).max(1) as f64;
-    (n >= FEWEST && refs > 0.0).then_some(refs)
+/// Those that were sampled, not made up for what censoring hides.
+fn taken(window: &[Placed]) -> impl Iterator<Item = &Placed> {
+    window.iter().filter(|p| !p.imputed)
+}
+
+/// References of a window.
+fn length(window: &[Placed]) -> f64 {
+    match window.first() {
+        Some(p) if p.window_refs > 0.0 => p.window_refs,
+        _ => taken(window).map(|p| p.raw).sum(),
+    }
 }
 
 /// Part of the samples that say something of their own, where neighbours close together say the same; 1 for independent
 /// ones, of which a known part has close neighbours by chance.
-pub(crate) fn independence(placed: &[Placed], refs: f64) -> f64 {
-    let taken: Vec<f64> = placed
-        .iter()
-        .filter(|p| !p.imputed)
-        .map(|p| p.from)
-        .collect();
-    let close = TOGETHER * refs / taken.len().max(1) as f64;
-    let apart = 1 + taken
-        .windows(2)
-        .filter(|two| two[1] - two[0] >= close)
-        .count();
+pub(crate) fn independence(placed: &[Placed]) -> f64 {
+    let taken: Vec<&Placed> = taken(placed).collect();
+    let apart = |two: &&[&Placed]| two[1].from - two[0].from >= TOGETHER * two[1].raw;
+    let apart = 1 + taken.windows(2).filter(apart).count();
     (apart as f64 / taken.len().max(1) as f64 / (-TOGETHER).exp()).min(1.0)
 }
 
@@ -153,21 +151,29 @@ mod tests {
     use super::*;
     use crate::Rng;
 
-    /// Positions of samples at gaps drawn by `gap`.
-    fn positions(windows: usize, mut gap: impl FnMut() -> f64) -> Vec<Vec<f64>> {
+    /// Samples at gaps drawn by `gap`.
+    fn samples(windows: usize, mut gap: impl FnMut() -> f64) -> Vec<Vec<Placed>> {
         let mut window = || {
             let mut at = 0.0;
             let mut next = || {
                 at += 1.0 + gap().floor();
                 at
             };
-            (0..500).map(|_| next()).collect()
+            let positions: Vec<f64> = (0..500).map(|_| next()).collect();
+            let raw = at / positions.len() as f64;
+            let placed = |&from: &f64| Placed {
+                from,
+                raw,
+                ..Placed::default()
+            };
+            positions.iter().map(placed).collect()
         };
         (0..windows).map(|_| window()).collect()
     }
 
-    fn measured(windows: &[Vec<f64>]) -> Pairs {
-        Pairs::measure(windows.iter().map(Vec::as_slice))
+    fn measured(windows: &[Vec<Placed>]) -> Pairs {
+        let windows: Vec<&[Placed]> = windows.iter().map(Vec::as_slice).collect();
+        Pairs::measure(&windows, |p| p.from)
     }
 
     #[test]
@@ -183,11 +189,31 @@ mod tests {
     #[test]
     fn independent_samples_count_one_each() {
         let mut rng = Rng::new(5);
-        let pairs = measured(&positions(100, || -1000.0 * (1.0 - rng.unit()).ln()));
+        let pairs = measured(&samples(100, || -1000.0 * (1.0 - rng.unit()).ln()));
         for apart in [10.0, 100.0, 1000.0, 5000.0] {
             let surplus = pairs.surplus(0, apart);
             assert!(surplus.abs() < 0.1, "{apart}: {surplus}");
         }
+    }
+
+    #[test]
+    fn what_is_made_up_for_what_is_hidden_is_no_sample() {
+        let mut rng = Rng::new(5);
+        let mut windows = samples(100, || -1000.0 * (1.0 - rng.unit()).ln());
+        for window in &mut windows {
+            for i in (0..window.len()).step_by(50).rev() {
+                let copy = Placed {
+                    imputed: true,
+                    raw: 0.0,
+                    ..window[i]
+                };
+                window.splice(i + 1..i + 1, [copy; 17]);
+            }
+        }
+        let pairs = measured(&windows);
+        assert!(pairs.surplus(0, 10.0).abs() < 0.1);
+        let independence: f64 = windows.iter().map(|w| independence(w)).sum();
+        assert!((0.95..=1.0).contains(&(independence / windows.len() as f64)));
     }
 
     /// As many as expected are counted, however they are drawn: clusters of eight here.
@@ -198,7 +224,7 @@ mod tests {
             let mean = if rng.below(8) == 0 { 20_000.0 } else { 100.0 };
             -mean * (1.0 - rng.unit()).ln()
         };
-        let windows = positions(200, &mut gap);
+        let windows = samples(200, &mut gap);
         let pairs = measured(&windows);
         let clusters = windows.iter().map(Vec::len).sum::<usize>() / pairs.clusters().len();
         assert!((5..=12).contains(&clusters), "{clusters}");
@@ -207,10 +233,10 @@ mod tests {
         assert!(pairs.surplus(0, 7_000.0).abs() < 0.2);
         for reach in [30.0, 300.0, 1500.0] {
             let (mut sum, mut samples) = (0.0, 0.0);
-            for (w, positions) in windows.iter().enumerate() {
-                for (i, from) in positions.iter().enumerate() {
-                    let at = (w * positions.len() + i) as u32;
-                    let inside = positions[i + 1..].iter().map(|to| to - from);
+            for (w, placed) in windows.iter().enumerate() {
+                for (i, p) in placed.iter().enumerate() {
+                    let at = (w * placed.len() + i) as u32;
+                    let inside = placed[i + 1..].iter().map(|o| o.from - p.from);
                     let inside = inside.take_while(|&apart| apart < reach);
                     sum += inside
                         .map(|apart| 1.0 + pairs.surplus(at, apart))

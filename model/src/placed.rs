@@ -26,7 +26,7 @@ pub(crate) struct Entry {
 }
 
 /// A sample on the time axis.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Placed {
     /// Its window's and its own index.
     pub window: u32,
@@ -142,8 +142,7 @@ impl Group {
     }
 
     /// Where a sample was taken, line references since the start of its window, or of the run without gaps.
-    pub fn place(&self, i: u32) -> f64 {
-        let p = &self.placed[i as usize];
+    pub fn place(&self, p: &Placed) -> f64 {
         match self.sparse {
             Some(_) => p.position,
             None => p.from,
@@ -164,9 +163,9 @@ impl Group {
     /// What pairs of samples count.
     pub fn pairs(&self) -> &Pairs {
         self.kept.pairs.get_or_init(|| {
-            let positions = |w: Range<u32>| w.map(|i| self.place(i)).collect();
-            let windows: Vec<Vec<f64>> = self.windows().map(positions).collect();
-            Pairs::measure(windows.iter().map(Vec::as_slice))
+            let windows = self.placed.chunk_by(|a, b| a.window == b.window);
+            let windows: Vec<&[Placed]> = windows.collect();
+            Pairs::measure(&windows, |p| self.place(p))
         })
     }
 

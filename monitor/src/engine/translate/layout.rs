@@ -105,8 +105,9 @@ pub const TABLE_ENTRIES: usize = 5 << 16;
 /// 64 KiB apart. (By the low 16 bits alone, half of all stops of a compiler observed whole were for targets that had been
 /// entered, and replaced by others.)
 pub const fn first_entry(target: u64) -> u64 {
-    (target & 0xffff) + 4 * (target >> 8 & 0xffff)
+    (target & 0xffff) + 4 * ((target >> 8) & 0xffff)
 }
+const _: () = assert!(first_entry(u64::MAX) < TABLE_ENTRIES as u64);
 /// Consecutive entries looked at for one target.
 pub const PROBES: usize = 4;
 /// Offset of the filter of watched lines from gs.
@@ -131,9 +132,9 @@ mod tests {
     #[test]
     fn targets_find_room_in_the_table() {
         let (mut taken, mut without) = (vec![false; TABLE_ENTRIES + PROBES], 0);
-        let targets = 45_000;
+        let targets = 45_000u64;
         for i in 0..targets {
-            let target = 0x40_0000 + (i * 0x9e37_79b9_7f4a_7c15u64 >> 20) % (20 << 20);
+            let target = 0x40_0000 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15u64) >> 20) % (20 << 20);
             let first = first_entry(target) as usize;
             match taken[first..first + PROBES]
                 .iter_mut()

@@ -109,9 +109,12 @@ impl CodeCache {
             self.indirect.push(ip);
         }
         let first = gs + TABLE as u64 + 16 * first_entry(ip);
-        let free = (0..PROBES as u64).find(|probe| data.word(first + 16 * probe) == 0);
-        let entry = first + 16 * free.unwrap_or(PROBES as u64 - 1);
-        data.write_word(entry, ip.wrapping_neg());
+        // Its own from before, where the code there was replaced, or a free one.
+        let key = ip.wrapping_neg();
+        let place =
+            (0..PROBES as u64).find(|probe| [0, key].contains(&data.word(first + 16 * probe)));
+        let entry = first + 16 * place.unwrap_or(PROBES as u64 - 1);
+        data.write_word(entry, key);
         data.write_word(entry + 8, self.fragments[id as usize].hot);
     }
 }

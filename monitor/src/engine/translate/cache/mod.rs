@@ -274,10 +274,4 @@ impl CodeCache {
         }
         self.flushes += 1;
     }
-
-    /// Drops the arenas too: the address space they were in is gone.
-    pub fn forget(&mut self) {
-        self.flush();
-        self.arenas.clear();
-    }
 }

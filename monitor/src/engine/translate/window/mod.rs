@@ -357,6 +357,7 @@ impl Translate {
             }
         }
         self.misses_before = self.stats.misses;
+        self.storm.begins(observer.accesses());
         self.go_to(stopped.tid());
         self.pieces.begin(stopped.tid());
         let left = control.progress(observer, self.code.maps());

@@ -140,7 +140,7 @@ impl Translate {
             // It may have put a filter on other threads too (seccomp(2), SECCOMP_FILTER_FLAG_TSYNC).
             libc::SYS_seccomp | libc::SYS_prctl => self.unfiltered.clear(),
             libc::SYS_shmat | libc::SYS_remap_file_pages => self.code.set_stale(),
-            libc::SYS_rt_sigreturn => self.storm.returned(accesses),
+            libc::SYS_rt_sigreturn => self.storm.begins(accesses),
             _ => {}
         }
     }

@@ -16,7 +16,7 @@ pub const STORM: &str = "signals faster than they can be followed";
 /// hundreds of microseconds.
 #[derive(Debug, Default)]
 pub(super) struct Storm {
-    /// Accesses up to the last signal, or to the return from its handler.
+    /// Accesses up to the last signal, or to where the thread went on.
     last: u64,
     signals: u32,
 }
@@ -35,8 +35,8 @@ impl Storm {
         self.last = accesses;
     }
 
-    /// A handler has returned.
-    pub(super) fn returned(&mut self, accesses: u64) {
+    /// The thread goes on after so many accesses: a window begins, or a handler has returned.
+    pub(super) fn begins(&mut self, accesses: u64) {
         self.last = accesses;
     }
 
@@ -268,7 +268,7 @@ mod tests {
         for _ in 0..=Storm::SIGNALS {
             assert!(!storm.take());
             storm.came(accesses);
-            storm.returned(accesses + 1_000);
+            storm.begins(accesses + 1_000);
             accesses += 1_003;
         }
         assert!(storm.take() && !storm.take());
