@@ -120,37 +120,47 @@ fn a_shared_cache_is_told_from_private_ones() {
         return;
     };
     for way in WAYS {
-        let apart = exported(&text(&program), "apart", way);
-        let at = |stream: &str, bytes: u64, bound: &str| {
-            let curves = apart["curves"].as_array().expect("curves");
-            let curve = curves
-                .iter()
-                .find(|c| c["stream"] == stream && c["policy"] == "lru" && c["line_size"] == 64);
-            let points = curve.expect("a curve")["points"]
-                .as_array()
-                .expect("points");
-            let point = points.iter().find(|p| p["cache_bytes"] == bytes);
-            number(&point.expect("a point")[bound])
-        };
-        // An eighth of the accesses is to a new line: 24 KiB fit into 32, twice as much does not. Of a sampled run a
-        // dozen windows may be all there is: the intervals know.
-        for (stream, bytes) in [("own", 32 << 10), ("all", 128 << 10)] {
-            let bound = if way.0.contains(&"--full") {
-                "miss_ratio"
-            } else {
-                "low"
-            };
-            let found = at(stream, bytes, bound);
-            assert!(found < 0.01, "{way:?}: {stream} {bytes}: {found}");
+        let whole = way.0.contains(&"--full");
+        // Intervals hold at 94 %: of a sampled run's, most are to.
+        let (runs, most) = if whole { (1, 1) } else { (3, 2) };
+        let mut held = 0;
+        for run in 0..runs {
+            let apart = exported(&text(&program), "apart", way);
+            let found = told_apart(&apart, way);
+            println!("{way:?}, run {run}: {found:?}");
+            held += usize::from(found.is_none());
+            if held == most {
+                break;
+            }
         }
-        let all = at("all", 32 << 10, "miss_ratio");
-        // On a busy machine they seldom run side by side.
-        let least = if way.0.contains(&"--full") {
-            0.08
-        } else {
-            0.02
-        };
-        // No more than an eighth, but for what a dozen windows are off by.
-        assert!((least..0.25).contains(&all), "{way:?}: {all}");
+        assert_eq!(held, most, "{way:?}");
     }
+}
+
+/// What of an export of two threads, each with an array of its own, contradicts that.
+fn told_apart(apart: &Value, way: (&[&str], &str)) -> Option<String> {
+    let whole = way.0.contains(&"--full");
+    let at = |stream: &str, bytes: u64, bound: &str| {
+        let curves = apart["curves"].as_array().expect("curves");
+        let curve = curves
+            .iter()
+            .find(|c| c["stream"] == stream && c["policy"] == "lru" && c["line_size"] == 64);
+        let points = curve.expect("a curve")["points"]
+            .as_array()
+            .expect("points");
+        let point = points.iter().find(|p| p["cache_bytes"] == bytes);
+        number(&point.expect("a point")[bound])
+    };
+    // An eighth of the accesses is to a new line: 24 KiB fit into 32, twice as much does not. Of a sampled run a
+    // dozen windows may be all there is: the intervals know.
+    for (stream, bytes) in [("own", 32 << 10), ("all", 128 << 10)] {
+        let found = at(stream, bytes, if whole { "miss_ratio" } else { "low" });
+        if found >= 0.01 {
+            return Some(format!("{stream} {bytes}: {found}"));
+        }
+    }
+    let all = at("all", 32 << 10, "miss_ratio");
+    // On a busy machine they seldom run side by side. No more than an eighth, but for what a dozen windows are off by.
+    let least = if whole { 0.08 } else { 0.02 };
+    (!(least..0.25).contains(&all)).then(|| format!("all: {all}"))
 }
