@@ -45,7 +45,8 @@ fn simulated(profile: &Path, words: &[&str], input: &[u8]) -> Output {
     output(command, input)
 }
 
-/// Samples of as many runs as it takes to have so many: how much is seen of one depends on how busy this machine is.
+/// Samples of the program's own code, of as many runs as it takes to have so many: how much is seen of one, and how much of
+/// that is its start, depends on how busy this machine is.
 fn sampled(directory: &Path, words: &[&str], wanted: usize) -> Vec<SampleRecord> {
     let alone = native(directory, words, b"");
     let file = directory.join("p");
@@ -56,8 +57,13 @@ fn sampled(directory: &Path, words: &[&str], wanted: usize) -> Vec<SampleRecord>
         assert_eq!(shell_status(&found), 7);
         let profile = readable(&file);
         assert_eq!(profile.header.engine, "counter");
-        let windows = profile.windows.into_iter();
-        samples.extend(windows.flat_map(|window| window.samples).map(|s| s.sample));
+        let is_own = |sample: &SampleRecord| {
+            let module = profile.instrs[sample.ip as usize].module;
+            module.is_some_and(|m| profile.modules[m as usize].path == words[0])
+        };
+        let all = profile.windows.iter().flat_map(|window| &window.samples);
+        let own = all.map(|s| s.sample.clone()).filter(is_own);
+        samples.extend(own);
         if samples.len() >= wanted {
             return samples;
         }
