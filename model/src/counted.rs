@@ -5,6 +5,7 @@
 //! them. What the counts say of the model is in `texture`. Source: ARCHITECTURE.md "The model".
 
 use crate::Cache;
+use crate::fenwick::Fenwick;
 use crate::placed::Placed;
 use crate::stack::{miss_probability, shape};
 use crate::texture::{Counted, Gamma};
@@ -37,24 +38,12 @@ pub(crate) fn distinct_lines(placed: &[Placed], expected: &[f64]) -> Vec<Counted
         order.sort_by(|&a, &b| to(a).total_cmp(&to(b)));
         order
     };
-    // Samples still waiting, by the order of their touches: a Fenwick tree of weights and squares.
-    let mut tree = vec![(0.0, 0.0); placed.len() + 1];
-    let add = |tree: &mut Vec<(f64, f64)>, at: usize, sign: f64| {
+    // Samples still waiting, by the order of their touches: weights and their squares.
+    let mut waiting = [Fenwick::new(placed.len()), Fenwick::new(placed.len())];
+    let add = |waiting: &mut [Fenwick; 2], at: usize, sign: f64| {
         let w = placed[at].weight;
-        let mut i = at + 1;
-        while i < tree.len() {
-            tree[i].0 += sign * w;
-            tree[i].1 += sign * w * w;
-            i += i & i.wrapping_neg();
-        }
-    };
-    let up_to = |tree: &[(f64, f64)], end: usize| {
-        let (mut i, mut sum) = (end, (0.0, 0.0));
-        while i > 0 {
-            sum = (sum.0 + tree[i].0, sum.1 + tree[i].1);
-            i -= i & i.wrapping_neg();
-        }
-        sum
+        waiting[0].add(at, sign * w);
+        waiting[1].add(at, sign * w * w);
     };
     let silent = |&expected: &f64| Counted {
         size: expected,
@@ -69,17 +58,17 @@ pub(crate) fn distinct_lines(placed: &[Placed], expected: &[f64]) -> Vec<Counted
         // Times are whole numbers but for rounding; what happens at the trigger itself is not inside.
         let now = to - 0.5;
         while armed < placed.len() && placed[armed].from < now {
-            add(&mut tree, armed, 1.0);
+            add(&mut waiting, armed, 1.0);
             armed += 1;
         }
         while let Some(&other) = by_trigger.get(gone)
             && placed[other].to.is_some_and(|end| end < now + 1.0)
         {
-            add(&mut tree, other, -1.0);
+            add(&mut waiting, other, -1.0);
             gone += 1;
         }
         let first = placed.partition_point(|other| other.from < p.from + 0.5);
-        let (all, before) = (up_to(&tree, armed), up_to(&tree, first));
+        let inside = |sums: &Fenwick| (sums.sum(armed) - sums.sum(first)).max(0.0);
         // Closer together than samples are, the sampler's own pattern shows too.
         if expected[i] < p.weight {
             continue;
@@ -87,8 +76,8 @@ pub(crate) fn distinct_lines(placed: &[Placed], expected: &[f64]) -> Vec<Counted
         reuses[i] = Counted {
             size: expected[i],
             expected: expected[i],
-            counted: (all.0 - before.0).max(0.0),
-            noise: (all.1 - before.1).max(0.0),
+            counted: inside(&waiting[0]),
+            noise: inside(&waiting[1]),
             one: p.weight,
             weight: p.weight,
         };

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Sampler, contiguous, contiguous_by, sizes, sparse, sparse_by, stream};
+use statcache_model::oracle::Trace;
 use statcache_model::{CurvePoint, Options, Policy, Run, Stream, Window};
 
 /// Repetitions by default.
@@ -70,6 +71,11 @@ fn coverage(
     }
 }
 
+fn exact_random(trace: &Trace) -> Vec<f64> {
+    let ratio = |size: &u64| trace.random_miss_ratio(size / 64, None, 3);
+    sizes().iter().map(ratio).collect()
+}
+
 #[test]
 fn intervals_cover() {
     const REFERENCES: usize = 2_000_000;
@@ -77,8 +83,7 @@ fn intervals_cover() {
         let trace = stream(name, REFERENCES, 7);
         let distances = trace.distances();
         let lines: Vec<u64> = sizes().iter().map(|s| s / 64).collect();
-        let random = |&l: &u64| trace.random_miss_ratio(l, None, 3);
-        let random: Vec<f64> = lines.iter().map(random).collect();
+        let random = exact_random(&trace);
         for (policy, exact) in [
             (Policy::RANDOM, random),
             (Policy::LRU, trace.lru_curve(&lines)),
@@ -124,10 +129,7 @@ fn clustered_samples_cover_too() {
     for name in ["stack", "phases"] {
         let trace = stream(name, REFERENCES, 7);
         let distances = trace.distances();
-        let exact: Vec<f64> = sizes()
-            .iter()
-            .map(|s| trace.random_miss_ratio(s / 64, None, 3))
-            .collect();
+        let exact = exact_random(&trace);
         let by = |sampler| {
             let lengths = (10_000, REFERENCES / 60);
             [

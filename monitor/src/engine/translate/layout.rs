@@ -102,7 +102,7 @@ pub const TABLE: i32 = 0x1000;
 /// Entries of the table: a target is looked for from [`first_entry`] on.
 pub const TABLE_ENTRIES: usize = 5 << 16;
 /// Number of the first of a target's [`PROBES`] entries: can be had without touching the flags, and tells apart what lies
-/// 64 KiB apart. (By the low 16 bits alone, half of all stops of a compiler observed whole were for targets that had been
+/// 64 KiB apart. (By the low 16 bits alone, nearly half of all stops of a compiler observed whole were for targets that had been
 /// entered, and replaced by others.)
 pub const fn first_entry(target: u64) -> u64 {
     (target & 0xffff) + 4 * ((target >> 8) & 0xffff)
