@@ -254,6 +254,33 @@ impl Observer {
         }
     }
 
+    /// Counts rounds of the accesses in `first` at once, each `step` bytes above where it was in the round before: those of
+    /// at most `most` that stay in the lines of the first round, where nothing is watched, cross no line of any size, and are
+    /// not due to be sampled. Returns how many; 0 where the first round must be looked at access by access.
+    pub fn skip_rounds(
+        &mut self,
+        first: impl Iterator<Item = Access>,
+        step: u64,
+        most: u64,
+    ) -> u64 {
+        let (mut rounds, mut each) = (most, 0);
+        let (least, line_bytes) = (1 << LINE_SHIFTS[0], 1 << LINE_SHIFTS[DEFAULT_LINE]);
+        for access in first {
+            let size = u64::from(access.size);
+            let aligned = size == step && size.is_power_of_two() && access.address % size == 0;
+            let line = access.address >> LINE_SHIFTS[DEFAULT_LINE];
+            if !aligned || size > least || self.filter().may_hold(line) {
+                return 0;
+            }
+            let left: u64 = line_bytes - access.address % line_bytes;
+            rounds = rounds.min(left / size);
+            each += 1;
+        }
+        rounds = rounds.min((self.until_sample - 1) / u64::max(each, 1));
+        self.skip(rounds * each);
+        rounds
+    }
+
     /// Counts `accesses` accesses whose addresses nobody knows, none of which touches a watched line or
     /// is due to be sampled. They are taken to cross lines as often as those that were seen: as the gap to
     /// the next sample is memoryless, that leaves every reference equally likely to be sampled.

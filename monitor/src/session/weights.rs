@@ -32,6 +32,9 @@ const CONTENTION: f64 = 3.0;
 const ANY_RATE: f64 = 5e8;
 const HIGHEST_RATE: f64 = 4e9;
 const OTHERS_SPREAD: f64 = 3.0;
+/// Windows by whose rates one is guessed that says nothing of its own: one or two may be of unlike code, such as a
+/// `rep stosb` over megabytes, which makes ten accesses where other code makes one.
+const ENOUGH_OTHERS: usize = 3;
 
 /// Accesses per native CPU second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -184,8 +187,7 @@ impl Weights {
         let mut rate = match median(&self.ratios) {
             _ if inside.mostly_stops => self.guess_by_others(inside),
             Some(ratio) => {
-                // Natively it is no slower than in a window.
-                let value = (inside.likely() * ratio).max(inside.per_second);
+                let value = possible(inside.likely() * ratio, inside);
                 Rate {
                     value,
                     low: value / UNTIMED_SPREAD,
@@ -195,7 +197,7 @@ impl Weights {
             None => {
                 let (low, value, high) = SHOWS;
                 Rate {
-                    value: inside.native(value),
+                    value: possible(inside.native(value), inside),
                     low: inside.native(low),
                     high: inside.native(high),
                 }
@@ -209,8 +211,9 @@ impl Weights {
 
     /// As fast as other windows of the run, or as any program.
     fn guess_by_others(&self, inside: Inside) -> Rate {
-        let median = median(&self.timed_rates).or(median(&self.rates));
-        let value = median.unwrap_or(ANY_RATE).max(inside.per_second);
+        let of = |rates: &VecDeque<f64>| median(rates).filter(|_| rates.len() >= ENOUGH_OTHERS);
+        let median = of(&self.timed_rates).or(of(&self.rates));
+        let value = possible(median.unwrap_or(ANY_RATE), inside);
         let (low, high) = match median {
             Some(_) => (value / OTHERS_SPREAD, value * OTHERS_SPREAD),
             None => (inside.per_second, HIGHEST_RATE.max(value)),
@@ -271,6 +274,11 @@ impl Weights {
             high: value + sampling.hypot(high - value),
         }
     }
+}
+
+/// The rate next to `guess` that a thread can have which ran like this in a window: natively it is no slower.
+fn possible(guess: f64, inside: Inside) -> f64 {
+    guess.min(HIGHEST_RATE).max(inside.per_second)
 }
 
 /// Keeps the last of them.
@@ -335,15 +343,20 @@ mod tests {
         weights.timed(None, 0);
         let unknown = weights.open(2.0).unwrap().stands_for;
         assert!(unknown.value > 3e8 && unknown.low < 2e7 && unknown.high > 2e9);
-        for turn in 0..3 {
-            weights.close(window(1000), f64::from(turn) + 2.0, inside(9e8));
+        // Two that were filled by `rep stosb` say nothing of others.
+        for (turn, rate) in [2e10, 2e10, 9e8, 9e8, 9e8].into_iter().enumerate() {
+            let at = turn as f64 + 2.0;
+            weights.close(window(1000), at, inside(rate));
             weights.timed(None, 0);
-            weights.open(f64::from(turn) + 3.0);
+            if turn == 1 {
+                assert!(weights.guess(swamped).value < 1e9);
+            }
+            weights.open(at + 1.0);
         }
-        weights.close(window(1000), 5.0, swamped);
+        weights.close(window(1000), 7.0, swamped);
         weights.timed(None, 0);
         // Half a second before it and half a second behind.
-        let like_others = weights.open(6.0).unwrap().stands_for;
+        let like_others = weights.open(8.0).unwrap().stands_for;
         assert!(
             (like_others.value / 9e8 - 1.0).abs() < 0.01,
             "{like_others:?}"
@@ -410,6 +423,12 @@ mod tests {
         let after = weights.guess(inside(2e8));
         assert!((after.value / 4e8 - 1.0).abs() < 1e-9 && (before.value / 1e8 - 1.0).abs() < 1e-9);
         assert!(after.low < after.value && after.value < after.high);
+        // Whatever was added to it, no thread is faster than threads can be.
+        let expanded = Inside {
+            expansion: 17.0,
+            ..inside(2e9)
+        };
+        assert_eq!(weights.guess(expanded).value, HIGHEST_RATE);
         // Most of what counting adds is taken to show.
         let dear = Timed {
             per_second: 1e8,

@@ -5,10 +5,10 @@
 //! line, in which a sample is due, or whose number of accesses varies are expanded.
 
 use super::cache::CodeCache;
-use super::fragment::{Adds, Dynamic, Fragment, LoggedAccess, RecordShape};
+use super::expand::expand;
+use super::fragment::{Adds, LoggedAccess, RecordShape};
 use super::group;
 use super::layout::{MAX_RECORD_QWORDS, split_header};
-use crate::arch::Kind;
 use crate::observe::filter::LineFilter;
 use crate::observe::{Access, LINE_SHIFTS, Observer};
 
@@ -77,6 +77,8 @@ pub struct LogReader {
     false_hits: u64,
     /// Whether records are counted.
     counting: bool,
+    /// Accesses that `rep` instructions made beyond one each since that was begun.
+    repeated: u64,
     /// Records read since the start.
     pub records: u64,
     /// Those of them that were kept for their own sake: before the count at which all are, whose low half is 0.
@@ -122,6 +124,7 @@ impl LogReader {
             shape.seen = 0;
         }
         self.counting = true;
+        self.repeated = 0;
     }
 
     /// Goes on without counting records, or counting them again.
@@ -149,7 +152,7 @@ impl LogReader {
 
     /// The same where a record takes so many instructions of ours, the way to the next fragment aside.
     fn expanded_by(&self, cache: &CodeCache, takes: impl Fn(&RecordShape, &Shape) -> f64) -> f64 {
-        let (mut own, mut ours) = (0.0, 0.0);
+        let (mut own, mut ours) = (self.repeated as f64, 0.0);
         let records = cache.tables().records.iter().zip(&self.shapes);
         for (record, shape) in records.filter(|(_, shape)| shape.seen > 0) {
             let fragment = cache.fragment(record.fragment);
@@ -246,8 +249,13 @@ impl LogReader {
                 view,
                 fs_base,
                 None,
-                &mut |access| observer.access(access),
+                observer,
             );
+            if self.counting {
+                // Each is work of the program's own, and the record is one instruction.
+                let made = observer.accesses() - before;
+                self.repeated += made.saturating_sub(accesses);
+            }
             if record.adds == Adds::Expanded {
                 self.count = count.wrapping_add((observer.accesses() - before) as u32);
             }
@@ -376,209 +384,5 @@ impl LogReader {
                 no_span: group.no_span,
             });
         }
-    }
-}
-
-/// Calls `each` with every access of the first `items` items of `fragment`, whose record is
-/// `record` (at least as long as those items need). `partial_rep`: the counter left of a `rep`
-/// item that follows them and was interrupted; its iterations so far are included.
-pub fn expand(
-    fragment: &Fragment,
-    items: u16,
-    record: &[u64],
-    fs_base: u64,
-    partial_rep: Option<u64>,
-    each: &mut impl FnMut(Access),
-) {
-    let done = usize::from(fragment.first_access[usize::from(items)]);
-    let mut i = 0;
-    while i < done {
-        let item = fragment.accesses[i].item;
-        let mut end = i + 1;
-        while end < done && fragment.accesses[end].item == item {
-            end += 1;
-        }
-        let ip = fragment.item_ips[usize::from(item)];
-        expand_item(&fragment.accesses[i..end], ip, record, fs_base, None, each);
-        i = end;
-    }
-    if let Some(left) = partial_rep
-        && let Some(&next) = fragment.first_access.get(usize::from(items) + 1)
-    {
-        let accesses = &fragment.accesses[done..usize::from(next)];
-        if accesses
-            .iter()
-            .any(|a| matches!(a.dynamic, Dynamic::Rep { .. }))
-        {
-            let ip = fragment.item_ips[usize::from(items)];
-            expand_item(accesses, ip, record, fs_base, Some(left), each);
-        }
-    }
-}
-
-fn expand_item(
-    accesses: &[LoggedAccess],
-    ip: u64,
-    record: &[u64],
-    fs_base: u64,
-    left: Option<u64>,
-    each: &mut impl FnMut(Access),
-) {
-    if let Some(LoggedAccess {
-        dynamic:
-            Dynamic::Rep {
-                count,
-                after,
-                counter32,
-                step,
-            },
-        ..
-    }) = accesses.first()
-    {
-        let mask = if *counter32 { 0xffff_ffff } else { u64::MAX };
-        let before = term(count.slot, count.add, record) & mask;
-        let after = match (left, after) {
-            (Some(left), _) => left & mask,
-            (None, 0) => 0,
-            (None, word) => record[usize::from(*word)] & mask,
-        };
-        for iteration in 0..before.wrapping_sub(after) {
-            for access in accesses {
-                let moved = iteration.wrapping_mul(u64::from(*step));
-                each(at(
-                    access,
-                    ip,
-                    address(access, record, fs_base, moved),
-                    access.size,
-                ));
-            }
-        }
-        return;
-    }
-    for access in accesses {
-        match access.dynamic {
-            Dynamic::No | Dynamic::Rep { .. } => {
-                each(at(
-                    access,
-                    ip,
-                    address(access, record, fs_base, 0),
-                    access.size,
-                ));
-            }
-            Dynamic::Bit {
-                offset,
-                operand_bytes,
-            } => {
-                let bytes = i64::from(operand_bytes);
-                let value = term(offset.slot, offset.add, record) as i64;
-                // Intel SDM vol. 2, BT: the offset is signed and of the operand's size.
-                let signed = value << (64 - 8 * bytes) >> (64 - 8 * bytes);
-                let moved = signed.div_euclid(8 * bytes) * bytes;
-                each(at(
-                    access,
-                    ip,
-                    address(access, record, fs_base, moved as u64),
-                    access.size,
-                ));
-            }
-            Dynamic::Xlat { rax } => {
-                let al = term(rax.slot, rax.add, record) & 0xff;
-                each(at(
-                    access,
-                    ip,
-                    address(access, record, fs_base, al),
-                    access.size,
-                ));
-            }
-            Dynamic::Gather { .. } => expand_gather(access, ip, record, fs_base, each),
-        }
-    }
-}
-
-/// Active lanes, adjoining ones merged into one access.
-fn expand_gather(
-    access: &LoggedAccess,
-    ip: u64,
-    record: &[u64],
-    fs_base: u64,
-    each: &mut impl FnMut(Access),
-) {
-    let Dynamic::Gather {
-        index,
-        lanes,
-        index_bytes,
-        element_bytes,
-        scale,
-        mask,
-        vector_mask,
-    } = access.dynamic
-    else {
-        return;
-    };
-    let mut last: Option<(u64, u32)> = None;
-    for lane in 0..usize::from(lanes) {
-        let active = if vector_mask {
-            signed_element(record, mask, lane, element_bytes) < 0
-        } else {
-            record[usize::from(mask)] >> lane & 1 != 0
-        };
-        if !active {
-            continue;
-        }
-        let offset = signed_element(record, index, lane, index_bytes) * i64::from(scale);
-        let start = address(access, record, fs_base, offset as u64);
-        last = match last {
-            Some((first, size)) if first.wrapping_add(u64::from(size)) == start => {
-                Some((first, size + u32::from(element_bytes)))
-            }
-            other => {
-                if let Some((first, size)) = other {
-                    each(at(access, ip, first, size));
-                }
-                Some((start, u32::from(element_bytes)))
-            }
-        };
-    }
-    if let Some((first, size)) = last {
-        each(at(access, ip, first, size));
-    }
-}
-
-fn signed_element(record: &[u64], word: u8, lane: usize, bytes: u8) -> i64 {
-    let word = usize::from(word);
-    match bytes {
-        4 => i64::from((record[word + lane / 2] >> (32 * (lane % 2))) as i32),
-        _ => record[word + lane] as i64,
-    }
-}
-
-fn term(slot: u8, add: u64, record: &[u64]) -> u64 {
-    match slot {
-        0 => add,
-        slot => record[usize::from(slot)].wrapping_add(add),
-    }
-}
-
-fn address(access: &LoggedAccess, record: &[u64], fs_base: u64, extra: u64) -> u64 {
-    let mut sum = term(access.base, access.disp, record)
-        .wrapping_add(term(access.index, 0, record).wrapping_mul(u64::from(access.scale)))
-        .wrapping_add(extra);
-    if access.addr32 {
-        sum &= 0xffff_ffff;
-    }
-    if access.fs {
-        sum.wrapping_add(fs_base)
-    } else {
-        sum
-    }
-}
-
-fn at(access: &LoggedAccess, ip: u64, address: u64, size: u32) -> Access {
-    Access {
-        ip,
-        address,
-        size,
-        load: access.kind != Kind::Store,
-        store: access.kind != Kind::Load,
     }
 }

@@ -4,7 +4,7 @@ mod prepare;
 mod timing;
 mod turns;
 
-use timing::Beside;
+use timing::{Beside, Timing};
 pub use turns::InTurn;
 
 use super::cost::{Cost, Stops};
@@ -17,7 +17,7 @@ use super::schedule::Plan;
 use super::signals::Signals;
 use super::speeds::Speeds;
 use super::weights::{Inside, Weights};
-use crate::engine::translate::window::{Translate, WindowEnd};
+use crate::engine::translate::window::WindowEnd;
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
 use crate::profile::types::ProcessRecord;
@@ -40,7 +40,7 @@ pub struct Observed {
     /// The engine of its present image; `None` while it has none.
     pub engine: Option<Engine>,
     /// What times threads natively, once it was wanted; and whether it may be.
-    timing: Option<Box<Translate>>,
+    timing: Option<Box<Timing>>,
     times: bool,
     /// What was timed behind the present window.
     beside: Beside,

@@ -26,6 +26,8 @@ const MOST_FIRST: u64 = 200_000;
 const MOST_MISSES: u64 = 60;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 3;
+/// Windows timed from which on every second one is: the others are guessed by how far guesses were off.
+const OFTEN: u32 = 12;
 /// A lap of fewer stops' time says nothing.
 const SHORT: f64 = 6.0;
 
@@ -35,6 +37,14 @@ const STOLEN: f64 = 10.0;
 
 /// Guess of the native rate, before anything was timed.
 const ANY_RATE: f64 = 5e8;
+
+/// What times the threads of a process.
+pub struct Timing {
+    engine: Translate,
+    /// Counts for it.
+    observer: Observer,
+    windows: u32,
+}
 
 /// What was timed behind the present window.
 #[derive(Debug, Default)]
@@ -106,9 +116,13 @@ impl Observed {
     pub(super) fn prepare_timing(&mut self, stopped: Stopped) -> Result<Stopped> {
         let (stopped, timing) = Translate::counting(stopped, self.process.pid)?;
         match timing {
-            Ok(mut timing) => {
-                timing.limit_misses(MOST_MISSES);
-                self.timing = Some(Box::new(timing));
+            Ok(mut engine) => {
+                engine.limit_misses(MOST_MISSES);
+                self.timing = Some(Box::new(Timing {
+                    engine,
+                    observer: Observer::new(u64::MAX >> 1, 0),
+                    windows: 0,
+                }));
             }
             // A signal came meanwhile.
             Err(_) if matches!(stopped.reason, StopReason::Signal(_)) => {}
@@ -132,10 +146,19 @@ impl Observed {
     ) -> Result<WindowEnd> {
         let (tid, pid) = (stopped.tid(), self.process.pid);
         let new_code = self.cost.misses > MOST_MISSES;
-        let early = self.numbers.count() < UNTIMED;
-        let (Some(timing), false) = (&mut self.timing, early || new_code) else {
+        let windows = self.numbers.count();
+        let (Some(timing), false) = (&mut self.timing, windows < UNTIMED || new_code) else {
             return Ok(WindowEnd::Closed(stopped));
         };
+        if timing.windows >= OFTEN && windows.is_multiple_of(2) {
+            return Ok(WindowEnd::Closed(stopped));
+        }
+        timing.windows += 1;
+        let Timing {
+            engine: timing,
+            observer,
+            ..
+        } = timing.as_mut();
         if let Some(Engine::Translate(engine)) = &self.engine {
             let changes = engine.cache().compares() || timing.cache().compares();
             if changes && self.process.threads.len() > 1 {
@@ -155,16 +178,17 @@ impl Observed {
             started: Instant::now(),
         };
         let cpu = procinfo::thread_cpu_s(pid, tid).unwrap_or(0.0);
-        let (stats, mut observer) = (timing.stats, Observer::new(u64::MAX >> 1, 0));
-        let end = timing.window(stopped, &mut observer, &mut laps);
+        let (stats, before) = (timing.stats, observer.accesses());
+        let end = timing.window(stopped, observer, &mut laps);
+        let accesses = observer.accesses() - before;
         let cpu_now = procinfo::thread_cpu_s(pid, tid).unwrap_or(cpu).max(cpu);
         self.in_windows_s += cpu_now - cpu;
         self.beside.thread_s += cpu_now - cpu;
-        self.beside.accesses += observer.accesses();
+        self.beside.accesses += accesses;
         let laps = timing.take_pieces();
         tracing::debug!(
             ?laps,
-            accesses = observer.accesses(),
+            accesses,
             cpu_s = cpu_now - cpu,
             stops = timing.stats.stops - stats.stops,
             misses = timing.stats.misses - stats.misses,

@@ -1,10 +1,11 @@
 //! What is kept in the log up to the next stop, and what is read from it there.
 
+use super::super::expand::expand;
 use super::super::fragment::FragmentId;
 use super::super::layout::{
     COUNT_DUE, COUNT_END, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, NO_END, state,
 };
-use super::super::log::{self, LogReader, VIEW};
+use super::super::log::{LogReader, VIEW};
 use super::super::memory::Block;
 use super::super::runtime::Duty;
 use super::super::state::{StateBlock, get_mut};
@@ -118,12 +119,15 @@ impl Translate {
         if let Some((fragment, items, rep)) = open {
             let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
             let fragment = self.cache.fragment(fragment);
-            log::expand(fragment, items, record, self.fs_base, rep, &mut |access| {
-                if let Some(tap) = &mut self.tap {
-                    tap(access);
+            match &mut self.tap {
+                None => expand(fragment, items, record, self.fs_base, rep, observer),
+                Some(tap) => {
+                    expand(fragment, items, record, self.fs_base, rep, &mut |access| {
+                        tap(access);
+                        observer.access(access);
+                    });
                 }
-                observer.access(access);
-            });
+            }
         }
         // The open record was counted by us, not by the thread.
         let counted = counted.wrapping_add(observer.accesses() - closed);
