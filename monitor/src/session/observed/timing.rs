@@ -26,8 +26,6 @@ const MOST_FIRST: u64 = 200_000;
 const MOST_MISSES: u64 = 60;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 3;
-/// Windows timed from which on every second one is: the others are guessed by how far guesses were off.
-const OFTEN: u32 = 12;
 /// A lap of fewer stops' time says nothing.
 const SHORT: f64 = 6.0;
 
@@ -43,7 +41,6 @@ pub struct Timing {
     engine: Translate,
     /// Counts for it.
     observer: Observer,
-    windows: u32,
 }
 
 /// What was timed behind the present window.
@@ -121,7 +118,6 @@ impl Observed {
                 self.timing = Some(Box::new(Timing {
                     engine,
                     observer: Observer::new(u64::MAX >> 1, 0),
-                    windows: 0,
                 }));
             }
             // A signal came meanwhile.
@@ -146,19 +142,11 @@ impl Observed {
     ) -> Result<WindowEnd> {
         let (tid, pid) = (stopped.tid(), self.process.pid);
         let new_code = self.cost.misses > MOST_MISSES;
-        let windows = self.numbers.count();
-        let (Some(timing), false) = (&mut self.timing, windows < UNTIMED || new_code) else {
+        let early = self.numbers.count() < UNTIMED;
+        let (Some(timing), false) = (&mut self.timing, early || new_code) else {
             return Ok(WindowEnd::Closed(stopped));
         };
-        if timing.windows >= OFTEN && windows.is_multiple_of(2) {
-            return Ok(WindowEnd::Closed(stopped));
-        }
-        timing.windows += 1;
-        let Timing {
-            engine: timing,
-            observer,
-            ..
-        } = timing.as_mut();
+        let (timing, observer) = (&mut timing.engine, &mut timing.observer);
         if let Some(Engine::Translate(engine)) = &self.engine {
             let changes = engine.cache().compares() || timing.cache().compares();
             if changes && self.process.threads.len() > 1 {
