@@ -276,16 +276,7 @@ impl Asm {
 
     /// `mov register, gs:[index*8 + offset]`
     pub fn load_indexed(&mut self, gpr: Gpr, index: Gpr, offset: i32) {
-        let from = MemoryOperand::new(
-            Register::None,
-            index.register(),
-            8,
-            i64::from(offset),
-            4,
-            false,
-            Register::GS,
-        );
-        self.two(Code::Mov_r64_rm64, gpr.register(), from);
+        self.two(Code::Mov_r64_rm64, gpr.register(), indexed(index, offset));
     }
 
     /// `mov register, [rip -> address]` of 8 bytes, or of 4, 2 or 1 with zeros above.
@@ -317,6 +308,11 @@ impl Asm {
     /// `jmp qword gs:[offset]`
     pub fn jump_through(&mut self, offset: i32) {
         self.own(Instruction::with1(Code::Jmp_rm64, gs(offset)));
+    }
+
+    /// `jmp qword gs:[index*8 + offset]`
+    pub fn jump_indexed(&mut self, index: Gpr, offset: i32) {
+        self.own(Instruction::with1(Code::Jmp_rm64, indexed(index, offset)));
     }
 
     /// `syscall`
@@ -388,6 +384,19 @@ fn at(base: Gpr, displacement: i64) -> MemoryOperand {
         size,
         false,
         Register::None,
+    )
+}
+
+/// `gs:[index*8 + offset]`
+fn indexed(index: Gpr, offset: i32) -> MemoryOperand {
+    MemoryOperand::new(
+        Register::None,
+        index.register(),
+        8,
+        i64::from(offset),
+        4,
+        false,
+        Register::GS,
     )
 }
 

@@ -5,8 +5,8 @@
 //! ```text
 //! END-LOG_BYTES .. END           the access log; END is a multiple of 4 GiB
 //! END .. END+SLACK               room for the records written between two checks for "full"
-//! END+SLACK ..                   the state block (gs base), then the table of indirect targets,
-//!                                then the filter of watched lines
+//! END+SLACK ..                   the state block (gs base), then the tables of indirect targets
+//!                                and of jumps, then the filter of watched lines
 //! ```
 //!
 //! The log grows towards END. Because END is a multiple of 4 GiB, "full" is byte 3 of the log
@@ -110,12 +110,17 @@ pub const fn first_entry(target: u64) -> u64 {
 const _: () = assert!(first_entry(u64::MAX) < TABLE_ENTRIES as u64);
 /// Consecutive entries looked at for one target.
 pub const PROBES: usize = 4;
-/// Offset of the filter of watched lines from gs.
-pub const FILTER: i32 =
+/// Offset from gs of the table of jumps: for each value of a target's low 16 bits, where a thread goes on that is bound for it.
+/// There it is seen whether that is the right place.
+pub const JUMPS: i32 =
     (TABLE as u32 + 16 * (TABLE_ENTRIES + PROBES) as u32).next_multiple_of(4096) as i32;
+/// Its entries.
+pub const JUMP_ENTRIES: usize = 1 << 16;
+/// Offset of the filter of watched lines from gs.
+pub const FILTER: i32 = JUMPS + 8 * JUMP_ENTRIES as i32;
 /// log2 of the bytes of the filter.
 pub const FILTER_BITS: u32 = 22;
-/// Bytes of the state block, the table and the filter.
+/// Bytes of the state block, the tables and the filter.
 pub const STATE_BYTES: u64 = FILTER as u64 + (1 << FILTER_BITS);
 /// Bytes of the whole data region.
 pub const DATA_BYTES: u64 = LOG_BYTES + SLACK + STATE_BYTES;

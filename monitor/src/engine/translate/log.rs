@@ -102,8 +102,8 @@ const DECISION_INSTRUCTIONS: f64 = 10.0;
 const GROUP_INSTRUCTIONS: f64 = 5.0;
 /// Instructions added to a trace that only counts: one, and five more where the program goes back. (The mean is guessed.)
 const COUNT_INSTRUCTIONS: f64 = 3.0;
-/// Instructions an indirect transfer takes to find its fragment (counted in the generated stub).
-const LOOKUP_INSTRUCTIONS: f64 = 26.0;
+/// Instructions an indirect transfer takes to find its fragment by the table of jumps (counted in the generated code).
+const LOOKUP_INSTRUCTIONS: f64 = 13.0;
 
 /// False hits of one log after which the filter is rehashed.
 const REHASH_AFTER: u64 = 2_000;

@@ -116,6 +116,12 @@ impl Shared {
         unsafe { std::slice::from_raw_parts(self.view.as_ptr().add(offset).cast(), count) }
     }
 
+    /// Writes `word` to `count` words from `remote` on.
+    pub fn fill(&mut self, remote: u64, word: u64, count: usize) {
+        let bytes = word.to_le_bytes().repeat(count);
+        self.write(remote, &bytes);
+    }
+
     /// Sets a range to zero.
     pub fn zero(&mut self, remote: u64, length: usize) {
         let offset = self.range(remote, length);

@@ -15,6 +15,8 @@ pub struct Runtime {
     pub after_syscall: u64,
     /// Goes to the fragment of the address in rcx. Expects rcx spilled, the log pointer in its slot.
     pub indirect: u64,
+    /// Does the same for the address in `TARGET`. Expects rcx spilled, the log pointer in its slot.
+    pub lookup: u64,
     /// One past the last byte.
     pub end: u64,
     /// Meaning of the registers.
@@ -130,6 +132,10 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     asm.unspill(Gpr::Rax);
     states.mark(asm.here(), leaving(GprSet::EMPTY));
     asm.jump_through(state::JUMP);
+    let lookup = asm.here();
+    states.mark(lookup, leaving(of(&[Gpr::Rcx])));
+    asm.load(Gpr::Rcx, state::TARGET);
+    asm.jump(indirect);
     let end = asm.here();
     states.shrink();
     (
@@ -138,6 +144,7 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
             exit,
             after_syscall,
             indirect,
+            lookup,
             end,
             states,
             duty,

@@ -1,7 +1,7 @@
 //! Ways from fragment to fragment.
 
 use super::super::fragment::{self, Exit, ExitKind, FragmentId};
-use super::super::layout::{PROBES, TABLE, first_entry};
+use super::super::layout::{JUMP_ENTRIES, JUMPS, PROBES, TABLE, first_entry};
 use super::super::memory::Shared;
 use super::CodeCache;
 
@@ -100,8 +100,16 @@ impl CodeCache {
         }
     }
 
-    /// Enters `ip` into a thread's table of indirect targets, at `gs` in `data`.
-    pub fn learn_indirect(&mut self, ip: u64, data: &mut Shared, gs: u64) {
+    /// Makes every entry of the table of jumps, at `gs` in `data`, lead to the table of indirect targets.
+    pub fn clear_jumps(&self, data: &mut Shared, gs: u64) {
+        if let Some(arena) = self.arenas.first() {
+            data.fill(gs + JUMPS as u64, arena.runtime.lookup, JUMP_ENTRIES);
+        }
+    }
+
+    /// Enters `ip` into a thread's tables of indirect targets and of jumps, at `gs` in `data`: into the latter, if it is not
+    /// executed yet (`ahead`), only where that has room.
+    pub fn learn_indirect(&mut self, ip: u64, data: &mut Shared, gs: u64, ahead: bool) {
         let Some(&id) = self.by_ip.get(&ip) else {
             return;
         };
@@ -116,5 +124,30 @@ impl CodeCache {
         let entry = first + 16 * place.unwrap_or(PROBES as u64 - 1);
         data.write_word(entry, key);
         data.write_word(entry + 8, self.fragments[id as usize].hot);
+        let jump = gs + JUMPS as u64 + 8 * (ip & (JUMP_ENTRIES as u64 - 1));
+        let vacant = self.arenas[0].runtime.lookup;
+        if let Some(checked) = self.checked(id)
+            && (!ahead || data.word(jump) == vacant)
+        {
+            data.write_word(jump, checked);
+        }
+    }
+
+    /// The entry of a fragment for threads that may be bound elsewhere; `None` without room.
+    fn checked(&mut self, id: FragmentId) -> Option<u64> {
+        let fragment = &mut self.fragments[id as usize];
+        if fragment.checked.is_some() {
+            return fragment.checked;
+        }
+        let arena = self.arenas.iter_mut().find(|a| a.contains(fragment.hot))?;
+        if arena.full() {
+            return None;
+        }
+        let at = arena.cold_next;
+        let code = fragment::checked(fragment, at, &arena.runtime);
+        arena.memory.write(at, &code);
+        arena.cold_next = (at + code.len() as u64).next_multiple_of(16);
+        arena.cold_index.push((at, id));
+        Some(at)
     }
 }

@@ -96,9 +96,10 @@ impl CodeCache {
         }
     }
 
-    /// Adds an arena.
-    pub fn add_arena(&mut self, memory: Shared) {
+    /// Adds an arena. Returns whether it is the first: then the table of jumps is still to be cleared.
+    pub fn add_arena(&mut self, memory: Shared) -> bool {
         self.arenas.push(Arena::new(memory, self.duty));
+        self.arenas.len() == 1
     }
 
     /// The fragment with this number.

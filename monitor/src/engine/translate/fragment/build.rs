@@ -1,7 +1,7 @@
 //! From a trace to the code of a fragment.
 
 use super::super::asm::OutOfReach;
-use super::super::layout::{MAX_RECORD_QWORDS, state};
+use super::super::layout::{JUMPS, MAX_RECORD_QWORDS, state};
 use super::super::runtime::{Duty, Runtime};
 use super::super::state::{Ip, Log, State};
 use super::super::trace::{End, Item, Source, Step, Trace};
@@ -81,6 +81,7 @@ pub fn translate(
         log,
         indirect,
         targeted: false,
+        checked: None,
         compared: trace.source.ranges(),
         comparison,
         skips_exit,
@@ -515,7 +516,7 @@ impl Builder<'_> {
         self.hot.asm.jump(pad);
     }
 
-    /// Emits an indirect transfer: its target goes to rcx and on to the shared lookup.
+    /// Emits an indirect transfer: its target goes to the state block, and the thread to where the table of jumps says.
     fn indirect(&mut self, instruction: &Instruction, done: usize) -> Result<(), OutOfReach> {
         let ip = instruction.ip();
         let mut at = self.inside(ip, done - 1);
@@ -555,17 +556,16 @@ impl Builder<'_> {
         self.close(Ip::InTarget, done, true);
         self.hot.asm.save(state::LOG, self.log);
         self.hot.asm.unspill(self.log);
-        let mut out = State {
+        let out = State {
             ip: Ip::InTarget,
             spilled: [Gpr::Rcx].into_iter().collect(),
             log: Log::Slot,
             open: None,
         };
         self.hot.mark(out);
-        self.hot.asm.load(Gpr::Rcx, state::TARGET);
-        out.ip = Ip::InRcx;
-        self.hot.mark(out);
-        self.hot.asm.jump(self.exits.runtime.indirect);
+        // From here, not from a place that all transfers share: processors guess by the place where a jump leads.
+        self.hot.asm.load_word16(Gpr::Rcx, state::TARGET);
+        self.hot.asm.jump_indexed(Gpr::Rcx, JUMPS);
         Ok(())
     }
 

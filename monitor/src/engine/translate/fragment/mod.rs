@@ -7,10 +7,12 @@
 
 mod build;
 mod changing;
+mod checked;
 mod close;
 mod count;
 
 pub use build::{side, translate};
+pub use checked::checked;
 
 use super::asm::Asm;
 use super::runtime::Runtime;
@@ -204,6 +206,8 @@ pub struct Fragment {
     pub indirect: bool,
     /// Whether it is the target of one.
     pub targeted: bool,
+    /// Entry for threads that may be bound for another address, in the cold code (`checked.rs`); made where it is a target.
+    pub checked: Option<u64>,
     /// Where the code lies that it compares at every entry: nowhere if that cannot change.
     pub compared: Vec<Range<u64>>,
     /// The hot code that compares it.

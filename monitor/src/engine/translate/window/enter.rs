@@ -74,7 +74,7 @@ impl Translate {
             }
         };
         if std::mem::take(&mut self.learn) {
-            self.enter_in_table(regs.rip);
+            self.enter_in_table(regs.rip, false);
         }
         self.learn_ahead();
         if hub::is_wanted_out(stopped.tid()) {
@@ -89,10 +89,10 @@ impl Translate {
         Ok(Next::Go(At::Cache(stopped.resume_near(how, 0)?)))
     }
 
-    /// Enters a target into the table, while the thread is stopped: it reads the table without any synchronisation.
-    fn enter_in_table(&mut self, ip: u64) {
+    /// Enters a target into the tables, while the thread is stopped: it reads them without any synchronisation.
+    fn enter_in_table(&mut self, ip: u64, ahead: bool) {
         self.cache
-            .learn_indirect(ip, &mut self.data.memory, self.data.gs);
+            .learn_indirect(ip, &mut self.data.memory, self.data.gs, ahead);
     }
 
     /// Translates some of the targets that another engine has met, and of the places that calls will return to, and enters
@@ -102,14 +102,14 @@ impl Translate {
             if let Some(ip) = self.to_learn.pop_front()
                 && self.cache.entry(ip, &mut self.code).is_ok()
             {
-                self.enter_in_table(ip);
+                self.enter_in_table(ip, true);
             }
         }
         for _ in 0..RETURNS_AHEAD {
             let Some(ip) = self.cache.translate_return(&mut self.code) else {
                 return;
             };
-            self.enter_in_table(ip);
+            self.enter_in_table(ip, true);
         }
     }
 
@@ -139,7 +139,14 @@ impl Translate {
             return Ok((stopped, Ok(())));
         }
         let (stopped, arena) = target::map_arena(stopped, self.code.maps(), ip)?;
-        Ok((stopped, arena.map(|arena| self.cache.add_arena(arena))))
+        let arena = arena.map(|arena| {
+            let first = self.cache.add_arena(arena);
+            if first {
+                let (data, gs) = (&mut self.data.memory, self.data.gs);
+                self.cache.clear_jumps(data, gs);
+            }
+        });
+        Ok((stopped, arena))
     }
 
     /// Ends the window with the thread at `regs` of its own.
@@ -157,6 +164,8 @@ impl Translate {
         self.to_learn.clear();
         let table = self.data.gs + TABLE as u64;
         self.data.memory.zero(table, 16 * (TABLE_ENTRIES + PROBES));
+        let (data, gs) = (&mut self.data.memory, self.data.gs);
+        self.cache.clear_jumps(data, gs);
     }
 
     pub(super) fn decline(

@@ -238,11 +238,12 @@ impl Translate {
             .map(|m| m.start)
             .collect();
         let (stopped, mapped) = target::map_runtime(stopped, code.maps(), &near)?;
-        let translate = mapped.map(|(data, arenas)| {
+        let translate = mapped.map(|(mut data, arenas)| {
             let mut cache = CodeCache::new(duty);
             for arena in arenas {
                 cache.add_arena(arena);
             }
+            cache.clear_jumps(&mut data.memory, data.gs);
             let log_start = data.end;
             Translate {
                 pid,
