@@ -135,6 +135,7 @@ mod tests {
             cpu_s: 20e-6
                 + (500 + n * 1700 % 9000) as f64 * 5e-9
                 + if n.is_multiple_of(7) { 1e-3 } else { 0.0 },
+            end_s: 0.0,
         };
         let seen = Inside {
             per_second: 0.0,

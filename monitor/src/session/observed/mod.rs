@@ -3,6 +3,7 @@
 mod prepare;
 mod timing;
 mod turns;
+mod warming;
 
 use timing::{Beside, Timing};
 pub use turns::InTurn;

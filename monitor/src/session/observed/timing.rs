@@ -6,6 +6,7 @@ use super::super::pace::{LONE_PATIENCE, PATIENCE};
 use super::super::schedule::Spent;
 use super::super::weights::Timed;
 use super::Observed;
+use super::warming::Warming;
 use crate::engine::translate::window::{Control, Piece, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
 use crate::session::signals::{Signals, Wait};
@@ -17,6 +18,10 @@ use std::time::{Duration, Instant};
 const LAP: Duration = Duration::from_micros(250);
 /// Laps, the first of which warms the caches.
 const LAPS: usize = 5;
+/// The same of a long stay, which tells how code warms up; every so many-th is one, and has more misses.
+const LAPS_LONG: usize = 17;
+const LONG_ONE_IN: u32 = 4;
+const MOST_MISSES_LONG: u64 = 120;
 /// Fewest and most accesses of a lap.
 const LEAST: u64 = 20_000;
 const MOST: u64 = 8_000_000;
@@ -41,6 +46,8 @@ pub struct Timing {
     engine: Translate,
     /// Counts for it.
     observer: Observer,
+    stays: u32,
+    warming: Warming,
 }
 
 /// What was timed behind the present window.
@@ -50,14 +57,17 @@ pub struct Beside {
     accesses: u64,
     /// CPU seconds that this took the thread.
     thread_s: f64,
+    /// How many times faster the code would be warm.
+    warming: f64,
 }
 
 /// Paces it.
 struct Laps<'a> {
     signals: &'a mut Signals,
     until: Option<Instant>,
-    /// Laps to come.
+    /// Laps to come, and whether none has begun.
     left: usize,
+    first: bool,
     /// Accesses of one, and when it began.
     accesses: u64,
     begun: Instant,
@@ -86,7 +96,7 @@ impl Control for Laps<'_> {
         }
         let lap = self.begun.elapsed();
         self.begun = Instant::now();
-        if self.left == LAPS {
+        if std::mem::take(&mut self.first) {
             // How fast it is now is not known yet.
             self.left -= 1;
             return self.accesses;
@@ -113,11 +123,12 @@ impl Observed {
     pub(super) fn prepare_timing(&mut self, stopped: Stopped) -> Result<Stopped> {
         let (stopped, timing) = Translate::counting(stopped, self.process.pid)?;
         match timing {
-            Ok(mut engine) => {
-                engine.limit_misses(MOST_MISSES);
+            Ok(engine) => {
                 self.timing = Some(Box::new(Timing {
                     engine,
                     observer: Observer::new(u64::MAX >> 1, 0),
+                    stays: 0,
+                    warming: Warming::default(),
                 }));
             }
             // A signal came meanwhile.
@@ -146,7 +157,11 @@ impl Observed {
         let (Some(timing), false) = (&mut self.timing, early || new_code) else {
             return Ok(WindowEnd::Closed(stopped));
         };
-        let (timing, observer) = (&mut timing.engine, &mut timing.observer);
+        timing.stays += 1;
+        let long = timing.stays % LONG_ONE_IN == 1;
+        let (warming, observer) = (&mut timing.warming, &mut timing.observer);
+        let timing = &mut timing.engine;
+        timing.limit_misses(if long { MOST_MISSES_LONG } else { MOST_MISSES });
         if let Some(Engine::Translate(engine)) = &self.engine {
             let changes = engine.cache().compares() || timing.cache().compares();
             if changes && self.process.threads.len() > 1 {
@@ -160,7 +175,8 @@ impl Observed {
         let mut laps = Laps {
             signals,
             until,
-            left: LAPS,
+            left: if long { LAPS_LONG } else { LAPS },
+            first: true,
             accesses: accesses.clamp(LEAST, MOST_FIRST),
             begun: Instant::now(),
             started: Instant::now(),
@@ -182,7 +198,12 @@ impl Observed {
             misses = timing.stats.misses - stats.misses,
             "timed"
         );
+        let laps = match long {
+            true => warming.learn(&laps, cpu, self.stops.seconds()),
+            false => laps,
+        };
         self.beside.laps.extend(laps);
+        self.beside.warming = warming.factor();
         end
     }
 
@@ -202,9 +223,14 @@ impl Observed {
         };
         let beside = std::mem::take(&mut self.beside);
         let timed = timed(&beside.laps, self.stops.seconds(), expansion);
+        let timed = timed.map(|timed| Timed {
+            per_second: timed.per_second * beside.warming,
+            ..timed
+        });
         self.weights.timed(timed, beside.accesses);
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE).max(1.0);
-        tracing::debug!(?timed, rate, accesses = beside.accesses, "timing");
+        let warming = beside.warming;
+        tracing::debug!(?timed, rate, warming, accesses = beside.accesses, "timing");
         let beside_s = beside.accesses as f64 / rate;
         self.native_s += beside_s;
         let native_s = accesses as f64 / rate / crowd;
@@ -241,7 +267,11 @@ mod tests {
 
     #[test]
     fn laps_tell_the_rate_without_the_stops_between_them() {
-        let lap = |accesses: u64, cpu_s: f64| Piece { accesses, cpu_s };
+        let lap = |accesses: u64, cpu_s: f64| Piece {
+            accesses,
+            cpu_s,
+            end_s: 0.0,
+        };
         let laps = [
             lap(400_000, 420e-6),
             lap(800_000, 820e-6),

@@ -12,6 +12,8 @@ pub struct Piece {
     pub accesses: u64,
     /// CPU seconds, one stop's share included.
     pub cpu_s: f64,
+    /// CPU seconds of the thread at its end.
+    pub end_s: f64,
 }
 
 /// Pieces of a window, and of a thread's turn: each costs a look at the thread's clock.
@@ -53,6 +55,7 @@ impl Pieces {
             self.list.push(Piece {
                 accesses: accesses - from,
                 cpu_s: now - cpu_s,
+                end_s: now,
             });
         }
     }
