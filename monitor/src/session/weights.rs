@@ -213,10 +213,11 @@ impl Weights {
     fn guess_by_others(&self, inside: Inside) -> Rate {
         let of = |rates: &VecDeque<f64>| median(rates).filter(|_| rates.len() >= ENOUGH_OTHERS);
         let median = of(&self.timed_rates).or(of(&self.rates));
-        let value = possible(median.unwrap_or(ANY_RATE), inside);
+        // Its own rate is what is left of its time when stops of a guessed length are taken off.
+        let value = median.unwrap_or(ANY_RATE);
         let (low, high) = match median {
             Some(_) => (value / OTHERS_SPREAD, value * OTHERS_SPREAD),
-            None => (inside.per_second, HIGHEST_RATE.max(value)),
+            None => (inside.per_second.min(value), HIGHEST_RATE),
         };
         Rate { value, low, high }
     }
