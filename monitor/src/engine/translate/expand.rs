@@ -105,9 +105,13 @@ fn expand_item(
             let accesses = accesses.iter();
             accesses.map(move |a| at(a, ip, address(a, record, fs_base, moved), a.size))
         };
+        let wraps = accesses.iter().any(|a| a.addr32);
         let (mut iteration, iterations) = (0, before.wrapping_sub(after));
         while iteration < iterations {
-            let at_once = sink.rounds(round(iteration), u64::from(*step), iterations - iteration);
+            let at_once = match wraps {
+                true => 0,
+                false => sink.rounds(round(iteration), u64::from(*step), iterations - iteration),
+            };
             if at_once == 0 {
                 round(iteration).for_each(|access| sink.access(access));
             }

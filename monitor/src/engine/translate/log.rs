@@ -77,7 +77,7 @@ pub struct LogReader {
     false_hits: u64,
     /// Whether records are counted.
     counting: bool,
-    /// Accesses that `rep` instructions made beyond one each since that was begun.
+    /// Accesses that `rep` instructions made beyond those of one iteration, in the records counted.
     repeated: u64,
     /// Records read since the start.
     pub records: u64,
@@ -103,7 +103,7 @@ const GROUP_INSTRUCTIONS: f64 = 5.0;
 /// Instructions added to a trace that only counts: one, and five more where the program goes back. (The mean is guessed.)
 const COUNT_INSTRUCTIONS: f64 = 3.0;
 /// Instructions an indirect transfer takes to find its fragment by the table of jumps (counted in the generated code).
-const LOOKUP_INSTRUCTIONS: f64 = 13.0;
+const LOOKUP_INSTRUCTIONS: f64 = 14.0;
 
 /// False hits of one log after which the filter is rehashed.
 const REHASH_AFTER: u64 = 2_000;
@@ -112,6 +112,7 @@ impl LogReader {
     /// Forgets what it knows of records: the code cache was flushed.
     pub fn flush(&mut self) {
         self.shapes.clear();
+        self.repeated = 0;
         self.groups.clear();
         self.ranges.clear();
         self.members.clear();
@@ -216,7 +217,9 @@ impl LogReader {
             }
             self.waiting += u64::from(count >> 31);
             self.count = count.wrapping_add(u32::from(shape.adds));
-            self.shapes[id].seen = shape.seen.saturating_add(u32::from(self.counting));
+            // Those kept for their own sake, `rep` above all, would stand beside a few of the others.
+            let counted = self.counting && count >> 31 == 0;
+            self.shapes[id].seen = shape.seen.saturating_add(u32::from(counted));
             let dynamic = shape.kind == Kinds::Dynamic;
             let accesses = u64::from(shape.accesses);
             let due = harmless + accesses >= until_sample;
@@ -251,13 +254,11 @@ impl LogReader {
                 None,
                 observer,
             );
-            if self.counting {
-                // Each is work of the program's own, and the record is one instruction.
-                let made = observer.accesses() - before;
-                self.repeated += made.saturating_sub(accesses);
-            }
             if record.adds == Adds::Expanded {
-                self.count = count.wrapping_add((observer.accesses() - before) as u32);
+                let made = observer.accesses() - before;
+                self.count = count.wrapping_add(made as u32);
+                // Each is work of the program's own, in one instruction of a record.
+                self.repeated += u64::from(counted) * made.saturating_sub(accesses);
             }
             if !due && !dynamic && observer.filter_hits() == hits {
                 self.false_hits += 1;

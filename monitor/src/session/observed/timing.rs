@@ -6,8 +6,8 @@ use super::super::pace::{LONE_PATIENCE, PATIENCE};
 use super::super::schedule::Spent;
 use super::super::weights::Timed;
 use super::Observed;
-use super::warming::Warming;
-use crate::engine::translate::window::{Control, Piece, Translate, Waited, WindowEnd};
+use super::warming::{Lap, Warming, clean};
+use crate::engine::translate::window::{Control, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
 use crate::session::signals::{Signals, Wait};
 use crate::tracee::maps::Maps;
@@ -31,13 +31,6 @@ const MOST_FIRST: u64 = 200_000;
 const MOST_MISSES: u64 = 60;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 3;
-/// A lap of fewer stops' time says nothing.
-const SHORT: f64 = 6.0;
-
-/// A lap that is this many times slower than the median one did not run all the time it was charged for: the hypervisor had
-/// given its processor to others. (Laps of 0.03 ms were seen to be charged 9.5 ms on a crowded host.)
-const STOLEN: f64 = 10.0;
-
 /// Guess of the native rate, before anything was timed.
 const ANY_RATE: f64 = 5e8;
 
@@ -53,12 +46,13 @@ pub struct Timing {
 /// What was timed behind the present window.
 #[derive(Debug, Default)]
 pub struct Beside {
-    laps: Vec<Piece>,
+    /// As they would be of warm code.
+    laps: Vec<Lap>,
     accesses: u64,
     /// CPU seconds that this took the thread.
     thread_s: f64,
-    /// How many times faster the code would be warm.
-    warming: f64,
+    /// By what factor that may be off.
+    spread: f64,
 }
 
 /// Paces it.
@@ -181,7 +175,8 @@ impl Observed {
             begun: Instant::now(),
             started: Instant::now(),
         };
-        let cpu = procinfo::thread_cpu_s(pid, tid).unwrap_or(0.0);
+        let begun_s = procinfo::thread_cpu_s(pid, tid);
+        let cpu = begun_s.unwrap_or(0.0);
         let (stats, before) = (timing.stats, observer.accesses());
         let end = timing.window(stopped, observer, &mut laps);
         let accesses = observer.accesses() - before;
@@ -198,12 +193,17 @@ impl Observed {
             misses = timing.stats.misses - stats.misses,
             "timed"
         );
-        let laps = match long {
-            true => warming.learn(&laps, cpu, self.stops.seconds()),
-            false => laps,
-        };
-        self.beside.laps.extend(laps);
-        self.beside.warming = warming.factor();
+        // Without the thread's clock nothing is told cold from warm.
+        let laps = clean(&laps, begun_s.unwrap_or(f64::NAN), self.stops.seconds());
+        if long {
+            warming.learn(&laps);
+        }
+        let (factor, spread) = warming.factor();
+        tracing::debug!(factor, spread, "warming");
+        self.beside
+            .laps
+            .extend(laps.iter().map(|lap| lap.warm(factor)));
+        self.beside.spread = spread;
         end
     }
 
@@ -222,15 +222,10 @@ impl Observed {
             _ => 1.0,
         };
         let beside = std::mem::take(&mut self.beside);
-        let timed = timed(&beside.laps, self.stops.seconds(), expansion);
-        let timed = timed.map(|timed| Timed {
-            per_second: timed.per_second * beside.warming,
-            ..timed
-        });
+        let timed = timed(&beside.laps, expansion, beside.spread);
         self.weights.timed(timed, beside.accesses);
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE).max(1.0);
-        let warming = beside.warming;
-        tracing::debug!(?timed, rate, warming, accesses = beside.accesses, "timing");
+        tracing::debug!(?timed, rate, accesses = beside.accesses, "timing");
         let beside_s = beside.accesses as f64 / rate;
         self.native_s += beside_s;
         let native_s = accesses as f64 / rate / crowd;
@@ -243,48 +238,13 @@ impl Observed {
     }
 }
 
-/// What laps say, a stop taking `stop_s` of the thread.
-fn timed(laps: &[Piece], stop_s: f64, expansion: f64) -> Option<Timed> {
-    let long = laps.iter().filter(|lap| lap.cpu_s > SHORT * stop_s);
-    let mut laps: Vec<(f64, f64)> = long
-        .map(|lap| (lap.accesses as f64, lap.cpu_s - stop_s))
-        .collect();
-    laps.sort_by(|a, b| (a.1 * b.0).total_cmp(&(b.1 * a.0)));
-    let (accesses, cpu_s) = laps.get(laps.len() / 2).copied()?;
-    let most_s = STOLEN * cpu_s / accesses;
-    laps.retain(|(accesses, cpu_s)| *cpu_s <= most_s * accesses);
-    let accesses: f64 = laps.iter().map(|lap| lap.0).sum();
-    let cpu_s: f64 = laps.iter().map(|lap| lap.1).sum();
+/// What laps say.
+fn timed(laps: &[Lap], expansion: f64, spread: f64) -> Option<Timed> {
+    let accesses: f64 = laps.iter().map(|lap| lap.accesses).sum();
+    let cpu_s: f64 = laps.iter().map(|lap| lap.cpu_s).sum();
     (accesses > 0.0).then(|| Timed {
         per_second: accesses / cpu_s,
         expansion,
+        spread,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn laps_tell_the_rate_without_the_stops_between_them() {
-        let lap = |accesses: u64, cpu_s: f64| Piece {
-            accesses,
-            cpu_s,
-            end_s: 0.0,
-        };
-        let laps = [
-            lap(400_000, 420e-6),
-            lap(800_000, 820e-6),
-            // So short that the stop may have been all of it.
-            lap(20_000, 21e-6),
-        ];
-        let told = timed(&laps, 20e-6, 1.3).expect("two laps were long enough");
-        assert!((told.per_second / 1e9 - 1.0).abs() < 1e-9, "{told:?}");
-        assert_eq!(told.expansion, 1.3);
-        let stolen = [laps[0], laps[1], lap(400_000, 9.9e-3)];
-        let same = timed(&stolen, 20e-6, 1.3).expect("two laps ran all the time");
-        assert!((same.per_second / told.per_second - 1.0).abs() < 1e-9);
-        assert_eq!(timed(&laps[2..], 20e-6, 1.3), None);
-        assert_eq!(timed(&[], 20e-6, 1.3), None);
-    }
 }

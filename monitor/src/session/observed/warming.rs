@@ -1,8 +1,13 @@
-//! How much faster code becomes in the cache that only counts while it is there: caches, translations of addresses and
-//! predictors know nothing of it at first, and natively they do.
+//! What laps in the cache that only counts say, and how much faster code becomes while it is there: caches, translations of
+//! addresses and predictors know nothing of it at first, and natively they do.
 
 use crate::engine::translate::window::Piece;
 
+/// A lap of fewer stops' time says nothing.
+const SHORT: f64 = 6.0;
+/// A lap that is this many times slower than the median one did not run all the time it was charged for: the hypervisor had
+/// given its processor to others. (Laps of 0.03 ms were seen to be charged 9.5 ms on a crowded host.)
+const STOLEN: f64 = 10.0;
 /// CPU seconds of a stay up to which code is cold, and from which on it is warm. (On two interpreters, a solver and a chess program
 /// most of it was over after one to two milliseconds.)
 const COLD_S: f64 = 1.5e-3;
@@ -11,10 +16,60 @@ const WARM_S: f64 = 2.5e-3;
 /// seen on sweeps, 1.0, and on a solver, 1.35.)
 const BELIEVED: f64 = 1.15;
 const SPREAD: f64 = 0.15;
-/// The same of one long stay's factor, where there are too few to tell: the program itself changes meanwhile.
+/// The same of one long stay's factor, where there are too few to tell: the program itself changes meanwhile. (Guessed.)
 const OF_ONE: f64 = 0.5;
 /// Bounds of what is believed of a program.
 const BOUNDS: (f64, f64) = (0.9, 2.0);
+/// Standard deviations that the factor may be off.
+const DEVIATIONS: f64 = 2.0;
+
+/// A lap without its stop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lap {
+    /// Accesses, or what they would have been of warm code.
+    pub accesses: f64,
+    /// CPU seconds.
+    pub cpu_s: f64,
+    /// CPU seconds from the beginning of the stay to its end; not a number where that is unknown.
+    into_s: f64,
+}
+
+impl Lap {
+    fn is_cold(&self) -> bool {
+        self.into_s < COLD_S
+    }
+
+    fn is_warm(&self) -> bool {
+        self.into_s - self.cpu_s > WARM_S
+    }
+
+    /// As it would be of code that is `factor` times faster warm than cold.
+    pub fn warm(&self, factor: f64) -> Lap {
+        let factor = if self.is_cold() { factor } else { 1.0 };
+        Lap {
+            accesses: factor * self.accesses,
+            ..*self
+        }
+    }
+}
+
+/// The laps of a stay that say something. It began when the thread had used `begun_s` CPU seconds; a stop takes `stop_s`.
+pub fn clean(pieces: &[Piece], begun_s: f64, stop_s: f64) -> Vec<Lap> {
+    let long = pieces.iter().filter(|piece| piece.cpu_s > SHORT * stop_s);
+    let mut laps: Vec<Lap> = long
+        .map(|piece| Lap {
+            accesses: piece.accesses as f64,
+            cpu_s: piece.cpu_s - stop_s,
+            into_s: piece.end_s - begun_s,
+        })
+        .collect();
+    let mut each: Vec<f64> = laps.iter().map(|lap| lap.cpu_s / lap.accesses).collect();
+    each.sort_by(f64::total_cmp);
+    if let Some(median) = each.get(each.len() / 2) {
+        laps.retain(|lap| lap.cpu_s <= STOLEN * median * lap.accesses);
+    }
+    laps
+}
 
 /// The rates of long stays: cold and warm, in accesses per second.
 #[derive(Debug, Default)]
@@ -23,30 +78,28 @@ pub struct Warming {
 }
 
 impl Warming {
-    /// Learns from a stay that began when the thread had used `begun_s` CPU seconds, a stop taking `stop_s` of it. Returns the laps
-    /// of its cold part.
-    pub fn learn(&mut self, laps: &[Piece], begun_s: f64, stop_s: f64) -> Vec<Piece> {
-        let into = |lap: &Piece| lap.end_s - begun_s;
-        let of = |which: &dyn Fn(&Piece) -> bool| -> Vec<Piece> {
-            laps.iter().copied().filter(|lap| which(lap)).collect()
+    /// Learns from a long stay.
+    pub fn learn(&mut self, laps: &[Lap]) {
+        let rate = |which: fn(&Lap) -> bool| {
+            let laps = || laps.iter().filter(|lap| which(lap));
+            let accesses: f64 = laps().map(|lap| lap.accesses).sum();
+            let cpu_s: f64 = laps().map(|lap| lap.cpu_s).sum();
+            (accesses > 0.0 && cpu_s > 0.0).then(|| accesses / cpu_s)
         };
-        let cold = of(&|lap| into(lap) < COLD_S);
-        let warm = of(&|lap| into(lap) - lap.cpu_s > WARM_S);
-        if let (Some(cold), Some(warm)) = (rate(&cold, stop_s), rate(&warm, stop_s)) {
+        if let (Some(cold), Some(warm)) = (rate(Lap::is_cold), rate(Lap::is_warm)) {
             self.stays.push((cold, warm));
         }
-        cold
     }
 
-    /// How many times faster the code is warm than cold.
-    pub fn factor(&self) -> f64 {
+    /// How many times faster code is warm than cold, and by what factor that may be off.
+    pub fn factor(&self) -> (f64, f64) {
         let n = self.stays.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| self.stays.iter().map(of).sum::<f64>() / n.max(1.0);
         let (cold, warm) = (mean(|s| s.0), mean(|s| s.1));
         if cold <= 0.0 || warm <= 0.0 {
-            return BELIEVED;
+            return (BELIEVED, (DEVIATIONS * SPREAD).exp());
         }
-        // Ratio of means, and its error (Cochran, Sampling Techniques, 6.4); a belief of so many stays' worth in the beginning.
+        // Ratio of means, and its error (Cochran, Sampling Techniques, 6.4), set against what is believed.
         let ratio = warm / cold;
         let off = |&(cold, warm): &(f64, f64)| (warm - ratio * cold).powi(2);
         let seen =
@@ -54,19 +107,16 @@ impl Warming {
         let variance = seen.max(OF_ONE * OF_ONE / (n * n));
         let weight = SPREAD * SPREAD / (SPREAD * SPREAD + variance);
         let log = weight * ratio.ln() + (1.0 - weight) * BELIEVED.ln();
-        log.exp().clamp(BOUNDS.0, BOUNDS.1)
+        let spread = (DEVIATIONS * (weight * variance).sqrt()).exp();
+        (log.exp().clamp(BOUNDS.0, BOUNDS.1), spread)
     }
-}
-
-fn rate(laps: &[Piece], stop_s: f64) -> Option<f64> {
-    let accesses: u64 = laps.iter().map(|lap| lap.accesses).sum();
-    let cpu_s: f64 = laps.iter().map(|lap| (lap.cpu_s - stop_s).max(0.0)).sum();
-    (accesses > 0 && cpu_s > 0.0).then(|| accesses as f64 / cpu_s)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const STOP_S: f64 = 20e-6;
 
     /// Laps of 250 us, the code `factor` times faster from 2 ms on.
     fn stay(rate: f64, factor: f64) -> Vec<Piece> {
@@ -78,22 +128,60 @@ mod tests {
         (0..17).map(lap).collect()
     }
 
+    fn laps(rate: f64, factor: f64) -> Vec<Lap> {
+        clean(&stay(rate, factor), 7.0, STOP_S)
+    }
+
+    #[test]
+    fn laps_are_timed_without_stops_and_without_those_that_say_nothing() {
+        let mut pieces = stay(1e9, 1.0);
+        let all = clean(&pieces, 7.0, STOP_S).len();
+        // Its time was somebody else's; the stop may have been all of it.
+        pieces[3].cpu_s = 9.9e-3;
+        pieces[5].cpu_s = 21e-6;
+        let laps = clean(&pieces, 7.0, STOP_S);
+        assert_eq!(laps.len(), all - 2);
+        for lap in &laps {
+            assert!(
+                (lap.accesses / lap.cpu_s / 1e9 - 1.0).abs() < 1e-6,
+                "{lap:?}"
+            );
+        }
+        assert_eq!(clean(&[], 7.0, STOP_S), []);
+    }
+
     #[test]
     fn long_stays_tell_how_code_warms_up() {
         let mut warming = Warming::default();
-        assert_eq!(warming.factor(), BELIEVED);
+        let (factor, spread) = warming.factor();
+        assert_eq!(factor, BELIEVED);
+        assert!(spread > 1.2);
         for n in 0..12 {
-            let cold = warming.learn(&stay(1e9 + 1e8 * f64::from(n % 3), 1.6), 7.0, 20e-6);
-            assert!(cold.len() < 7 && cold.len() > 3, "{cold:?}");
+            warming.learn(&laps(1e9 + 1e8 * f64::from(n % 3), 1.6));
         }
-        assert!((warming.factor() - 1.6).abs() < 0.08, "{warming:?}");
+        let (factor, spread) = warming.factor();
+        assert!(
+            (factor - 1.6).abs() < 0.08 && spread < 1.15,
+            "{factor} {spread}"
+        );
         // One that says something else does not decide.
         let mut warming = Warming::default();
-        warming.learn(&stay(1e9, 5.0), 7.0, 20e-6);
-        assert!(warming.factor() < 1.5, "{}", warming.factor());
+        warming.learn(&laps(1e9, 5.0));
+        assert!(warming.factor().0 < 1.5, "{warming:?}");
         // A short one says nothing.
         let mut warming = Warming::default();
-        warming.learn(&stay(1e9, 5.0)[..5], 7.0, 20e-6);
-        assert_eq!(warming.factor(), BELIEVED);
+        warming.learn(&laps(1e9, 5.0)[..5]);
+        assert_eq!(warming.factor().0, BELIEVED);
+        // Nor does one of unknown beginning.
+        warming.learn(&clean(&stay(1e9, 5.0), f64::NAN, STOP_S));
+        assert_eq!(warming.factor().0, BELIEVED);
+    }
+
+    /// Of a stay of any length, what was timed cold alone is corrected.
+    #[test]
+    fn only_cold_laps_are_corrected() {
+        let warm: Vec<Lap> = laps(1e9, 1.6).iter().map(|lap| lap.warm(1.6)).collect();
+        let rate = |lap: &Lap| lap.accesses / lap.cpu_s / 1e9;
+        assert!((rate(&warm[0]) - 1.6).abs() < 1e-6 && (rate(&warm[16]) - 1.6).abs() < 1e-6);
     }
 }

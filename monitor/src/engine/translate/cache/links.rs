@@ -126,8 +126,8 @@ impl CodeCache {
         data.write_word(entry + 8, self.fragments[id as usize].hot);
         let jump = gs + JUMPS as u64 + 8 * (ip & (JUMP_ENTRIES as u64 - 1));
         let vacant = self.arenas[0].runtime.lookup;
-        if let Some(checked) = self.checked(id)
-            && (!ahead || data.word(jump) == vacant)
+        if (!ahead || data.word(jump) == vacant)
+            && let Some(checked) = self.checked(id)
         {
             data.write_word(jump, checked);
         }

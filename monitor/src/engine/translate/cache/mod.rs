@@ -257,7 +257,7 @@ impl CodeCache {
         self.arenas.iter().any(|a| a.contains(address))
     }
 
-    /// Throws all fragments away. No thread may be inside; tables of indirect targets must be
+    /// Throws all fragments away. No thread may be inside; the tables of indirect targets and of jumps must be
     /// cleared by the caller.
     pub fn flush(&mut self) {
         self.fragments.clear();
