@@ -4,7 +4,7 @@
 use super::super::engine::Engine;
 use super::super::pace::{LONE_PATIENCE, PATIENCE};
 use super::super::schedule::Spent;
-use super::super::weights::Timed;
+use super::super::weights::{ANY_RATE, Timed};
 use super::Observed;
 use super::warming::{Lap, Warming, clean};
 use crate::engine::translate::window::{Control, Translate, Waited, WindowEnd};
@@ -31,9 +31,6 @@ const MOST_FIRST: u64 = 200_000;
 const MOST_MISSES: u64 = 60;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 3;
-/// Guess of the native rate, before anything was timed.
-const ANY_RATE: f64 = 5e8;
-
 /// What times the threads of a process.
 pub struct Timing {
     engine: Translate,

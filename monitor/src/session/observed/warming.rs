@@ -12,8 +12,8 @@ const STOLEN: f64 = 10.0;
 /// most of it was over after one to two milliseconds.)
 const COLD_S: f64 = 1.5e-3;
 const WARM_S: f64 = 2.5e-3;
-/// What is believed before anything is measured: the factor, and the standard deviation of its logarithm. (Guessed between what was
-/// seen on sweeps, 1.0, and on a solver, 1.35.)
+/// What is believed before anything is measured: the factor, and the standard deviation of its logarithm. (Guessed. Long
+/// stays of one run each came to 1.0 on sweeps, 1.1 on a solver and on an interpreter.)
 const BELIEVED: f64 = 1.15;
 const SPREAD: f64 = 0.15;
 /// The same of one long stay's factor, where there are too few to tell: the program itself changes meanwhile. (Guessed.)

@@ -49,6 +49,14 @@ impl Arena {
         self.cold_index.clear();
     }
 
+    /// Puts cold code of fragment `id` behind all other, where it was made for.
+    pub(super) fn put_cold(&mut self, id: FragmentId, code: &[u8]) {
+        let at = self.cold_next;
+        self.memory.write(at, code);
+        self.cold_next = (at + code.len() as u64).next_multiple_of(16);
+        self.cold_index.push((at, id));
+    }
+
     pub(super) fn full(&self) -> bool {
         self.hot_next + FRAGMENT_ROOM > self.memory.remote() + HOT_BYTES
             || self.cold_next + FRAGMENT_ROOM > self.memory.remote() + self.memory.bytes()

@@ -25,9 +25,7 @@ impl CodeCache {
         else {
             return;
         };
-        arena.memory.write(at, &code);
-        arena.cold_next = (at + code.len() as u64).next_multiple_of(16);
-        arena.cold_index.push((at, id));
+        arena.put_cold(id, &code);
         let displacement =
             i32::try_from(at.wrapping_sub(field + 4) as i64).expect("both lie in one arena");
         arena.memory.write(field, &displacement.to_le_bytes());
@@ -145,9 +143,7 @@ impl CodeCache {
         }
         let at = arena.cold_next;
         let code = fragment::checked(fragment, at, &arena.runtime);
-        arena.memory.write(at, &code);
-        arena.cold_next = (at + code.len() as u64).next_multiple_of(16);
-        arena.cold_index.push((at, id));
+        arena.put_cold(id, &code);
         Some(at)
     }
 }

@@ -193,11 +193,9 @@ impl CodeCache {
                 .expect("a fragment without instructions reaches nothing")
         });
         arena.memory.write(fragment.hot, &bytes.hot);
-        arena.memory.write(fragment.cold, &bytes.cold);
         arena.hot_next = (fragment.hot + bytes.hot.len() as u64).next_multiple_of(16);
-        arena.cold_next = (fragment.cold + bytes.cold.len() as u64).next_multiple_of(16);
         arena.hot_index.push((fragment.hot, id));
-        arena.cold_index.push((fragment.cold, id));
+        arena.put_cold(id, &bytes.cold);
         self.translated += 1;
         self.by_ip.insert(ip, id);
         if fragment.skips_exit.is_some() {
