@@ -118,6 +118,7 @@ mod threads;
 mod timeline;
 mod units;
 mod view;
+mod worth;
 
 pub use coherence::{Coherence, Lost, Rivalry};
 pub use equation::{Undecided, random_miss_ratio};

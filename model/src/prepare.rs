@@ -6,6 +6,7 @@ use crate::given_up::Take;
 use crate::histogram::{CompactHistogram, Histogram};
 use crate::placed::{Entry, Group};
 use crate::sparse::{self, Block};
+use crate::worth::{Course, worth};
 use crate::{
     Estimate, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window, contiguous,
 };
@@ -28,6 +29,7 @@ pub(crate) struct Stored {
     pub stands_for: Estimate,
     pub samples: Vec<Sample>,
     pub count: usize,
+    course: Course,
     own: Binned,
     all: Option<Binned>,
     /// Only where some line was lost to a remote write.
@@ -70,6 +72,7 @@ impl Stored {
             refs: window.refs,
             stands_for,
             count: window.samples.len(),
+            course: Course::new(&window.samples, window.refs[LineSize::B64.index()]),
             samples: if keep { window.samples } else { Vec::new() },
             own,
             all,
@@ -278,10 +281,26 @@ pub(crate) fn groups(
             if options.contiguous || covers_the_run(windows, options) {
                 return contiguous::build(&entries, line, options.from_start, lines);
             }
+            let courses: Vec<(f64, &Course)> = members
+                .iter()
+                .map(|&i| (windows[i].accesses as f64, &windows[i].course))
+                .collect();
+            let mut worths = worth(&courses);
+            let weights = members
+                .iter()
+                .map(|&i| windows[i].weight(l, options.plain_mean));
+            let weights: Vec<Estimate> = weights.collect();
+            if options.plain_mean {
+                worths.fill(1.0);
+            }
+            // The run is no longer for that.
+            let run: f64 = weights.iter().map(|w| w.value).sum();
+            let worthy: f64 = weights.iter().zip(&worths).map(|(w, x)| w.value * x).sum();
+            let scale = if worthy > 0.0 { run / worthy } else { 1.0 };
             let mut blocks = Vec::new();
             for (at, &i) in members.iter().enumerate() {
                 let w = &windows[i];
-                let weight = w.weight(l, options.plain_mean);
+                let (weight, worth) = (weights[at], worths[at] * scale);
                 let other = match stream {
                     Stream::Own => None,
                     Stream::Private => w.private.as_ref(),
@@ -289,7 +308,7 @@ pub(crate) fn groups(
                 };
                 let binned = other.unwrap_or(&w.own);
                 let parts = &binned.parts[l];
-                let share = 1.0 / parts.len().max(1) as f64;
+                let share = worth / parts.len().max(1) as f64;
                 blocks.extend(parts.iter().enumerate().map(|(part, h)| {
                     let extreme = |parts: &Parts| Arc::clone(&parts[l][part]);
                     Block {

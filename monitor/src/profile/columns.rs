@@ -25,6 +25,7 @@ enum Stored {
     DataSymbols(Vec<(ModuleId, u64, u64, String)>),
     Footer(Footer),
     Process(ProcessRecord),
+    Shares(Vec<(u32, f64)>),
 }
 
 /// [`WindowRecord`] with its samples as columns.
@@ -104,6 +105,7 @@ pub(super) fn encode_record(record: &Record) -> Result<Vec<u8>, String> {
         Record::DataSymbols(s) => Stored::DataSymbols(s.clone()),
         Record::Footer(f) => Stored::Footer(f.clone()),
         Record::Process(p) => Stored::Process(p.clone()),
+        Record::Shares(s) => Stored::Shares(s.clone()),
     };
     postcard::to_stdvec(&stored).map_err(|e| e.to_string())
 }
@@ -123,6 +125,7 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<Record, String> {
         Stored::DataSymbols(s) => Record::DataSymbols(s),
         Stored::Footer(f) => Record::Footer(f),
         Stored::Process(p) => Record::Process(p),
+        Stored::Shares(s) => Record::Shares(s),
     })
 }
 

@@ -15,7 +15,7 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
 use super::columns;
-use super::types::{Record, SCHEMA_VERSION};
+use super::types::{OLDEST_SCHEMA_VERSION, Record, SCHEMA_VERSION};
 
 /// First bytes of every profile. The high bit and the line ends reveal a file mangled as text.
 pub(super) const MAGIC: [u8; 12] = *b"\x89statcache\r\n";
@@ -65,7 +65,7 @@ pub(super) fn check_preamble(bytes: &[u8]) -> Preamble {
         return Preamble::Foreign;
     }
     match le_u32(&bytes[MAGIC.len()..]) {
-        SCHEMA_VERSION => Preamble::Ours,
+        OLDEST_SCHEMA_VERSION..=SCHEMA_VERSION => Preamble::Ours,
         other => Preamble::Version(other),
     }
 }

@@ -329,6 +329,7 @@ impl Tables {
                     });
                 }
             }
+            Record::Shares(factors) => self.share(&factors)?,
             Record::Footer(f) => self.footer = Some(f),
         }
         Ok(())
@@ -366,6 +367,22 @@ impl Tables {
             }
         }
         self.windows.push(window);
+        Ok(())
+    }
+
+    /// Thinning may have left windows out: others stand for them, drawn so that factors hold on average.
+    fn share(&mut self, factors: &[(u32, f64)]) -> Result<(), String> {
+        for &(index, factor) in factors {
+            if !(factor.is_finite() && factor >= 0.0) {
+                return Err(format!("window {index} stands for {factor} times as much"));
+            }
+            if let Some(&at) = self.by_index.get(&index) {
+                let stands_for = &mut self.windows[at].stands_for;
+                stands_for.value *= factor;
+                stands_for.low *= factor;
+                stands_for.high *= factor;
+            }
+        }
         Ok(())
     }
 

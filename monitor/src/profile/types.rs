@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 /// The five line sizes followed by every sample, in bytes, smallest first.
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
-/// Version of the record layout below; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 3;
+/// Version of the record layout below, and the oldest that it holds all of; a reader refuses any other.
+pub const SCHEMA_VERSION: u32 = 4;
+/// See [`SCHEMA_VERSION`].
+pub const OLDEST_SCHEMA_VERSION: u32 = 3;
 
 /// Index of a module in the profile's module table.
 pub type ModuleId = u32;
@@ -352,4 +354,7 @@ pub enum Record {
     /// Says which process the records behind it belong to. A later one of the same number replaces
     /// what an earlier one said.
     Process(ProcessRecord),
+    /// Factors by which windows, given by their numbers, stand for more or less of the run than was known when they were
+    /// written.
+    Shares(Vec<(u32, f64)>),
 }

@@ -49,7 +49,8 @@ pub struct Stops {
 
 impl Stops {
     /// Learns from the pieces of a window.
-    pub fn learn(&mut self, pieces: Vec<Piece>, expansion: f64) {
+    pub fn learn(&mut self, mut pieces: Vec<Piece>, expansion: f64) {
+        pieces.retain(|piece| piece.stops == 1);
         if pieces.is_empty() {
             return;
         }
@@ -78,6 +79,7 @@ impl Stops {
             Some((_, access_s)) if mostly_stops => Inside {
                 per_second: 1.0 / access_s,
                 expansion: self.expansion,
+                of_others: true,
                 ..inside
             },
             _ => Inside {
@@ -130,6 +132,7 @@ mod tests {
     #[test]
     fn stops_and_accesses_are_told_apart() {
         let piece = |n: u64| Piece {
+            stops: 1,
             accesses: 500 + n * 1700 % 9000,
             // One in seven was held up by something else.
             cpu_s: 20e-6
@@ -142,6 +145,7 @@ mod tests {
             expansion: 1.2,
             together: false,
             mostly_stops: false,
+            of_others: false,
         };
         let cost = |thread_s| Cost {
             thread_s,

@@ -217,10 +217,16 @@ impl<'a> Session<'a> {
     /// Runs natively for a while, then one thread through one window.
     fn sample(&mut self) -> Result<()> {
         let gap = self.schedule.gap_s(self.elapsed_s());
-        self.rest(Some(
-            Instant::now() + Duration::from_secs_f64(gap.min(3600.0)),
-        ))?;
-        if self.over || self.status.is_some() || self.is_time_to_go() {
+        let window = Instant::now() + Duration::from_secs_f64(gap.min(3600.0));
+        while let Some(look) = self.schedule.next_look(window) {
+            self.rest(Some(look))?;
+            if self.is_over() {
+                return Ok(());
+            }
+            self.look()?;
+        }
+        self.rest(Some(window))?;
+        if self.is_over() {
             return Ok(());
         }
         let own = monitor_cpu_s();
@@ -247,6 +253,31 @@ impl<'a> Session<'a> {
         end
     }
 
+    fn is_over(&self) -> bool {
+        self.over || self.status.is_some() || self.is_time_to_go()
+    }
+
+    /// Sees where a thread is between windows.
+    fn look(&mut self) -> Result<()> {
+        let own = monitor_cpu_s();
+        let observed = &self.observed;
+        let tid = self
+            .chooser
+            .pick(|process| observed.contains_key(&process.id));
+        let Some(tid) = tid else {
+            return Ok(());
+        };
+        if let Some(stopped) = stop(tid)? {
+            let id = hub::process_of(tid).map(|process| process.id);
+            let observed = id.and_then(|id| self.observed.get_mut(&id));
+            let seen = observed.map_or(Ok(()), |observed| observed.look(&stopped));
+            hub::release(Event::Stopped(stopped));
+            seen?;
+        }
+        self.schedule.spend(monitor_cpu_s() - own);
+        Ok(())
+    }
+
     fn sample_thread(&mut self, stopped: Stopped, own: f64) -> Result<()> {
         let tid = stopped.tid();
         let Some(id) = self.observe(tid) else {
@@ -265,6 +296,7 @@ impl<'a> Session<'a> {
             self.schedule.spend(monitor_cpu_s() - own);
             return Ok(());
         }
+        observed.look(&stopped)?;
         if observed.process.threads.len() > 1 && matches!(self.kind, Kind::Translate) {
             return self.sample_together(stopped, id, own);
         }

@@ -16,12 +16,14 @@ pub mod weights;
 
 mod ahead;
 mod choose;
+mod completed;
 mod cost;
 mod engine;
 mod finish;
 mod follow;
 mod full;
 mod leave;
+mod looks;
 mod names;
 mod observed;
 mod output;

@@ -244,6 +244,25 @@ impl Recorder {
         self.append(&Record::Window(window))
     }
 
+    /// Writes by what factors windows stand for more or less of the run than they were said to.
+    ///
+    /// # Errors
+    /// When the profile cannot be written.
+    pub fn shares(&self, factors: Vec<(u32, f64)>) -> Result<(), ProfileError> {
+        self.append(&Record::Shares(factors))
+    }
+
+    /// Where an instruction is in the process.
+    pub fn address(&self, id: InstrId) -> Option<u64> {
+        let instr = self.instrs.get(id as usize)?;
+        Some(match instr.module {
+            Some(module) => instr
+                .offset
+                .wrapping_add(self.modules[module as usize].bias),
+            None => instr.offset,
+        })
+    }
+
     fn append(&self, record: &Record) -> Result<(), ProfileError> {
         self.output.append(&self.process, record)
     }

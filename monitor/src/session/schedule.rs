@@ -7,7 +7,7 @@
 use super::pace::FULL_PERIOD;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Seconds that windows may add to a run besides their share of it: short runs would yield nothing
 /// otherwise. They are granted as the run goes on, with this time constant in seconds, because windows
@@ -34,6 +34,10 @@ const CYCLE: f64 = 7.0;
 const HURRY: (f64, f64) = (-0.7, 1.2);
 /// Shortest native stretch between windows, in seconds.
 const LEAST_GAP_S: f64 = 0.004;
+/// Looks where the program is between windows, for each of them at the most, and the shortest time between two: one takes
+/// some ten microseconds of the program's time, and as much of the monitor's.
+const LOOKS_PER_WINDOW: f64 = 12.0;
+const LEAST_LOOK_S: f64 = 0.002;
 /// Windows are at least this fraction of the run apart, so that a long run does not collect ever more.
 const GAP_FRACTION: f64 = 1.0 / 400.0;
 /// Fewest accesses of a window: in the code cache, and when stepping.
@@ -113,6 +117,8 @@ pub struct Schedule {
     least_accesses: f64,
     least_period: f64,
     least_time_s: f64,
+    /// Seconds from one window to the next, on the mean.
+    gap_s: f64,
     shorts: u32,
     longs: u32,
 }
@@ -130,6 +136,7 @@ impl Schedule {
             least_accesses: LEAST_ACCESSES,
             least_period: LEAST_PERIOD,
             least_time_s: LEAST_TIME_S,
+            gap_s: LEAST_GAP_S,
             shorts: 0,
             longs: 0,
         }
@@ -175,7 +182,16 @@ impl Schedule {
         let owed = (self.spent_s - self.allowance(elapsed_s)) / (CYCLE * mean_s);
         let least = LEAST_GAP_S.max(GAP_FRACTION * elapsed_s);
         let wait = mean_s / granted * owed.clamp(HURRY.0, HURRY.1).exp();
-        wait.max(least) * self.random.random_range(0.5..1.5)
+        self.gap_s = wait.max(least);
+        self.gap_s * self.random.random_range(0.5..1.5)
+    }
+
+    /// When to look where the program is before the window that opens at `window`; `None` where that is too near.
+    pub fn next_look(&mut self, window: Instant) -> Option<Instant> {
+        let least_s = LEAST_LOOK_S.max(self.gap_s / LOOKS_PER_WINDOW);
+        let left = window.checked_duration_since(Instant::now())?;
+        let wait = Duration::from_secs_f64(least_s * self.random.random_range(0.5..1.5));
+        (left > wait + Duration::from_secs_f64(0.5 * least_s)).then(|| Instant::now() + wait)
     }
 
     /// The next window, opened at `elapsed_s`.

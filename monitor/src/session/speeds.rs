@@ -80,9 +80,10 @@ mod tests {
     fn inside(per_second: f64) -> Inside {
         Inside {
             per_second,
-            expansion: 2.0,
+            expansion: 1.0,
             together: false,
             mostly_stops: false,
+            of_others: false,
         }
     }
 

@@ -10,6 +10,7 @@ pub use turns::InTurn;
 
 use super::cost::{Cost, Stops};
 use super::engine::Engine;
+use super::looks::Looks;
 use super::output::Output;
 use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
 use super::recorder::Recorder;
@@ -21,12 +22,15 @@ use super::weights::{Inside, Weights};
 use crate::engine::translate::window::WindowEnd;
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
-use crate::profile::types::ProcessRecord;
+use crate::profile::types::{InstrId, ProcessRecord};
 use crate::tracee::{Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+/// Samples at the end of a window that tell where it was timed.
+const LAST_SAMPLES: usize = 64;
 
 /// What is seen of one thread, or of one thread after the other.
 struct Lane {
@@ -57,6 +61,7 @@ pub struct Observed {
     numbers: Rc<Numbers>,
     lanes: BTreeMap<i32, Lane>,
     weights: Weights,
+    looks: Looks,
     recorder: Recorder,
     /// Estimated native seconds of what was observed.
     native_s: f64,
@@ -119,6 +124,7 @@ impl Observed {
             numbers: Rc::default(),
             lanes: BTreeMap::new(),
             weights: Weights::default(),
+            looks: Looks::default(),
             recorder: Recorder::new(output, record),
             native_s: 0.0,
             missed_s: 0.0,
@@ -227,6 +233,16 @@ impl Observed {
             Some(before) if !full => self.recorder.window(before),
             _ => Ok(()),
         }
+    }
+
+    /// Notes where a thread is between two windows.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn look(&mut self, stopped: &Stopped) -> Result<()> {
+        let ip = stopped.regs()?.rip;
+        self.looks.look(self.native_clock_s(), ip, self.image);
+        Ok(())
     }
 
     /// Whether the open window has lasted as long as it may.
@@ -344,6 +360,16 @@ impl Observed {
             let tid = windows.tid.as_raw();
             self.speeds.clocked(tid, self.first.1, inside);
         }
+        let mut sampled: Vec<(u64, InstrId)> = record
+            .samples
+            .iter()
+            .map(|taken| (taken.sample.position, taken.sample.ip))
+            .collect();
+        sampled.sort_unstable();
+        let last = sampled.len().saturating_sub(LAST_SAMPLES);
+        let last = sampled[last..].iter();
+        let last = last.filter_map(|&(_, ip)| self.recorder.address(ip));
+        self.looks.window(opened, self.image, last.collect());
         // On a clock that counts no window: what other threads did meanwhile was native.
         self.weights.close(record, opened, inside);
     }
@@ -363,6 +389,7 @@ impl Observed {
             expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
             together: self.together,
             mostly_stops: false,
+            of_others: false,
         };
         self.stops.inside(cost, accesses, seen)
     }
@@ -374,6 +401,14 @@ impl Observed {
         let native = self.native_clock_s();
         if let Some(last) = self.weights.finish(native) {
             result = result.and(self.recorder.window(last));
+        }
+        if !self.full && self.numbers.count() > 0 {
+            let looks = &self.looks;
+            let factors = self.weights.settle(
+                |window| looks.alike(window),
+                |rates| looks.shares(native, rates),
+            );
+            result = result.and(self.recorder.shares(factors));
         }
         if let Some(engine) = &self.engine {
             tracing::debug!(pid = %self.process.pid, stats = ?engine.stats(), "engine");

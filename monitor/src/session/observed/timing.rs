@@ -21,14 +21,14 @@ const LAPS: usize = 5;
 /// The same of a long stay, which tells how code warms up; every so many-th is one, and has more misses.
 const LAPS_LONG: usize = 17;
 const LONG_ONE_IN: u32 = 4;
-const MOST_MISSES_LONG: u64 = 120;
+const MOST_MISSES_LONG: u64 = 250;
 /// Fewest and most accesses of a lap.
 const LEAST: u64 = 20_000;
 const MOST: u64 = 8_000_000;
 /// Most of the first one: the program may have become slower, or have turned to system calls.
 const MOST_FIRST: u64 = 200_000;
 /// Misses after which it is given up: so much new code costs more than it tells.
-const MOST_MISSES: u64 = 60;
+const MOST_MISSES: u64 = 150;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 3;
 /// What times the threads of a process.

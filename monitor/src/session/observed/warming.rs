@@ -3,7 +3,7 @@
 
 use crate::engine::translate::window::Piece;
 
-/// A lap of fewer stops' time says nothing.
+/// A lap of fewer stops' time says nothing, nor does one of less than half of that for each of its stops.
 const SHORT: f64 = 6.0;
 /// A lap that is this many times slower than the median one did not run all the time it was charged for: the hypervisor had
 /// given its processor to others. (Laps of 0.03 ms were seen to be charged 9.5 ms on a crowded host.)
@@ -55,11 +55,15 @@ impl Lap {
 
 /// The laps of a stay that say something. It began when the thread had used `begun_s` CPU seconds; a stop takes `stop_s`.
 pub fn clean(pieces: &[Piece], begun_s: f64, stop_s: f64) -> Vec<Lap> {
-    let long = pieces.iter().filter(|piece| piece.cpu_s > SHORT * stop_s);
+    let stops_s = |piece: &Piece| piece.stops as f64 * stop_s;
+    let least_s = |piece: &Piece| SHORT.max(0.5 * SHORT * piece.stops as f64) * stop_s;
+    let long = pieces
+        .iter()
+        .filter(|piece| piece.accesses > 0 && piece.cpu_s > least_s(piece));
     let mut laps: Vec<Lap> = long
         .map(|piece| Lap {
             accesses: piece.accesses as f64,
-            cpu_s: piece.cpu_s - stop_s,
+            cpu_s: piece.cpu_s - stops_s(piece),
             into_s: piece.end_s - begun_s,
         })
         .collect();
@@ -121,6 +125,7 @@ mod tests {
     /// Laps of 250 us, the code `factor` times faster from 2 ms on.
     fn stay(rate: f64, factor: f64) -> Vec<Piece> {
         let lap = |n: usize| Piece {
+            stops: 1,
             accesses: (230e-6 * rate * if n < 8 { 1.0 } else { factor }) as u64,
             cpu_s: 250e-6,
             end_s: 7.0 + 250e-6 * (n + 1) as f64,

@@ -5,12 +5,14 @@ use nix::unistd::Pid;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// From one stop that read the log to the next stop, which did too.
+/// From one stop that read the log to the next one that did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Piece {
     /// Accesses of the thread.
     pub accesses: u64,
-    /// CPU seconds, one stop's share included.
+    /// Stops, the last one included.
+    pub stops: u64,
+    /// CPU seconds, those of its stops included.
     pub cpu_s: f64,
     /// CPU seconds of the thread at its end.
     pub end_s: f64,
@@ -49,11 +51,12 @@ impl Pieces {
             return;
         };
         if let Some((before, from, cpu_s)) = self.last.replace((stops, accesses, now))
-            && before + 1 == stops
+            && before < stops
         {
             self.in_turn += 1;
             self.list.push(Piece {
                 accesses: accesses - from,
+                stops: stops - before,
                 cpu_s: now - cpu_s,
                 end_s: now,
             });

@@ -1,0 +1,194 @@
+//! How much more a long window tells than a short one.
+//!
+//! Windows have very different lengths. In a program that changes its ways slowly a long window sees what a short one
+//! at its place would have seen, and both count alike. In one that goes through the same round again and again, a
+//! short window sees a part of a round and a long one its mean: counted alike, the short ones would drown it. Which of
+//! the two it is, is seen by cutting long windows into pieces as long as short windows: where pieces of one window
+//! differ as much as pieces of different windows do, each piece is worth a window.
+//!
+//! Source: cluster sampling with the intraclass correlation `r`, where `k` pieces are worth `k / (1 + (k - 1) r)`
+//! independent ones (Cochran, Sampling Techniques, 9.4; Kish's design effect).
+
+use crate::{LineSize, Outcome, Sample, Stream};
+
+/// Equal parts of a window that are told apart.
+const PARTS: usize = 64;
+/// A sample is told from others by whether its line comes back within so many line references.
+const DISTANCES: [u64; 3] = [32, 1_000, 8_000];
+/// Fewest samples of a piece, and fewest pieces of long windows that correlations are believed of.
+const LEAST_SAMPLES: f64 = 30.0;
+const LEAST_PIECES: usize = 12;
+/// Standard errors by which the correlation is taken to be larger than it seems.
+const DOUBT: f64 = 1.0;
+/// Most that a window is worth: what is behind it is an estimate.
+const MOST: f64 = 12.0;
+
+/// How often lines came back soon, over the course of a window.
+#[derive(Clone, Debug)]
+pub(crate) struct Course {
+    parts: Vec<Counts>,
+}
+
+/// For each of [`DISTANCES`], samples that were followed for as long, and those among them not touched by then.
+type Counts = [(u16, u16); DISTANCES.len()];
+
+impl Course {
+    /// Of a window of so many line references.
+    pub fn new(samples: &[Sample], refs: u64) -> Self {
+        let mut parts = vec![Counts::default(); PARTS];
+        for sample in samples {
+            let at = (sample.position as f64 / refs.max(1) as f64 * PARTS as f64) as usize;
+            let counts = &mut parts[at.min(PARTS - 1)];
+            for ((followed, open), distance) in counts.iter_mut().zip(DISTANCES) {
+                let is_open = match crate::prepare::outcome(sample, LineSize::B64, Stream::Own) {
+                    Outcome::Reused { distance: d, .. } => d >= distance,
+                    Outcome::Censored { at } | Outcome::NeverReused { at } if at >= distance => {
+                        true
+                    }
+                    _ => continue,
+                };
+                *followed = followed.saturating_add(1);
+                *open = open.saturating_add(u16::from(is_open));
+            }
+        }
+        Self { parts }
+    }
+
+    /// Samples and those that were open, of equal pieces.
+    fn pieces(&self, count: usize, distance: usize) -> Vec<(f64, f64)> {
+        let mut pieces = vec![(0.0, 0.0); count];
+        for (at, counts) in self.parts.iter().enumerate() {
+            let piece = &mut pieces[at * count / PARTS];
+            piece.0 += f64::from(counts[distance].0);
+            piece.1 += f64::from(counts[distance].1);
+        }
+        pieces.retain(|&(followed, _)| followed >= LEAST_SAMPLES);
+        pieces
+    }
+}
+
+/// What each window is worth, at least 1; they have these lengths.
+pub(crate) fn worth(windows: &[(f64, &Course)]) -> Vec<f64> {
+    let mut lengths: Vec<f64> = windows.iter().map(|&(length, _)| length).collect();
+    lengths.sort_by(f64::total_cmp);
+    let usual = lengths.get(lengths.len() / 2).copied().unwrap_or(0.0);
+    let times = |length: f64| if usual > 0.0 { length / usual } else { 1.0 };
+    let correlations = (0..DISTANCES.len()).filter_map(|distance| {
+        let cut = |&(length, course): &(f64, &Course)| {
+            course.pieces((times(length) as usize).clamp(1, PARTS), distance)
+        };
+        correlation(&windows.iter().map(cut).collect::<Vec<_>>())
+    });
+    // The largest: whatever is alike inside windows.
+    let r = correlations.fold(f64::NAN, f64::max);
+    let worth = |&(length, _): &(f64, &Course)| {
+        let k = times(length).max(1.0);
+        let worth = k / (1.0 + (k - 1.0) * r);
+        if worth.is_finite() {
+            worth.min(MOST)
+        } else {
+            1.0
+        }
+    };
+    windows.iter().map(worth).collect()
+}
+
+/// Intraclass correlation of the pieces of windows, on the large side of what is likely. `None` where nothing differs, or too
+/// few pieces tell.
+fn correlation(windows: &[Vec<(f64, f64)>]) -> Option<f64> {
+    let all = || windows.iter().flatten();
+    let (followed, open) = all().fold((0.0, 0.0), |(n, x), piece| (n + piece.0, x + piece.1));
+    let mean = open / followed;
+    let pieces = all().count() as f64;
+    // Of the pieces around the mean of all, and around that of their window, both without what chance does.
+    let noise = |&(n, x): &(f64, f64)| (x / n) * (1.0 - x / n) / (n - 1.0);
+    let total = all()
+        .map(|p| (p.1 / p.0 - mean).powi(2) - noise(p))
+        .sum::<f64>()
+        / (pieces - 1.0);
+    let mut within = Vec::new();
+    for window in windows.iter().filter(|window| window.len() > 1) {
+        let k = window.len() as f64;
+        let mean = window.iter().map(|(n, x)| x / n).sum::<f64>() / k;
+        for p in window {
+            within.push((p.1 / p.0 - mean).powi(2) * k / (k - 1.0) - noise(p));
+        }
+    }
+    // Not a number where there is no piece.
+    if !total.is_finite() || within.len() < LEAST_PIECES || total <= 0.0 {
+        return None;
+    }
+    let count = within.len() as f64;
+    let mean = within.iter().sum::<f64>() / count;
+    let spread = within.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (count * (count - 1.0));
+    Some((1.0 - (mean - DOUBT * spread.sqrt()) / total).clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Outcome, Rng};
+
+    /// A window of which part `open` of the samples come back late, by the place in it.
+    fn course(rng: &mut Rng, samples: usize, open: impl Fn(f64) -> f64) -> Course {
+        let refs = 1_000_000;
+        let sample = |i: usize| {
+            let place = (i as f64 + 0.5) / samples as f64;
+            let distance = if rng.unit() < open(place) { 100_000 } else { 1 };
+            let outcome = Outcome::Reused {
+                distance,
+                trigger: Default::default(),
+            };
+            Sample {
+                position: (place * refs as f64) as u64,
+                own: [outcome; 5],
+                ..Sample::default()
+            }
+        };
+        let samples: Vec<Sample> = (0..samples).map(sample).collect();
+        Course::new(&samples, refs)
+    }
+
+    /// Twenty short windows and five that are ten times as long; `open` by the place in them in lengths of the short ones.
+    fn worth_of(open: impl Fn(usize, f64) -> f64) -> Vec<f64> {
+        let mut rng = Rng::new(3);
+        let courses: Vec<(f64, Course)> = (0..25)
+            .map(|w| {
+                let times = if w % 5 == 0 { 10 } else { 1 };
+                let open = |place: f64| open(w, place * times as f64);
+                (times as f64 * 1e6, course(&mut rng, 200 * times, open))
+            })
+            .collect();
+        worth(
+            &courses
+                .iter()
+                .map(|(length, c)| (*length, c))
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn long_windows_are_worth_more_where_their_pieces_differ_as_windows_do() {
+        // Rounds as long as two short windows, which begin anywhere in them.
+        let rounds = worth_of(|w, place| {
+            let phase = (place + w as f64 * 0.37) % 2.0;
+            if phase < 1.0 { 0.1 } else { 0.7 }
+        });
+        assert!(rounds[5] > 5.0 && rounds[6] == 1.0, "{rounds:?}");
+        // Phases that last longer than windows do.
+        let phases = worth_of(|w, _| if w < 12 { 0.1 } else { 0.7 });
+        assert!(phases[5] < 1.3, "{phases:?}");
+        // Nothing differs: all the same.
+        let even = worth_of(|_, _| 0.0);
+        assert_eq!(even, vec![1.0; 25]);
+    }
+
+    #[test]
+    fn few_windows_are_worth_what_they_are() {
+        assert_eq!(worth(&[]), Vec::<f64>::new());
+        let mut rng = Rng::new(1);
+        let one = course(&mut rng, 10, |_| 0.5);
+        assert_eq!(worth(&[(1e6, &one), (9e6, &one)]), vec![1.0, 1.0]);
+        assert_eq!(worth(&[(0.0, &one)]), vec![1.0]);
+    }
+}

@@ -1,0 +1,292 @@
+//! Which window stands for which part of a run, by looks at where the program is between them.
+//!
+//! Windows are few, as each takes milliseconds; a look takes some ten microseconds: the thread is stopped, its instruction
+//! pointer read, and it goes on. Each look stands for the time around it, and that time goes to the windows that
+//! were in the same code, the nearer ones rather. So a phase that is short and fast, in which a window falls now
+//! and then, has the weight of the many looks that fell into it (post-stratification: Cochran, Sampling Techniques, 5A.9).
+//!
+//! Windows share code, and the same code is fast on some data and slow on others: a look goes to each by the share of its
+//! samples that are near the look's instruction, and to near windows rather than to far ones.
+
+use std::collections::BTreeMap;
+
+/// Samples around a look that suffice to tell windows apart, and the distances in bytes within which they are sought:
+/// an interrupt is taken instructions behind what it waited for, and much of a loop makes no access. (Guessed.)
+const ENOUGH: usize = 16;
+const NEAR: [u64; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
+/// Windows that are looked at for likeness, on either side, and the common part of the samples of two that are alike. (Guessed.)
+const FAR: usize = 200;
+const ALIKE: f64 = 0.3;
+/// Addresses that are kept, over all windows: for some days of a run.
+const MOST: usize = 4 << 20;
+
+/// Where the program was at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Look {
+    /// CPU seconds outside of windows so far.
+    at_s: f64,
+    /// Instruction, and the program image it is of.
+    ip: u64,
+    image: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    at_s: f64,
+    image: u32,
+    samples: usize,
+    /// Where its instructions are in the list of all.
+    first: usize,
+    end: usize,
+}
+
+/// The looks at one process, and its windows.
+#[derive(Debug, Default)]
+pub struct Looks {
+    looks: Vec<Look>,
+    windows: Vec<Window>,
+    /// Instructions sampled, the window, and how often.
+    sampled: Vec<(u64, u32, u32)>,
+}
+
+/// What windows stand for by the looks.
+#[derive(Debug, PartialEq)]
+pub struct Shares {
+    /// Native CPU seconds of each window.
+    pub native_s: Vec<f64>,
+    /// Variance of the accesses of the run, because looks fall where they fall.
+    pub variance: f64,
+}
+
+impl Looks {
+    /// At `at_s` CPU seconds outside of windows, a thread of program image `image` was at `ip`.
+    pub fn look(&mut self, at_s: f64, ip: u64, image: u32) {
+        self.looks.push(Look { at_s, ip, image });
+    }
+
+    /// The next window, opened at `at_s`, in which these instructions were sampled.
+    pub fn window(&mut self, at_s: f64, image: u32, mut sampled: Vec<u64>) {
+        let number = self.windows.len() as u32;
+        let first = self.sampled.len();
+        let samples = sampled.len();
+        if first < MOST {
+            sampled.sort_unstable();
+            let alike = sampled.chunk_by(|a, b| a == b);
+            self.sampled
+                .extend(alike.map(|ips| (ips[0], number, ips.len() as u32)));
+        }
+        self.windows.push(Window {
+            at_s,
+            image,
+            samples,
+            first,
+            end: self.sampled.len(),
+        });
+    }
+
+    /// Windows near a window that were in the same code as it at their end, and how far they were: by the samples they have in
+    /// common, nearer ones rather.
+    pub fn alike(&self, window: usize) -> Vec<(usize, f64)> {
+        let from = window.saturating_sub(FAR);
+        let to = self.windows.len().min(window + FAR);
+        let others = (from..to).filter(|&other| other != window);
+        let alike = others.map(|other| (other, self.common(window, other)));
+        let alike = alike.filter(|&(_, common)| common >= ALIKE);
+        alike
+            .map(|(other, common)| (other, common * falling(window.abs_diff(other) - 1)))
+            .collect()
+    }
+
+    /// Part of the samples of two windows that is of the same instructions.
+    fn common(&self, a: usize, b: usize) -> f64 {
+        let (a, b) = (&self.windows[a], &self.windows[b]);
+        if a.image != b.image {
+            return 0.0;
+        }
+        let mut of_b = self.sampled[b.first..b.end].iter().peekable();
+        let mut common = 0.0;
+        for &(ip, _, count) in &self.sampled[a.first..a.end] {
+            while of_b.next_if(|&&(other, ..)| other < ip).is_some() {}
+            if let Some(&(_, _, other)) = of_b.next_if(|&&(other, ..)| other == ip) {
+                let share = |count: u32, of: &Window| f64::from(count) / of.samples as f64;
+                common += share(count, a).min(share(other, b));
+            }
+        }
+        common
+    }
+
+    /// Shares out the time up to `end_s`, `rates` being the accesses per native second of each window. `None` where looks do
+    /// not tell: they are too few, or too much was sampled.
+    pub fn shares(&self, end_s: f64, rates: &[f64]) -> Option<Shares> {
+        let (looks, windows) = (&self.looks, &self.windows);
+        if windows.len() < 2
+            || rates.len() != windows.len()
+            || looks.len() < windows.len()
+            || self.sampled.len() >= MOST
+        {
+            return None;
+        }
+        let mut sampled = self.sampled.clone();
+        sampled.sort_unstable();
+        let mut native_s = vec![0.0; windows.len()];
+        let (mut variance, mut before) = (0.0, None);
+        for (n, look) in looks.iter().enumerate() {
+            let from = match n {
+                0 => 0.0,
+                _ => 0.5 * (looks[n - 1].at_s + look.at_s),
+            };
+            let to = looks
+                .get(n + 1)
+                .map_or(end_s, |next| 0.5 * (look.at_s + next.at_s));
+            let time_s = (to - from).max(0.0);
+            let chances = self.chances(look, &sampled);
+            let sum: f64 = chances.iter().map(|&(_, chance)| chance).sum();
+            let mut rate = 0.0;
+            for (window, chance) in chances {
+                native_s[window] += time_s * chance / sum;
+                rate += rates[window] * chance / sum;
+            }
+            if let Some(before) = before.replace(rate) {
+                variance += 0.5 * (time_s * (rate - before)).powi(2);
+            }
+        }
+        Some(Shares { native_s, variance })
+    }
+
+    /// Windows that the look may be like, with chances that need not add up to one.
+    fn chances(&self, look: &Look, sampled: &[(u64, u32, u32)]) -> Vec<(usize, f64)> {
+        let windows = &self.windows;
+        let next = windows.partition_point(|w| w.at_s <= look.at_s);
+        let between = |window: usize| match window < next {
+            true => next - 1 - window,
+            false => window - next,
+        };
+        for distance in NEAR {
+            let from = look.ip.saturating_sub(distance);
+            let first = sampled.partition_point(|&(ip, ..)| ip < from);
+            let around = sampled[first..]
+                .iter()
+                .take_while(|&&(ip, ..)| ip <= look.ip.saturating_add(distance))
+                .map(|&(_, window, count)| (window as usize, count as usize))
+                .filter(|&(window, _)| windows[window].image == look.image);
+            let mut counts = BTreeMap::new();
+            let mut all = 0;
+            for (window, count) in around {
+                *counts.entry(window).or_insert(0) += count;
+                all += count;
+            }
+            if all >= ENOUGH {
+                let chance = |(window, count): (usize, usize)| {
+                    let share = count as f64 / windows[window].samples as f64;
+                    (window, falling(between(window)) * share)
+                };
+                return counts.into_iter().map(chance).collect();
+            }
+        }
+        // Code that no window saw: as the windows before and behind it.
+        let last = windows.len() - 1;
+        let mut both = vec![next.saturating_sub(1), next.min(last)];
+        both.dedup();
+        both.into_iter().map(|window| (window, 1.0)).collect()
+    }
+}
+
+/// How much a window counts behind so many others.
+fn falling(between: usize) -> f64 {
+    (1.0 + between as f64).powi(-2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two loops, 4 KiB apart, sampled at two instructions each.
+    const LOOPS: [u64; 2] = [0x401000, 0x402000];
+
+    fn sampled(place: u64) -> Vec<u64> {
+        (0..40).map(|i| place + 8 * (i % 2)).collect()
+    }
+
+    /// A window each second, of which every tenth is in the second loop; a hundred looks a second, of which `part` are there.
+    fn shares(part: usize) -> Shares {
+        let mut looks = Looks::default();
+        for window in 0..20 {
+            let from = f64::from(window);
+            for look in 0..100 {
+                let place = LOOPS[usize::from(look % 100 >= 100 - part)];
+                looks.look(from + look as f64 * 0.01, place + 4, 0);
+            }
+            let place = LOOPS[usize::from(window % 10 == 3)];
+            looks.window(from + 0.995, 0, sampled(place));
+        }
+        looks.shares(20.0, &[1e9; 20]).unwrap()
+    }
+
+    #[test]
+    fn a_window_stands_for_the_time_that_the_program_was_in_its_code() {
+        for part in [0, 2, 30] {
+            let shares = shares(part);
+            let second = shares.native_s[3] + shares.native_s[13];
+            let all: f64 = shares.native_s.iter().sum();
+            assert!((all - 20.0).abs() < 1e-9, "{all}");
+            assert!(
+                (second - 0.2 * part as f64).abs() < 0.05,
+                "{part}: {second}"
+            );
+        }
+    }
+
+    #[test]
+    fn nearer_windows_rather_and_where_no_code_is_alike_the_nearest() {
+        let mut looks = Looks::default();
+        for (at, place) in [
+            (1.0, LOOPS[0]),
+            (2.0, LOOPS[1]),
+            (3.0, LOOPS[0]),
+            (4.0, LOOPS[0]),
+        ] {
+            looks.window(at, 0, sampled(place));
+        }
+        let elsewhere = 0x7fff_0000;
+        for at in [0.5, 1.5, 2.5, 3.5] {
+            looks.look(at, if at < 1.0 { LOOPS[0] } else { elsewhere }, 0);
+        }
+        let shares = looks.shares(4.0, &[1.0; 4]).unwrap().native_s;
+        // The first second by distance, then one to either side.
+        assert!(
+            shares[0] > 1.0 && shares[0] > 2.0 * (shares[2] - 1.0),
+            "{shares:?}"
+        );
+        assert!((shares[1] - 1.0).abs() < 1e-9, "{shares:?}");
+        // Code of another program at the same address is other code.
+        looks.window(5.0, 1, sampled(LOOPS[0]));
+        looks.look(5.5, LOOPS[0], 1);
+        let shares = looks.shares(6.0, &[1.0; 5]).unwrap().native_s;
+        assert!(shares[4] > 1.0, "{shares:?}");
+    }
+
+    #[test]
+    fn too_few_looks_tell_nothing() {
+        let mut looks = Looks::default();
+        assert_eq!(looks.shares(1.0, &[]), None);
+        looks.window(0.5, 0, sampled(LOOPS[0]));
+        looks.window(0.6, 0, sampled(LOOPS[0]));
+        looks.look(0.7, LOOPS[0], 0);
+        assert_eq!(looks.shares(1.0, &[1.0; 2]), None);
+    }
+
+    #[test]
+    fn windows_of_the_same_code_are_alike() {
+        let mut looks = Looks::default();
+        for place in [LOOPS[0], LOOPS[1], LOOPS[0]] {
+            looks.window(0.0, 0, sampled(place));
+        }
+        looks.window(0.0, 1, sampled(LOOPS[0]));
+        let alike = looks.alike(0);
+        assert_eq!(alike.len(), 1, "{alike:?}");
+        assert!(
+            alike[0].0 == 2 && (alike[0].1 - 0.25).abs() < 1e-9,
+            "{alike:?}"
+        );
+    }
+}
