@@ -270,7 +270,9 @@ fn other_threads_and_children_are_observed() {
             assert_eq!(found.stdout, b"done\n", "{found:?}");
             assert_eq!(
                 shell_status(&found),
-                if words[0].ends_with("sh") { 5 } else { 0 }
+                if words[0].ends_with("sh") { 5 } else { 0 },
+                "{}",
+                lossy(&found.stderr)
             );
             let profile = readable(&profiles.path().join("p"));
             let first = profile.header.pid;

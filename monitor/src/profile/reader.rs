@@ -282,6 +282,8 @@ struct Tables {
     symbols: Vec<Vec<Frame>>,
     data_symbols: Vec<DataSymbol>,
     footer: Option<Footer>,
+    /// Whether windows stand for what was known at the end.
+    shared_out: bool,
 }
 
 impl Tables {
@@ -295,6 +297,7 @@ impl Tables {
             symbols: Vec::new(),
             data_symbols: Vec::new(),
             footer: None,
+            shared_out: false,
         }
     }
 
@@ -372,15 +375,14 @@ impl Tables {
 
     /// Thinning may have left windows out: others stand for them, drawn so that factors hold on average.
     fn share(&mut self, factors: &[(u32, f64)]) -> Result<(), String> {
+        self.shared_out = true;
         for &(index, factor) in factors {
             if !(factor.is_finite() && factor >= 0.0) {
                 return Err(format!("window {index} stands for {factor} times as much"));
             }
             if let Some(&at) = self.by_index.get(&index) {
                 let stands_for = &mut self.windows[at].stands_for;
-                stands_for.value *= factor;
-                stands_for.low *= factor;
-                stands_for.high *= factor;
+                *stands_for = stands_for.times(factor);
             }
         }
         Ok(())
@@ -402,7 +404,22 @@ impl Tables {
         }
     }
 
+    /// Windows that were left out stood for their part too.
+    fn make_up(&mut self) {
+        let Some(footer) = self.footer.as_ref().filter(|_| self.shared_out) else {
+            return;
+        };
+        let total: f64 = self.windows.iter().map(|w| w.stands_for.value).sum();
+        let factor = footer.accesses_estimated.value / total;
+        if factor.is_finite() && factor > 0.0 {
+            for window in &mut self.windows {
+                window.stands_for = window.stands_for.times(factor);
+            }
+        }
+    }
+
     fn finish(mut self, torn: Option<(usize, usize)>) -> Profile {
+        self.make_up();
         in_order(&mut self.data_symbols);
         let mut read_warnings = Vec::new();
         if let Some((at, length)) = torn {

@@ -279,6 +279,18 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// So many times as much.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Estimate {
+        Estimate {
+            value: factor * self.value,
+            low: factor * self.low,
+            high: factor * self.high,
+        }
+    }
+}
+
 /// Something the user should know about the result, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {

@@ -217,7 +217,7 @@ impl<'a> Session<'a> {
     /// Runs natively for a while, then one thread through one window.
     fn sample(&mut self) -> Result<()> {
         let gap = self.schedule.gap_s(self.elapsed_s());
-        let window = Instant::now() + Duration::from_secs_f64(gap.min(3600.0));
+        let window = Instant::now() + Duration::from_secs_f64(gap);
         while let Some(look) = self.schedule.next_look(window) {
             self.rest(Some(look))?;
             if self.is_over() {

@@ -38,6 +38,8 @@ const LEAST_GAP_S: f64 = 0.004;
 /// some ten microseconds of the program's time, and as much of the monitor's.
 const LOOKS_PER_WINDOW: f64 = 12.0;
 const LEAST_LOOK_S: f64 = 0.002;
+/// Longest native stretch between windows, in seconds.
+const LONGEST_GAP_S: f64 = 3600.0;
 /// Windows are at least this fraction of the run apart, so that a long run does not collect ever more.
 const GAP_FRACTION: f64 = 1.0 / 400.0;
 /// Fewest accesses of a window: in the code cache, and when stepping.
@@ -182,7 +184,7 @@ impl Schedule {
         let owed = (self.spent_s - self.allowance(elapsed_s)) / (CYCLE * mean_s);
         let least = LEAST_GAP_S.max(GAP_FRACTION * elapsed_s);
         let wait = mean_s / granted * owed.clamp(HURRY.0, HURRY.1).exp();
-        self.gap_s = wait.max(least);
+        self.gap_s = wait.max(least).min(LONGEST_GAP_S);
         self.gap_s * self.random.random_range(0.5..1.5)
     }
 
