@@ -159,6 +159,16 @@ impl Shim {
             .store(u32::from(stepping), Ordering::Release);
     }
 
+    /// Whether the target filters its system calls, so that the shim has gone for good.
+    pub fn sealed(&self) -> bool {
+        self.block().sealed.load(Ordering::Acquire) != 0
+    }
+
+    /// Says where each thread's `struct rseq` lies from its fs base, as one thread shows; see `statcache_abi::Block::rseq`.
+    pub fn set_rseq(&self, from_fs: u64) {
+        self.block().rseq.store(from_fs, Ordering::Relaxed);
+    }
+
     /// The events since the last call, in order.
     pub fn events(&self) -> Vec<Event> {
         let shared = self.block();

@@ -116,6 +116,9 @@ pub const BIRTH_OR_END: &str = "a call that makes or ends a thread";
 /// See [`USER`].
 pub const END_OF_PROCESS: &str = "the end of the process";
 
+/// See [`USER`].
+pub const FILTERED: &str = "a seccomp filter of the program's own";
+
 /// System calls before which a window ends: they make or end threads and processes.
 const ENDING: [i64; 8] = [
     libc::SYS_clone,

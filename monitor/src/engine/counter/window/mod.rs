@@ -15,7 +15,9 @@
 mod draw;
 mod outcome;
 
-use super::live::{BIRTH_OR_END, Counting, END_OF_PROCESS, Live, Mark, Stop, USER, WAITS};
+use super::live::{
+    BIRTH_OR_END, Counting, END_OF_PROCESS, FILTERED, Live, Mark, Stop, USER, WAITS,
+};
 use super::overflow::{Overflow, Unit};
 use super::sampler::{Draw, Sampler, SkidComp, calibrate};
 use super::shim::Shim;
@@ -178,11 +180,11 @@ impl Counter {
                 "a process that has not loaded the shim",
             ));
         }
-        if procinfo::seccomp_filters(tid) > procinfo::seccomp_filters(Pid::this()) {
-            return Ok(WindowEnd::Declined(
-                stopped,
-                "a seccomp filter of the program's own",
-            ));
+        // All threads are brought under the shim, and a filter may kill any of them for a call of the shim's.
+        let ours = procinfo::seccomp_filters(Pid::this());
+        let mut threads = procinfo::tasks(self.pid).unwrap_or_default().into_iter();
+        if self.shim.sealed() || threads.any(|tid| procinfo::seccomp_filters(tid) > ours) {
+            return Ok(WindowEnd::Declined(stopped, FILTERED));
         }
         let mut counting = match self.source {
             Source::Hardware => match Overflow::open(tid, Unit::Instructions) {
@@ -276,6 +278,7 @@ impl Counter {
         if live.in_critical_section() {
             return Err(Stop::Close("restartable sequence"));
         }
+        live.note_rseq()?;
         live.knock(&self.maps)?;
         let begin = Request {
             op: op::BEGIN,
@@ -284,6 +287,9 @@ impl Counter {
         match live.call(begin)? {
             result::OK => Ok(()),
             result::UNSUPPORTED => Err(Stop::Close("a kernel without Syscall User Dispatch")),
+            result::ASYNCHRONOUS => Err(Stop::Close("io_uring, which would fail on watched pages")),
+            result::SEALED => Err(Stop::Close(FILTERED)),
+            result::BORROWED => Err(Stop::Close("memory shared with another process")),
             _ => Err(Stop::Close(
                 "a thread that cannot be brought under the shim",
             )),
