@@ -227,6 +227,9 @@ pub struct Block {
     /// Where each thread's `struct rseq`, which the kernel writes at any time, lies from the base of its fs segment; 0 where that is
     /// not known. Within a page on either side nothing is watched anyway.
     pub rseq: AtomicU64,
+    /// Not 0 where the program is to find its environment as it was before the shim was named there; children do not load the shim
+    /// then, and an `execve` only by whoever asked for this.
+    pub hides: AtomicU64,
     /// What `rt_sigaction` is to be given for SIGURG, so that the first doorbell is answered: in place of what the program has, which
     /// goes to `before`. From the first request on it is the shim's affair to put that back.
     pub knock: [AtomicU64; 4],

@@ -3,47 +3,18 @@
 
 #[path = "support/cli.rs"]
 mod cli;
+#[path = "support/counted.rs"]
+mod counted;
 
-use cli::{awaited, lossy, native, output, program_of, readable, run, shell_status, text, under};
+use cli::{awaited, lossy, native, program_of, readable, run, shell_status, text, under};
+use counted::{BUSY, build, directory, simulated};
 use nix::unistd::Pid;
 use statcache::engine::counter::overflow::{Overflow, Unit};
 use statcache::profile::types::{Outcome, SampleRecord, sample_flags};
 use statcache::session::counter::SIMULATE;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-
-const BUSY: [&str; 4] = ["--engine", "counter", "--overhead", "600"];
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
-
-fn build(directory: &Path, name: &str) -> Option<PathBuf> {
-    let program = directory.join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/tracees/shim")
-        .join(format!("{name}.c"));
-    let built = Command::new("cc")
-        .args(["-O1", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source)
-        .output();
-    match built {
-        Ok(built) if built.status.success() => Some(program),
-        other => {
-            println!("SKIP {name}: cannot be built here: {other:?}");
-            None
-        }
-    }
-}
-
-/// Under the engine with steps for a counter.
-fn simulated(profile: &Path, words: &[&str], input: &[u8]) -> Output {
-    let mut command = run(profile, &BUSY);
-    command.args(words).env(SIMULATE, "1");
-    output(command, input)
-}
 
 /// Samples of the program's own code, of as many runs as it takes to have so many: how much is seen of one, and how much of
 /// that is its start, depends on how busy this machine is.

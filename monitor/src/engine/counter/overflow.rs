@@ -48,18 +48,34 @@ pub enum Refused {
         "performance counters are closed to this user: set kernel.perf_event_paranoid to 2 or less (it is {0}), or use --engine translate"
     )]
     Paranoid(String),
+    /// It has, and something else than the kernel's setting keeps them away.
+    #[error(
+        "performance counters are closed to this process, though kernel.perf_event_paranoid is {0}: run outside of the container or sandbox (or give it CAP_PERFMON), or use --engine translate"
+    )]
+    Sandboxed(i32),
     /// Anything else.
     #[error("the performance counter cannot be opened: {0}")]
     Other(#[from] std::io::Error),
 }
 
 fn refused(error: std::io::Error) -> Refused {
+    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    refused_at(error, level.unwrap_or_default().trim())
+}
+
+/// What an error means where `kernel.perf_event_paranoid` is `level`.
+fn refused_at(error: std::io::Error, level: &str) -> Refused {
+    /// Up to this, anybody may count their own user mode (perf_event_open(2)).
+    const OPEN: i32 = 2;
     match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => Refused::NoPmu,
-        Some(libc::EACCES | libc::EPERM) => {
-            let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-            Refused::Paranoid(level.map_or("unknown".to_owned(), |text| text.trim().to_owned()))
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
+            Refused::NoPmu
         }
+        Some(libc::EACCES | libc::EPERM) => match level.parse() {
+            Ok(level) if level <= OPEN => Refused::Sandboxed(level),
+            Ok(level) => Refused::Paranoid(level.to_string()),
+            Err(_) => Refused::Paranoid("unknown".to_owned()),
+        },
         _ => Refused::Other(error),
     }
 }
@@ -211,4 +227,67 @@ const F_OWNER_TID: i32 = 0;
 struct Owner {
     kind: i32,
     tid: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_cause_and_remedy() {
+        let said = |errno, level| {
+            let error = std::io::Error::from_raw_os_error(errno);
+            refused_at(error, level).to_string()
+        };
+        for (errno, level, parts) in [
+            (libc::ENOENT, "2", ["no counter", "--engine translate"]),
+            (libc::ENOSYS, "", ["no counter", "--engine translate"]),
+            (
+                libc::EACCES,
+                "3",
+                [
+                    "kernel.perf_event_paranoid to 2 or less (it is 3)",
+                    "--engine translate",
+                ],
+            ),
+            (libc::EACCES, "", ["it is unknown", "--engine translate"]),
+            (
+                libc::EPERM,
+                "1",
+                ["though kernel.perf_event_paranoid is 1", "CAP_PERFMON"],
+            ),
+            (libc::EMFILE, "2", ["cannot be opened", "24"]),
+        ] {
+            let said = said(errno, level);
+            for part in parts {
+                assert!(said.contains(part), "{errno} {level}: {said}");
+            }
+            assert!(!said.contains('\n'));
+        }
+    }
+
+    /// Each thread has a counter of its own, one made later too: opened by its id, it counts nobody else.
+    #[test]
+    fn a_counter_counts_its_own_thread() {
+        let own = nix::unistd::gettid();
+        let mut mine = Overflow::open(own, Unit::CpuNanoseconds).expect("a clock");
+        mine.arm(NEVER).expect("armed");
+        let (send, receive) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let busy = std::thread::spawn(move || {
+            send.send(nix::unistd::gettid()).expect("sent");
+            wait.recv().expect("told");
+            (0..20_000_000u64).fold(1, |sum, n| sum ^ std::hint::black_box(n * 3))
+        });
+        let mut theirs =
+            Overflow::open(receive.recv().expect("an id"), Unit::CpuNanoseconds).expect("a clock");
+        theirs.arm(NEVER).expect("armed");
+        go.send(()).expect("sent");
+        busy.join().expect("done");
+        let (mine, theirs) = (mine.count().expect("mine"), theirs.count().expect("theirs"));
+        assert!(
+            theirs > mine,
+            "{theirs} of the busy thread, {mine} of the one that waits"
+        );
+    }
 }

@@ -174,7 +174,7 @@ impl Counter {
         if let Ok(maps) = Maps::read(self.pid) {
             self.maps = maps;
         }
-        if !self.shim.is_in(self.pid) {
+        if !self.shim.is_in(self.pid) || !self.shim.is_mapped(&self.maps) {
             return Ok(WindowEnd::Declined(
                 stopped,
                 "a process that has not loaded the shim",
