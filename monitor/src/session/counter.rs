@@ -8,8 +8,11 @@ use nix::unistd::Pid;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 
-/// Set to anything, makes single steps stand in for a performance counter: a test aid, and very slow.
+/// Set to anything, makes single steps stand in for a performance counter: a test aid, and very slow. Set to [`SIMULATE_MEMORY`], for one
+/// of memory instructions too.
 pub const SIMULATE: &str = "STATCACHE_SIMULATED_PMU";
+/// See [`SIMULATE`].
+pub const SIMULATE_MEMORY: &str = "memory";
 
 /// Why the engine cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +43,9 @@ pub fn source(config: &ProfileConfig) -> Result<Source, NoCounter> {
     if config.full {
         return Err(NoCounter::Full);
     }
-    if std::env::var_os(SIMULATE).is_some() {
-        return Ok(Source::Simulated);
+    if let Some(set) = std::env::var_os(SIMULATE) {
+        let memory = set == *SIMULATE_MEMORY;
+        return Ok(Source::Simulated { memory });
     }
     Overflow::open(Pid::from_raw(0), Unit::Instructions)?;
     Ok(Source::Hardware)

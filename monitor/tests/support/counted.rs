@@ -35,7 +35,12 @@ pub fn build(directory: &Path, name: &str) -> Option<PathBuf> {
 
 /// Under the engine with steps for a counter.
 pub fn simulated(profile: &Path, words: &[&str], input: &[u8]) -> Output {
+    simulated_as("1", profile, words, input)
+}
+
+/// As [`simulated`], by this kind of counter.
+pub fn simulated_as(kind: &str, profile: &Path, words: &[&str], input: &[u8]) -> Output {
     let mut command = run(profile, &BUSY);
-    command.args(words).env(SIMULATE, "1");
+    command.args(words).env(SIMULATE, kind);
     output(command, input)
 }

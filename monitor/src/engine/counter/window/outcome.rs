@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn watches_on_a_page_that_is_too_hot_are_given_up_counted_and_marked() {
         let shim = Rc::new(Shim::create().expect("a shim"));
-        let mut counter = Counter::new(shim, Source::Simulated, Pid::this(), 1);
+        let mut counter = Counter::new(shim, Source::Simulated { memory: false }, Pid::this(), 1);
         let mut seen = seen();
         counter.cool(&mut seen, vec![HOT; MOST_FALSE_HITS as usize]);
         assert!(seen.stale.is_empty() && counter.losses.hot == 0, "not yet");
