@@ -159,3 +159,8 @@ fn a_process_that_shares_the_memory() {
 fn exec_by_another_thread_than_the_first() {
     both("exec_thread", &[]);
 }
+
+#[test]
+fn handlers_set_when_the_last_watch_has_gone_and_a_thread_still_sleeps() {
+    both("late_handler", &[]);
+}

@@ -86,6 +86,14 @@ pub fn after_call(current: &mut Option<Current>, context: &mut Context) {
     let mut held = lock();
     syscalls::settle(&mut held, current.as_mut(), context);
     let borrowed = sys::getpid() != PID.load(Ordering::Relaxed);
+    if let Some(thread) = current.as_ref().filter(|thread| thread.shared.is_dormant()) {
+        let over = held.leaving && held.armed == 0 && held.arming == 0;
+        if over && thread.blocked == 0 && !borrowed {
+            drop(held);
+            return requests::leave_behind(current, context);
+        }
+        thread.shared.set_dormant(false);
+    }
     if current.is_some() || borrowed {
         return;
     }
@@ -140,6 +148,8 @@ pub fn clone(mut held: Held, thread: &mut Current, number: u64, context: &mut Co
         if flags & CLONE_THREAD != 0 && text::inside(context.regs[reg::RIP]).is_some() {
             thread.births = true;
             held.births += 1;
+            // The new thread inherits what its parent has blocked; not SIGTRAP, with which it begins. Undone by `settle`.
+            context.mask |= thread.blocked & !sig::bit(sig::TRAP);
         }
         return;
     }

@@ -20,7 +20,7 @@ use crate::frame::{Context, SignalInfo, code, reg, sig};
 use crate::state::{Held, count, lock};
 use crate::sys::nr;
 use crate::threads::{Current, NO_CALL};
-use crate::touch::{Touch, touch};
+use crate::touch::{Touch, is_quick, touch};
 use crate::{pages, process, requests, signals, text};
 use core::sync::atomic::Ordering;
 
@@ -192,7 +192,8 @@ fn ordinary(mut held: Held, thread: &mut Current, number: u64, context: &mut Con
                 set | pages::overlapping(&held, *at, *bytes)
             }),
     };
-    let closes = concerned != 0 || thread.temporary.is_some() || touch(number, a) == Touch::All;
+    // Who sleeps when all others leave, leaves behind the call: see `requests::settle_down`.
+    let closes = concerned != 0 || thread.temporary.is_some() || !is_quick(number);
     go_on(&mut held, thread, number, concerned, closes, context);
 }
 
@@ -252,7 +253,11 @@ pub fn settle(held: &mut Held, current: Option<&mut Current>, context: &mut Cont
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
     thread.temporary = None;
     let opened = core::mem::take(&mut thread.opened);
-    if core::mem::take(&mut thread.births) && (unmade || (context.regs[reg::RAX] as i64) < 0) {
+    let gave_birth = core::mem::take(&mut thread.births);
+    if gave_birth {
+        context.mask &= !sig::HELD;
+    }
+    if gave_birth && (unmade || (context.regs[reg::RAX] as i64) < 0) {
         held.births = held.births.saturating_sub(1);
     }
     pages::close(held, opened);

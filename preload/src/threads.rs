@@ -179,6 +179,17 @@ impl Thread {
         }
     }
 
+    /// Under the shim by the books, but its system calls pass: it sleeps in a closing stub since all others left, and will leave at that
+    /// stub's end. Meanwhile the program may set handlers without the shim, and one of these must not be dispatched in.
+    pub fn is_dormant(&self) -> bool {
+        self.inside.load(Ordering::Acquire) != 0 && self.selector.load(Ordering::Relaxed) == 0
+    }
+
+    /// Makes it so, or ends it.
+    pub fn set_dormant(&self, dormant: bool) {
+        self.selector.store(u8::from(!dormant), Ordering::Relaxed);
+    }
+
     /// The arguments of `call`.
     pub fn arguments(&self) -> [u64; 6] {
         core::array::from_fn(|n| match self.arguments.get(n) {

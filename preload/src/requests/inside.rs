@@ -45,7 +45,8 @@ pub fn make_again(held: &mut Held, number: u64, context: &mut Context) {
 pub fn enter(held: &mut Held, context: &mut Context) -> bool {
     let mut alternate = context.stack;
     alternate.flags &= SS_AUTODISARM | SS_DISABLE;
-    if alternate.holds(context.regs[reg::RSP]) && alternate.flags & SS_AUTODISARM == 0 {
+    let ours = threads::current().is_some_and(|thread| thread.stack().sp == alternate.sp);
+    if !ours && alternate.holds(context.regs[reg::RSP]) && alternate.flags & SS_AUTODISARM == 0 {
         // The kernel does not change an alternate stack in use. It will be left soon.
         return false;
     }
@@ -65,7 +66,10 @@ pub fn enter(held: &mut Held, context: &mut Context) -> bool {
     thread.pending = 0;
     thread.blocked = 0;
     thread.releases = 0;
-    thread.set_alternate(alternate);
+    // One that was dormant has been let out of its stub by a handler that did not return.
+    let again = alternate.sp == thread.stack().sp;
+    let kept = if again { thread.alternate } else { alternate };
+    thread.set_alternate(kept);
     let mask = context.mask;
     signals::set_program_mask(&mut thread, context, mask);
     context.stack = thread.stack();
@@ -108,6 +112,12 @@ pub fn leave_place(thread: &mut Current) {
 /// A thread that slept when all others left makes its first system call since: it leaves as well, and makes that by itself.
 pub fn leave_last(current: &mut Option<Current>, number: u64, context: &mut Context) {
     leave_before(current, number, context);
+    settle_down();
+}
+
+/// The same behind the call in which it slept.
+pub fn leave_behind(current: &mut Option<Current>, context: &mut Context) {
+    leave(current, context);
     settle_down();
 }
 
@@ -155,7 +165,19 @@ fn settle(all: bool) {
         let mut left = false;
         for thread in threads::all().filter(inside) {
             let tid = thread.tid.load(Ordering::Acquire);
-            if !all && matches!(in_call(tid), InCall::Waiting(_)) {
+            if matches!(in_call(tid), InCall::Gone) {
+                // It ended without us, in a handler that it did not come back from.
+                thread.inside.store(0, Ordering::Release);
+                thread.tid.store(0, Ordering::Release);
+                continue;
+            }
+            if !all && let InCall::Waiting(_) = in_call(tid) {
+                let held = lock();
+                // Looked at again while it could not get past the end of its stub.
+                let here = matches!(in_call(tid), InCall::Waiting(at) if text::in_closing(at.ip));
+                if here && held.leaving && !thread.is_dormant() {
+                    thread.set_dormant(true);
+                }
                 continue;
             }
             left = true;

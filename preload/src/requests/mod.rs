@@ -13,7 +13,7 @@ mod inside;
 mod others;
 mod watches;
 
-pub use inside::{cut_short, enter, leave_last, leave_place, make_again, seal};
+pub use inside::{cut_short, enter, leave_behind, leave_last, leave_place, make_again, seal};
 
 use statcache_abi::{Block, DOORBELL, Request, op, result};
 
@@ -71,9 +71,10 @@ pub extern "C" fn call(request: *mut Request) -> i32 {
 const ASKED: u64 = 1 << 63;
 
 fn under_shim(current: &Option<Current>) -> bool {
+    let inside = |thread: &Current| thread.shared.inside.load(Ordering::Relaxed) != 0;
     current
         .as_ref()
-        .is_some_and(|thread| thread.shared.inside.load(Ordering::Relaxed) != 0)
+        .is_some_and(|thread| inside(thread) && !thread.shared.is_dormant())
 }
 
 /// The `int3` of [`call`].
@@ -171,7 +172,8 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         return false;
     }
     let Some(request) = request else {
-        if !wanted && under_shim(current) {
+        let inside = |thread: &Current| thread.shared.inside.load(Ordering::Relaxed) != 0;
+        if !wanted && current.as_ref().is_some_and(inside) {
             leave(current, context);
         }
         return false;
