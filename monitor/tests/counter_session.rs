@@ -175,7 +175,7 @@ fn monitors_beside_each_other() {
     }
 }
 
-/// The torture set once more, with windows of the engine between what each program arms by itself.
+/// The torture set once more, with windows of the engine instead of watches that each program arms by itself.
 #[test]
 fn the_torture_set_in_windows() {
     let directory = directory();
@@ -204,7 +204,12 @@ fn the_torture_set_in_windows() {
         };
         let words = [&text(&program)[..]];
         let alone = native(directory.path(), &words, b"");
-        let found = simulated(&directory.path().join("p"), &words, b"");
+        let mut command = run(&directory.path().join("p"), &BUSY);
+        command
+            .args(words)
+            .env(SIMULATE, "1")
+            .env("TRACEE_UNARMED", "1");
+        let found = output(command, b"");
         assert_eq!(
             (lossy(&found.stdout), shell_status(&found)),
             (lossy(&alone.stdout), shell_status(&alone)),

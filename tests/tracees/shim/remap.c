@@ -5,8 +5,8 @@ int main(void) {
     unsigned sum = 0;
     for (uint32_t n = 0; n < 8; n++) arm(p + 32768 * n + 64, 64, n, KEEP);
     for (int i = 0; i < 4096 * 64; i++) if (i % 32768 > 4096) p[i] = i * 7;
-    uint8_t *q = mremap(p, 8192, 8192, MREMAP_MAYMOVE | 4);
-    if (q == MAP_FAILED) q = p;
+    uint8_t *q = mremap(p, 8192, 8192, MREMAP_MAYMOVE | 4, (void *)0);
+    must(q != MAP_FAILED && q != p, "dontunmap");
     for (int i = 0; i < 8192; i++) sum = sum * 31 + q[i] + p[i];
     must(mremap(p + 32768, 4096 * 4, 4096, 0) == p + 32768, "shrink");
     must(mremap(p + 32768, 4096, 4096 * 4, 0) == p + 32768, "grow");

@@ -17,7 +17,7 @@ int main(void) {
     must(low != 0, "stack");
     volatile unsigned sum = 0;
     /* Refused, as the kernel grows a stack with the protection of its lowest page; the next one may be watched. */
-    must(armed_as((void *)low, 64, 1, KEEP) == (statcache_shim_call ? -2 : 0), "refused");
+    must(armed_as((void *)low, 64, 1, KEEP) == (arms() ? -2 : 0), "refused");
     sum += load((void *)low);
     arm((void *)(low + 4096), 64, 2, KEEP);
     sum += load((void *)(low + 4096));
