@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// First word of a block that belongs to this project.
 pub const MAGIC: u64 = 0x5741_5443_4845_5301;
 /// Changes with any change of layout or meaning.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Environment variable with the number of the block's descriptor.
 pub const ENV_FD: &str = "STATCACHE_SHIM_FD";
 /// Events that the ring holds.
@@ -61,6 +61,12 @@ pub mod result {
     pub const BUSY: i32 = -4;
     /// The kernel has no Syscall User Dispatch.
     pub const UNSUPPORTED: i32 = -5;
+    /// The process uses `io_uring`: the kernel reads and writes memory when nobody is in a system call.
+    pub const ASYNCHRONOUS: i32 = -6;
+    /// The process is about to filter its system calls, or does.
+    pub const SEALED: i32 = -7;
+    /// A process that is not under the shim has been made to share the memory.
+    pub const BORROWED: i32 = -8;
 }
 
 /// One request. Words, so that it can be written by a C program and by `process_vm_writev`.
@@ -216,8 +222,14 @@ pub struct Block {
     /// Not 0 while the other side may be single-stepping threads of the target: a trap that nobody in the target expects is
     /// the last it asked for, and goes no further, should it be gone by then.
     pub stepping: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// Not 0 once the process filters its system calls: the shim has gone for good, and answers nobody.
+    pub sealed: AtomicU32,
+    /// Where each thread's `struct rseq`, which the kernel writes at any time, lies from the base of its fs segment; 0 where that is
+    /// not known. Within a page on either side nothing is watched anyway.
+    pub rseq: AtomicU64,
+    /// Not 0 where the program is to find its environment as it was before the shim was named there; children do not load the shim
+    /// then, and an `execve` only by whoever asked for this.
+    pub hides: AtomicU64,
     /// What `rt_sigaction` is to be given for SIGURG, so that the first doorbell is answered: in place of what the program has, which
     /// goes to `before`. From the first request on it is the shim's affair to put that back.
     pub knock: [AtomicU64; 4],

@@ -3,56 +3,27 @@
 
 #[path = "support/cli.rs"]
 mod cli;
+#[path = "support/counted.rs"]
+mod counted;
 
-use cli::{awaited, lossy, native, output, program_of, readable, run, shell_status, text, under};
+use cli::{awaited, lossy, native, program_of, readable, run, shell_status, text, under};
+use counted::{BUSY, build, directory, simulated, simulated_as};
 use nix::unistd::Pid;
 use statcache::engine::counter::overflow::{Overflow, Unit};
 use statcache::profile::types::{Outcome, SampleRecord, sample_flags};
-use statcache::session::counter::SIMULATE;
-use std::path::{Path, PathBuf};
+use statcache::session::counter::{SIMULATE, SIMULATE_MEMORY};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-const BUSY: [&str; 4] = ["--engine", "counter", "--overhead", "600"];
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
-
-fn build(directory: &Path, name: &str) -> Option<PathBuf> {
-    let program = directory.join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/tracees/shim")
-        .join(format!("{name}.c"));
-    let built = Command::new("cc")
-        .args(["-O1", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source)
-        .output();
-    match built {
-        Ok(built) if built.status.success() => Some(program),
-        other => {
-            println!("SKIP {name}: cannot be built here: {other:?}");
-            None
-        }
-    }
-}
-
-/// Under the engine with steps for a counter.
-fn simulated(profile: &Path, words: &[&str], input: &[u8]) -> Output {
-    let mut command = run(profile, &BUSY);
-    command.args(words).env(SIMULATE, "1");
-    output(command, input)
-}
-
 /// Samples of the program's own code, of as many runs as it takes to have so many: how much is seen of one, and how much of
 /// that is its start, depends on how busy this machine is.
-fn sampled(directory: &Path, words: &[&str], wanted: usize) -> Vec<SampleRecord> {
+fn sampled(kind: &str, directory: &Path, words: &[&str], wanted: usize) -> Vec<SampleRecord> {
     let alone = native(directory, words, b"");
     let file = directory.join("p");
     let mut samples = Vec::new();
     for _ in 0..30 {
-        let found = simulated(&file, words, b"");
+        let found = simulated_as(kind, &file, words, b"");
         assert_eq!(found.stdout, alone.stdout, "{}", lossy(&found.stderr));
         assert_eq!(shell_status(&found), 7);
         let profile = readable(&file);
@@ -114,7 +85,7 @@ fn distances_of_a_ring() {
         return;
     };
     let words = [&text(&program), "6000"];
-    let samples = sampled(directory.path(), &words, 120);
+    let samples = sampled("1", directory.path(), &words, 120);
     let outcomes: Vec<Outcome> = samples.iter().map(|sample| sample.own[2]).collect();
     let mut distances = Vec::new();
     let mut censored = 0;
@@ -140,6 +111,28 @@ fn distances_of_a_ring() {
     assert!((38..=40).contains(&median), "{median}");
 }
 
+/// Counted in memory instructions, of which each makes one reference there, distances are exact.
+#[test]
+fn distances_of_a_ring_by_memory_instructions() {
+    let directory = directory();
+    let Some(program) = build(directory.path(), "ring") else {
+        return;
+    };
+    let words = [&text(&program), "6000"];
+    let samples = sampled(SIMULATE_MEMORY, directory.path(), &words, 120);
+    let distance = |sample: &SampleRecord| match sample.own[2] {
+        Outcome::Reused { distance, .. } => Some(distance),
+        _ => None,
+    };
+    let distances: Vec<u64> = samples.iter().filter_map(distance).collect();
+    let exact = distances.iter().filter(|d| **d == 39).count();
+    assert!(
+        exact * 10 >= distances.len() * 9,
+        "{exact} of {}: {distances:?}",
+        distances.len()
+    );
+}
+
 /// A watch that ends with its page says so in its sample; one that ends with its window does not.
 #[test]
 fn watches_that_end_with_their_page_are_told() {
@@ -148,7 +141,7 @@ fn watches_that_end_with_their_page_are_told() {
         let Some(program) = build(directory.path(), name) else {
             return;
         };
-        let samples = sampled(directory.path(), &[&text(&program), argument], 60);
+        let samples = sampled("1", directory.path(), &[&text(&program), argument], 60);
         let told = samples.iter().filter(|sample| {
             let censored = matches!(sample.own[2], Outcome::Censored { .. });
             censored && sample.flags & sample_flags::GIVEN_UP != 0

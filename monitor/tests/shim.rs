@@ -1,130 +1,15 @@
 //! The shim's torture set: each program of `tests/tracees/shim` does with watches armed exactly what it does without, and
-//! what it says it did to each watched line is what the shim reports.
+//! what it says it did to each watched line is what the shim reports. What the kernel does on watched pages is `shim_kernel`'s.
 
-use statcache::engine::counter::hits::{Touched, touched};
-use statcache::engine::counter::shim::{Counted, Shim};
+#[path = "support/shimmed.rs"]
+#[allow(dead_code)]
+mod shimmed;
+
+use shimmed::{both, exact, hits, run, said};
+use statcache::engine::counter::shim::Shim;
 use statcache_abi::{Event, kind};
-use std::collections::BTreeMap;
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-struct Built {
-    _directory: tempfile::TempDir,
-    program: PathBuf,
-}
-
-fn build(name: &str) -> Option<Built> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let program = directory.path().join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/tracees/shim")
-        .join(format!("{name}.c"));
-    let output = Command::new("cc")
-        .args(["-O1", "-Wall", "-Wextra", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source)
-        .output();
-    match output {
-        Ok(output) if output.status.success() => Some(Built {
-            _directory: directory,
-            program,
-        }),
-        other => {
-            println!("SKIP {name}: cannot be built here: {other:?}");
-            None
-        }
-    }
-}
-
-fn run(mut command: Command) -> Output {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("started");
-    let begin = Instant::now();
-    while child.try_wait().expect("waited").is_none() {
-        if begin.elapsed() > PATIENCE {
-            child.kill().expect("killed");
-            panic!("{command:?} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    child.wait_with_output().expect("its output")
-}
-
-struct Seen {
-    printed: String,
-    events: Vec<Event>,
-    counted: Counted,
-}
-
-/// Runs natively and under the shim: same output, same end.
-fn both(name: &str, arguments: &[&str]) -> Option<Seen> {
-    let built = build(name)?;
-    let mut native = Command::new(&built.program);
-    native.args(arguments);
-    let native = run(native);
-    let shim = Shim::create().expect("a shim");
-    let mut watched = Command::new(&built.program);
-    watched.args(arguments).envs(shim.environment());
-    let watched = run(watched);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert_eq!(text(&watched.stdout), text(&native.stdout), "{name}");
-    assert_eq!(text(&watched.stderr), text(&native.stderr), "{name}");
-    assert_eq!(
-        (watched.status.code(), watched.status.signal()),
-        (native.status.code(), native.status.signal()),
-        "{name}"
-    );
-    if shim.counted().entered == 0 {
-        println!("SKIP {name}: no Syscall User Dispatch here");
-        return None;
-    }
-    Some(Seen {
-        printed: text(&native.stdout),
-        events: shim.events(),
-        counted: shim.counted(),
-    })
-}
-
-/// How often each watch was touched, by the events.
-fn hits(seen: &Seen, bytes: impl Fn(u32) -> u32) -> BTreeMap<u32, u64> {
-    let mut hits = BTreeMap::new();
-    for event in seen.events.iter().filter(|event| event.kind != kind::ENDED) {
-        match touched(event, bytes(event.id)) {
-            Touched::Yes => *hits.entry(event.id).or_default() += 1,
-            Touched::No => {}
-            Touched::Unknown => panic!("{event:?}"),
-        }
-    }
-    hits
-}
-
-/// What the program says: `hits id:times ...`.
-fn said(printed: &str) -> BTreeMap<u32, u64> {
-    let line = printed.lines().last().expect("a line");
-    let words = line.strip_prefix("hits ").expect("hits").split(' ');
-    words
-        .map(|word| {
-            let (id, times) = word.split_once(':').expect("id:times");
-            (id.parse().expect("id"), times.parse().expect("times"))
-        })
-        .filter(|(_, times)| *times > 0)
-        .collect()
-}
-
-fn exact(name: &str) -> Option<Seen> {
-    let seen = both(name, &[])?;
-    assert_eq!(seen.counted.lost, 0, "{name}");
-    assert_eq!(hits(&seen, |_| 64), said(&seen.printed), "{name}");
-    Some(seen)
-}
 
 #[test]
 fn line_sizes_and_neighbours() {
@@ -238,6 +123,11 @@ fn string_instructions() {
 #[test]
 fn threads_asleep_when_the_first_watch_comes() {
     exact("sleepers");
+}
+
+#[test]
+fn longjmp_out_of_a_fault_handler() {
+    exact("longjmp");
 }
 
 #[test]

@@ -123,6 +123,15 @@ pub struct SignalInfo {
 }
 
 impl SignalInfo {
+    /// No signal.
+    pub const NONE: SignalInfo = SignalInfo {
+        signo: 0,
+        errno: 0,
+        code: 0,
+        pad: 0,
+        fields: [0; 14],
+    };
+
     /// Fault address.
     pub fn address(&self) -> u64 {
         self.fields[0]

@@ -3,7 +3,7 @@
 use statcache_abi::PAGE_BYTES;
 
 use crate::state::block_raw;
-use crate::sys::{File, nr};
+use crate::sys::{self, File, nr};
 
 const EXEC: u32 = 4;
 
@@ -14,7 +14,8 @@ unsafe extern "C" {
     static IMAGE_END: u8;
 }
 
-/// The protection of `page`; `None` where it is not mapped, or is code, the kernel's, or the shim's own.
+/// The protection of `page`; `None` where it is not mapped, or is code, the kernel's, or the shim's own, or the end at which a stack
+/// grows: the kernel grows it with the protection of its lowest page.
 pub fn protection(page: u64) -> Option<u32> {
     let end = page + PAGE_BYTES;
     let image = (&raw const IMAGE_BEGIN as u64, &raw const IMAGE_END as u64);
@@ -25,6 +26,21 @@ pub fn protection(page: u64) -> Option<u32> {
             return None;
         }
     }
+    let line = find(|line| line.low <= page && page < line.high)?;
+    let protection = line.fit()?;
+    (line.low != page || !grows_down(page, protection)).then_some(protection)
+}
+
+/// Whether the process has an `io_uring`, by which the kernel reads and writes memory when nobody is in a system call.
+pub fn has_ring() -> bool {
+    find(|line| line.ring == RING.len()).is_some()
+}
+
+/// How `/proc/self/maps` names the memory of one.
+const RING: &[u8] = b"anon_inode:[io_uring]";
+
+/// The first mapping that `wanted` holds for.
+fn find(wanted: impl Fn(&Line) -> bool) -> Option<Line> {
     let file = File::open(b"/proc/self/maps\0", 0)?;
     let mut buffer = [0u8; 1024];
     let mut line = Line::default();
@@ -37,12 +53,20 @@ pub fn protection(page: u64) -> Option<u32> {
             line.take(*byte);
             if *byte == b'\n' {
                 let done = core::mem::take(&mut line);
-                if done.low <= page && page < done.high {
-                    return done.fit();
+                if wanted(&done) {
+                    return Some(done);
                 }
             }
         }
     }
+}
+
+/// Whether the mapping that begins with `page` grows downwards: `mprotect` takes this flag for no other (mprotect(2)), and the protection
+/// stays what it is.
+fn grows_down(page: u64, protection: u32) -> bool {
+    const PROT_GROWSDOWN: u32 = 0x0100_0000;
+    // SAFETY: the protection that the page has.
+    unsafe { sys::mprotect(page, PAGE_BYTES, protection | PROT_GROWSDOWN) >= 0 }
 }
 
 /// A line of it, read byte by byte: `low-high rwxp offset device inode path`.
@@ -55,6 +79,8 @@ struct Line {
     bracket: bool,
     vdata: bool,
     previous: u8,
+    /// Bytes of [`RING`] that the end of what was read agrees with.
+    ring: usize,
 }
 
 impl Line {
@@ -79,6 +105,12 @@ impl Line {
             _ => {}
         }
         self.previous = byte;
+        if byte != b'\n' {
+            self.ring = match RING.get(self.ring) == Some(&byte) {
+                true => self.ring + 1,
+                false => 0,
+            };
+        }
     }
 
     fn fit(&self) -> Option<u32> {

@@ -1,16 +1,62 @@
 //! Watches and the protection of their pages: arming, opening and closing, letting go.
 
-use statcache_abi::{Event, PAGE_BYTES, flag, kind, result};
+use statcache_abi::{Event, MAX_PAGES, PAGE_BYTES, ended, flag, kind, result};
 
-use crate::state::{Held, State, Watch, count, publish};
+use crate::state::{Held, State, Watch, block, count, publish};
 use crate::sys;
 use crate::threads::{self, Current};
-use core::sync::atomic::Ordering;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 const READABLE: u32 = 1;
 
+/// Writable pages that nobody uses. A protected page does not count as data, so a program at its limit (`RLIMIT_DATA`) may have
+/// taken the room: then one of these gives up its own.
+#[repr(C, align(4096))]
+struct Reserve(UnsafeCell<[[u8; PAGE_BYTES as usize]; MAX_PAGES]>);
+// SAFETY: only its address is used.
+unsafe impl Sync for Reserve {}
+static RESERVE: Reserve = Reserve(UnsafeCell::new([[0; PAGE_BYTES as usize]; MAX_PAGES]));
+/// How many of them have given it up. Changed by who holds the state.
+static SPENT: AtomicUsize = AtomicUsize::new(0);
+
+/// Gives a page its protection by the program.
+pub fn lift(_held: &mut Held, page: u64, protection: u32) {
+    const ENOMEM: i64 = -12;
+    // SAFETY: the program's own protection.
+    while unsafe { sys::mprotect(page, PAGE_BYTES, protection) } == ENOMEM {
+        let spent = SPENT.load(Ordering::Relaxed);
+        if spent == MAX_PAGES {
+            return;
+        }
+        SPENT.store(spent + 1, Ordering::Relaxed);
+        // SAFETY: a page of the reserve.
+        unsafe { sys::mprotect(reserve(spent), PAGE_BYTES, 0) };
+    }
+}
+
+/// Protects a page; false where the kernel has no room for one more mapping.
+pub fn protect(_held: &mut Held, page: u64) -> bool {
+    // SAFETY: whoever touches the page meets the handler, or the dispatcher at a system call.
+    if unsafe { sys::mprotect(page, PAGE_BYTES, 0) } < 0 {
+        return false;
+    }
+    const READ_WRITE: u32 = 3;
+    if let Some(last) = SPENT.load(Ordering::Relaxed).checked_sub(1)
+        // SAFETY: a page of the reserve.
+        && unsafe { sys::mprotect(reserve(last), PAGE_BYTES, READ_WRITE) } >= 0
+    {
+        SPENT.store(last, Ordering::Relaxed);
+    }
+    true
+}
+
+fn reserve(place: usize) -> u64 {
+    RESERVE.0.get() as u64 + place as u64 * PAGE_BYTES
+}
+
 /// Every place in `set`.
-fn places(set: u64) -> impl Iterator<Item = usize> {
+pub fn places(set: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |place| set >> place & 1 == 1)
 }
 
@@ -46,8 +92,8 @@ pub fn open(held: &mut Held, set: u64) {
         if page.openers == 1 {
             page.opened = now;
             page.shared = others;
-            // SAFETY: the program's own protection.
-            unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
+            let (address, protection) = (page.address, page.protection);
+            lift(held, address, protection);
         }
     }
 }
@@ -76,17 +122,31 @@ pub fn close(held: &mut Held, set: u64) {
             page.blind = page.blind.saturating_add(spell);
             count(|counts| &counts.blind_ticks, spell);
         }
-        if page.watches > 0 {
-            // SAFETY: whoever touches the page meets the handler, or the dispatcher at a system call.
-            unsafe { sys::mprotect(page.address, PAGE_BYTES, 0) };
-        } else {
+        if page.watches == 0 {
             page.address = 0;
+        }
+    }
+    protect_again(held, set);
+}
+
+/// Protects those of the pages that have watches and that nobody holds open. Where the kernel refuses, the watches end.
+pub fn protect_again(held: &mut Held, set: u64) {
+    for place in places(set) {
+        let Some(page) = held.pages.get(place).copied() else {
+            continue;
+        };
+        let due = page.address != 0 && page.watches > 0 && page.openers == 0;
+        if due && !protect(held, page.address) {
+            disarm(held, ended::UNMAPPED, |watch| watch.page == place);
         }
     }
 }
 
 /// Arms a watch on a page whose protection by the program is `protection`.
 pub fn arm(held: &mut Held, line: u64, bytes: u32, id: u32, flags: u32, protection: u32) -> i32 {
+    if held.barred != 0 {
+        return held.barred;
+    }
     if protection & READABLE == 0 {
         return result::UNSUITABLE;
     }
@@ -101,14 +161,14 @@ pub fn arm(held: &mut Held, line: u64, bytes: u32, id: u32, flags: u32, protecti
             None => return result::FULL,
         },
     };
+    let free_page = held.pages.get(place).is_some_and(|page| page.address == 0);
+    if free_page && !protect(held, page) {
+        return result::UNSUITABLE;
+    }
     let Some(entry) = held.pages.get_mut(place) else {
         return result::FULL;
     };
-    if entry.address == 0 {
-        // SAFETY: as in `close`.
-        if unsafe { sys::mprotect(page, PAGE_BYTES, 0) } < 0 {
-            return result::UNSUITABLE;
-        }
+    if free_page {
         entry.address = page;
         entry.openers = 0;
         entry.watches = 0;
@@ -144,9 +204,9 @@ fn drop_watch(held: &mut Held, at: usize) {
     };
     page.watches = page.watches.saturating_sub(1);
     if page.watches == 0 && page.openers == 0 {
-        // SAFETY: the program's own protection.
-        unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
-        page.address = 0;
+        let address = core::mem::take(&mut page.address);
+        let protection = page.protection;
+        lift(held, address, protection);
     }
 }
 
@@ -191,6 +251,12 @@ pub fn release(held: &mut Held, begin: u64, bytes: u64, why: u32) {
     });
 }
 
+/// Ends all watches, for `why` of `statcache_abi::ended`, and refuses new ones by `reason` of `statcache_abi::result`.
+pub fn bar(held: &mut Held, reason: i32, why: u32) {
+    held.barred = reason;
+    disarm(held, why, |_| true);
+}
+
 /// For how many ticks of a watch's life its page has been open to other threads.
 pub fn blind(held: &Held, watch: &Watch, now: u64) -> u64 {
     let Some(page) = held.pages.get(watch.page) else {
@@ -233,10 +299,10 @@ pub fn forget_all(held: &mut Held) {
         let Some(page) = held.pages.get_mut(place) else {
             continue;
         };
-        if page.address != 0 {
-            // SAFETY: the program's own protection.
-            unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
-            page.address = 0;
+        let address = core::mem::take(&mut page.address);
+        let protection = page.protection;
+        if address != 0 {
+            lift(held, address, protection);
         }
     }
     for watch in &mut held.watches {
@@ -248,6 +314,9 @@ pub fn forget_all(held: &mut Held) {
 /// Whether some thread's memory near its control block, or its alternate stack, lies on the page: the kernel writes to the
 /// one at any time (rseq), handlers of ours may have to run on the other.
 pub fn reserved(page: u64) -> bool {
+    /// With room for what newer kernels add.
+    const RSEQ_BYTES: u64 = 256;
+    let rseq = block().map_or(0, |block| block.rseq.load(Ordering::Relaxed));
     let overlaps = |low: u64, bytes: u64| {
         bytes > 0 && page < low.saturating_add(bytes) && low < page + PAGE_BYTES
     };
@@ -255,6 +324,7 @@ pub fn reserved(page: u64) -> bool {
         let fs = thread.fs.load(Ordering::Relaxed);
         let [low, size] = &thread.alternate;
         fs != 0 && overlaps(fs.saturating_sub(PAGE_BYTES), 2 * PAGE_BYTES)
+            || fs != 0 && rseq != 0 && overlaps(fs.wrapping_add(rseq), RSEQ_BYTES)
             || overlaps(low.load(Ordering::Relaxed), size.load(Ordering::Relaxed))
     })
 }

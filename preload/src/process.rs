@@ -5,7 +5,7 @@
 //! opened, and it is left alone from then on. A child that borrows the memory (`vfork`, `posix_spawn`) runs while its parent
 //! waits in the call, with all pages open. `execve` starts afresh: the shim in the new image connects again.
 
-use statcache_abi::{PAGE_BYTES, ended};
+use statcache_abi::{PAGE_BYTES, ended, result};
 
 use crate::frame::{Context, StackSetting, reg, sig};
 use crate::state::{Held, connect, count, lock, lock_in_child};
@@ -86,6 +86,14 @@ pub fn after_call(current: &mut Option<Current>, context: &mut Context) {
     let mut held = lock();
     syscalls::settle(&mut held, current.as_mut(), context);
     let borrowed = sys::getpid() != PID.load(Ordering::Relaxed);
+    if let Some(thread) = current.as_ref().filter(|thread| thread.shared.is_dormant()) {
+        let over = held.leaving && held.armed == 0 && held.arming == 0;
+        if over && thread.blocked == 0 && !borrowed {
+            drop(held);
+            return requests::leave_behind(current, context);
+        }
+        thread.shared.set_dormant(false);
+    }
     if current.is_some() || borrowed {
         return;
     }
@@ -116,6 +124,10 @@ pub fn clone(mut held: Held, thread: &mut Current, number: u64, context: &mut Co
         }
     };
     if flags & CLONE_VM != 0 {
+        if flags & (CLONE_THREAD | CLONE_VFORK) == 0 {
+            // Another process in the same memory, whose system calls nobody dispatches.
+            pages::bar(&mut held, result::BORROWED, ended::UNMAPPED);
+        }
         if top != 0 {
             let low = top.saturating_sub(FIRST_STACK);
             pages::release(&mut held, low, FIRST_STACK, ended::STACK);
@@ -136,6 +148,8 @@ pub fn clone(mut held: Held, thread: &mut Current, number: u64, context: &mut Co
         if flags & CLONE_THREAD != 0 && text::inside(context.regs[reg::RIP]).is_some() {
             thread.births = true;
             held.births += 1;
+            // The new thread inherits what its parent has blocked; not SIGTRAP, with which it begins. Undone by `settle`.
+            context.mask |= thread.blocked & !sig::bit(sig::TRAP);
         }
         return;
     }
@@ -208,9 +222,15 @@ pub fn exit(mut held: Held, thread: &mut Current, number: u64, context: &mut Con
     context.regs[reg::RIP] = text::plain();
     context.mask = !0;
     if number == nr::EXIT_GROUP {
-        return;
+        // Locks shared with other processes are released by the kernel, for each thread, in the program's memory.
+        return pages::bar(&mut held, result::BUSY, ended::DISARMED);
     }
-    // Locks that the thread still holds are released by the kernel, in the program's memory.
+    // The kernel clears a word when the thread ends, and releases the locks that it still holds.
+    match sys::tid_address() {
+        Some(0) => {}
+        Some(word) => pages::release(&mut held, word, 4, ended::UNMAPPED),
+        None => pages::release(&mut held, 0, u64::MAX, ended::UNMAPPED),
+    }
     let (mut head, mut bytes) = (0u64, 0u64);
     let query = [0, &raw mut head as u64, &raw mut bytes as u64, 0, 0, 0];
     // SAFETY: two live words.

@@ -19,14 +19,18 @@ pub unsafe extern "C" fn statcache_shim_call(request: *mut Request) -> i32 {
 /// Maps the control block, where the environment names one that is not another process's.
 ///
 /// # Safety
-/// `environment` must be a list of strings as `execve` passes it.
+/// Only at the start of the process. `environment` is a list of strings as `execve` passes it, or, from C libraries that
+/// pass nothing to constructors, any value.
 pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
     process::note_pid();
     process::mark();
-    // SAFETY: the caller's contract.
-    let Some(fd) = (unsafe { descriptor(environment) }) else {
+    let environment = environment as u64;
+    let Some(fd) = variable(environment, ENV_FD).and_then(|(_, value)| number(value)) else {
         return;
     };
+    if !holds_block(fd) {
+        return;
+    }
     const READ_WRITE: u64 = 3;
     const MAP_SHARED: u64 = 1;
     // SAFETY: a new mapping.
@@ -40,8 +44,7 @@ pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const 
         return;
     }
     let block = at as *mut Block;
-    // SAFETY: mapped above, of that size; read through atomics. A descriptor of something smaller would raise SIGBUS here; the
-    // variable is ours, and so is what it names.
+    // SAFETY: mapped above, of that size, as the file is; read through atomics.
     let shared = unsafe { &*block };
     let own = sys::getpid();
     let known = shared.magic.load(Ordering::Relaxed) == MAGIC
@@ -66,34 +69,121 @@ pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const 
     }
     shared.images.fetch_add(1, Ordering::Release);
     connect(block);
+    if shared.hides.load(Ordering::Relaxed) != 0 {
+        // SAFETY: it named the block, so it is the list; nobody has used it yet.
+        unsafe { hide(environment) };
+    }
 }
 
-/// The descriptor that [`ENV_FD`] names.
-unsafe fn descriptor(mut environment: *const *const u8) -> Option<u64> {
-    loop {
-        // SAFETY: the caller's contract: a list that ends in null.
-        let mut at = unsafe { environment.read() };
-        if at.is_null() {
-            return None;
-        }
-        // SAFETY: within each string up to its NUL.
-        let mut next = || unsafe {
-            let byte = at.read();
-            at = at.add(1);
+/// Whether a descriptor is a file as large as a block.
+fn holds_block(fd: u64) -> bool {
+    const FSTAT: u64 = 5;
+    /// `struct stat`; its `st_size`.
+    const WORDS: usize = 18;
+    const SIZE: usize = 6;
+    let mut stat = [0u64; WORDS];
+    // SAFETY: the kernel writes at most a `struct stat`, which is as large.
+    let answer = unsafe { text::syscall(FSTAT, [fd, stat.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    answer == 0
+        && stat
+            .get(SIZE)
+            .is_some_and(|size| *size >= BLOCK_BYTES as u64)
+}
+
+/// A word or bytes of this process, read as far as they can be: what a C library passes to constructors is not the same for all.
+fn peek<T: Copy + Default>(at: u64) -> Option<T> {
+    const PROCESS_VM_READV: u64 = 310;
+    let mut value = T::default();
+    let bytes = size_of::<T>() as u64;
+    let local = [&raw mut value as u64, bytes];
+    let remote = [at, bytes];
+    let (local, remote) = (local.as_ptr() as u64, remote.as_ptr() as u64);
+    let arguments = [sys::getpid() as u64, local, 1, remote, 1, 0];
+    // SAFETY: `value` is live and of that size; the kernel checks `at`.
+    let moved = unsafe { text::syscall(PROCESS_VM_READV, arguments) };
+    (moved == bytes as i64).then_some(value)
+}
+
+/// Place of the variable `name` in a list of strings as `execve` passes it, and its value.
+fn variable(environment: u64, name: &str) -> Option<(u64, u64)> {
+    const MOST: u64 = 1 << 16;
+    for place in (0..MOST).map(|n| environment.wrapping_add(8 * n)) {
+        let string = peek::<u64>(place).filter(|string| *string != 0)?;
+        let mut at = string;
+        let mut next = || {
+            let byte = peek::<u8>(at);
+            at += 1;
             byte
         };
-        if ENV_FD.bytes().all(|wanted| next() == wanted) && next() == b'=' {
-            let mut value = 0u64;
-            loop {
-                match next() {
-                    digit @ b'0'..=b'9' => value = value.wrapping_mul(10) + u64::from(digit - b'0'),
-                    0 => return Some(value),
-                    _ => return None,
-                }
-            }
+        if name.bytes().all(|wanted| next() == Some(wanted)) && next() == Some(b'=') {
+            return Some((place, at));
         }
-        // SAFETY: not yet at the end.
-        environment = unsafe { environment.add(1) };
+    }
+    None
+}
+
+/// The number that a string begins with, up to its end.
+fn number(mut at: u64) -> Option<u64> {
+    let mut value = 0u64;
+    loop {
+        match peek::<u8>(at)? {
+            digit @ b'0'..=b'9' => value = value.wrapping_mul(10) + u64::from(digit - b'0'),
+            0 => return Some(value),
+            _ => return None,
+        }
+        at += 1;
+    }
+}
+
+/// Takes the shim out of the environment: the variable with its descriptor, and the first of the preloaded objects.
+///
+/// # Safety
+/// The list must be the process's own, at its start.
+unsafe fn hide(environment: u64) {
+    if let Some((place, _)) = variable(environment, ENV_FD) {
+        // SAFETY: the caller's contract.
+        unsafe { remove(place) };
+    }
+    let Some((place, value)) = variable(environment, "LD_PRELOAD") else {
+        return;
+    };
+    let mut rest = value;
+    loop {
+        match peek::<u8>(rest) {
+            None | Some(0) => {
+                // SAFETY: the caller's contract.
+                return unsafe { remove(place) };
+            }
+            Some(b':' | b' ') => break,
+            Some(_) => rest += 1,
+        }
+    }
+    let mut to = value as *mut u8;
+    while let Some(byte) = peek::<u8>(rest + 1) {
+        // SAFETY: in the string, before what is read.
+        unsafe {
+            to.write(byte);
+            to = to.add(1);
+        }
+        rest += 1;
+        if byte == 0 {
+            return;
+        }
+    }
+}
+
+/// Takes the pointer at `place` out of a list that ends in null.
+///
+/// # Safety
+/// The list must be writable from there to its end.
+unsafe fn remove(place: u64) {
+    let mut at = place as *mut u64;
+    // SAFETY: the caller's contract.
+    unsafe {
+        while at.read() != 0 {
+            at.write(at.add(1).read());
+            at = at.add(1);
+        }
     }
 }
 

@@ -104,6 +104,8 @@ pub struct State {
     pub sites: [u64; SITES],
     /// Of these, those in use.
     pub sites_used: usize,
+    /// Why no watch may be armed any more: one of `statcache_abi::result`, 0 for no reason.
+    pub barred: i32,
     /// Grows when a page loses its protection for good: a fault from before may arrive after.
     pub releases: u32,
 }
@@ -161,6 +163,7 @@ static STATE: Guarded = Guarded {
         }; NOTES],
         sites: [0; SITES],
         sites_used: 0,
+        barred: 0,
         releases: 0,
     }),
 };

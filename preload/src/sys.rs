@@ -18,6 +18,13 @@ pub mod nr {
     pub const RT_SIGACTION: u64 = 13;
     pub const RT_SIGPROCMASK: u64 = 14;
     pub const RT_SIGRETURN: u64 = 15;
+    pub const RT_SIGSUSPEND: u64 = 130;
+    pub const PSELECT6: u64 = 270;
+    pub const PPOLL: u64 = 271;
+    pub const EPOLL_PWAIT: u64 = 281;
+    pub const EPOLL_PWAIT2: u64 = 441;
+    pub const RT_SIGPENDING: u64 = 127;
+    pub const RT_SIGTIMEDWAIT: u64 = 128;
     pub const SCHED_YIELD: u64 = 24;
     pub const MREMAP: u64 = 25;
     pub const MADVISE: u64 = 28;
@@ -40,9 +47,13 @@ pub mod nr {
     pub const TGKILL: u64 = 234;
     pub const EXIT_GROUP: u64 = 231;
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
+    pub const SECCOMP: u64 = 317;
     pub const EXECVEAT: u64 = 322;
     pub const MLOCK2: u64 = 325;
     pub const PKEY_MPROTECT: u64 = 329;
+    pub const IO_URING_SETUP: u64 = 425;
+    pub const IO_URING_ENTER: u64 = 426;
+    pub const IO_URING_REGISTER: u64 = 427;
     pub const CLONE3: u64 = 435;
 }
 
@@ -152,6 +163,16 @@ pub unsafe fn dispatch(on: bool, selector: *const u8) -> bool {
     };
     // SAFETY: the caller's contract.
     unsafe { syscall(nr::PRCTL, arguments) == 0 }
+}
+
+/// The word that the kernel clears when this thread ends, 0 for none; `None` where the kernel does not say.
+pub fn tid_address() -> Option<u64> {
+    const PR_GET_TID_ADDRESS: u64 = 40;
+    let mut at = 0u64;
+    let arguments = [PR_GET_TID_ADDRESS, &raw mut at as u64, 0, 0, 0, 0];
+    // SAFETY: writes one word to a live variable.
+    let answer = unsafe { syscall(nr::PRCTL, arguments) };
+    (answer == 0).then_some(at)
 }
 
 /// Sends `signal` with `info` to a thread of this process.

@@ -8,23 +8,30 @@
 //! Before the program sees a signal, a stub it was interrupted in is left (`settle`): then the way back from the
 //! handler leads through the dispatcher again, whatever was armed meanwhile.
 //!
-//! Not caught: `int 0x80`, which is refused as on a kernel without it, and what the kernel does on its own account
-//! after a call has returned (`io_uring`, asynchronous IO) or for another process (`process_vm_readv` of ours).
+//! Where the kernel uses memory on its own account after a call has returned (`io_uring`), or could not stand what the shim does (a
+//! filter of system calls), the watches end before the call and none is armed any more (`State::barred`).
+//!
+//! Not caught: `int 0x80`, which is refused as on a kernel without it, and what the kernel does for another process
+//! (`process_vm_readv` of ours).
 
-use statcache_abi::{PAGE_BYTES, ended};
+use statcache_abi::{PAGE_BYTES, ended, result};
 
 use crate::frame::{Context, SignalInfo, code, reg, sig};
 use crate::state::{Held, count, lock};
 use crate::sys::nr;
 use crate::threads::{Current, NO_CALL};
-use crate::touch::{Touch, touch};
-use crate::{pages, process, requests, signals, sys, text};
+use crate::touch::{Touch, is_quick, touch};
+use crate::{pages, process, requests, signals, text};
 use core::sync::atomic::Ordering;
 
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 const ENOSYS: i64 = -38;
 const EBUSY: i64 = -16;
+const EINTR: i64 = -4;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+const PR_SET_SECCOMP: u64 = 22;
+/// Operations of `seccomp`: strict, by a filter.
+const SECCOMP_SET_MODE: [u64; 2] = [0, 1];
 const MAP_FIXED: u64 = 0x10;
 const MADV_POPULATE: [u64; 2] = [22, 23];
 const PROT_MASK: u64 = 7;
@@ -59,6 +66,7 @@ pub fn dispatched(current: &mut Option<Current>, info: &SignalInfo, context: &mu
     let a = arguments(context);
     let mut held = lock();
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
+    thread.temporary = None;
     let over = held.leaving && held.armed == 0 && held.arming == 0;
     if over && thread.blocked == 0 && number != nr::RT_SIGRETURN {
         drop(held);
@@ -86,6 +94,28 @@ pub fn dispatched(current: &mut Option<Current>, info: &SignalInfo, context: &mu
         nr::EXECVE | nr::EXECVEAT => return process::exec(held, thread, context),
         nr::EXIT | nr::EXIT_GROUP => return process::exit(held, thread, number, context),
         nr::PRCTL if a[0] == PR_SET_SYSCALL_USER_DISPATCH => EBUSY,
+        nr::PRCTL if a[0] == PR_SET_SECCOMP => {
+            return requests::seal(held, current, number, context);
+        }
+        nr::SECCOMP if SECCOMP_SET_MODE.contains(&a[0]) => {
+            return requests::seal(held, current, number, context);
+        }
+        nr::RT_SIGPENDING => signals::sigpending(&mut held, thread, context),
+        nr::RT_SIGSUSPEND | nr::PSELECT6 | nr::PPOLL | nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => {
+            thread.temporary = signals::temporary_mask(&mut held, number, a);
+            let due = thread.temporary.and_then(|mask| thread.take_kept(!mask));
+            let Some(info) = due else {
+                return ordinary(held, thread, number, context);
+            };
+            drop(held);
+            answer(context, EINTR);
+            return signals::chain(current, info.signo, &info, context);
+        }
+        nr::RT_SIGTIMEDWAIT if signals::awaits_pending(&mut held, thread, context) => return,
+        nr::IO_URING_SETUP | nr::IO_URING_ENTER | nr::IO_URING_REGISTER => {
+            pages::bar(&mut held, result::ASYNCHRONOUS, ended::UNMAPPED);
+            return ordinary(held, thread, number, context);
+        }
         nr::MPROTECT => mprotect(&mut held, a),
         nr::MUNMAP | nr::MLOCK | nr::MLOCK2 | nr::PKEY_MPROTECT => {
             let_go(&mut held, number, a, a[0], a[1])
@@ -135,23 +165,19 @@ fn mprotect(held: &mut Held, a: [u64; 6]) -> i64 {
     let value = raw(nr::MPROTECT, a);
     if value < 0 {
         // It may have been done in part: which one cannot be told, so the watches end and it is done once more.
-        for (place, page) in held.pages.iter().enumerate() {
-            if concerned >> place & 1 == 1 {
-                // SAFETY: the program's own protection.
-                unsafe { sys::mprotect(page.address, PAGE_BYTES, page.protection) };
+        for place in pages::places(concerned) {
+            if let Some(page) = held.pages.get(place).copied() {
+                pages::lift(held, page.address, page.protection);
             }
         }
         return let_go(held, nr::MPROTECT, a, a[0], a[1]);
     }
-    for (place, page) in held.pages.iter_mut().enumerate() {
-        if concerned >> place & 1 == 1 {
+    for place in pages::places(concerned) {
+        if let Some(page) = held.pages.get_mut(place) {
             page.protection = (a[2] & PROT_MASK) as u32;
-            if page.openers == 0 {
-                // SAFETY: as `pages::close`.
-                unsafe { sys::mprotect(page.address, PAGE_BYTES, 0) };
-            }
         }
     }
+    pages::protect_again(held, concerned);
     value
 }
 
@@ -166,7 +192,8 @@ fn ordinary(mut held: Held, thread: &mut Current, number: u64, context: &mut Con
                 set | pages::overlapping(&held, *at, *bytes)
             }),
     };
-    let closes = concerned != 0 || touch(number, a) == Touch::All;
+    // Who sleeps when all others leave, leaves behind the call: see `requests::settle_down`.
+    let closes = concerned != 0 || thread.temporary.is_some() || !is_quick(number);
     go_on(&mut held, thread, number, concerned, closes, context);
 }
 
@@ -224,8 +251,13 @@ pub fn settle(held: &mut Held, current: Option<&mut Current>, context: &mut Cont
     context.regs[reg::RCX] = context.regs[reg::RIP];
     let Some(thread) = current else { return };
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
+    thread.temporary = None;
     let opened = core::mem::take(&mut thread.opened);
-    if core::mem::take(&mut thread.births) && (unmade || (context.regs[reg::RAX] as i64) < 0) {
+    let gave_birth = core::mem::take(&mut thread.births);
+    if gave_birth {
+        context.mask &= !sig::HELD;
+    }
+    if gave_birth && (unmade || (context.regs[reg::RAX] as i64) < 0) {
         held.births = held.births.saturating_sub(1);
     }
     pages::close(held, opened);

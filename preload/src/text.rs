@@ -130,6 +130,12 @@ pub fn inside(rip: u64) -> Option<(usize, bool)> {
     Some((site, offset.is_multiple_of(STUB_BYTES)))
 }
 
+/// Whether a thread is in a stub of [`closing`].
+pub fn in_closing(rip: u64) -> bool {
+    let begin = &raw const shim_closing as u64;
+    (begin..begin + SITES as u64 * STUB_BYTES).contains(&rip)
+}
+
 /// Where `site`'s stubs go on.
 pub fn returns(site: usize) -> &'static core::sync::atomic::AtomicU64 {
     // SAFETY: zeroed memory of the size declared, only accessed atomically; a plain load by the stub's jump.

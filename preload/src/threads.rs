@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 
 use statcache_abi::Event;
 
-use crate::frame::{SS_AUTODISARM, StackSetting};
+use crate::frame::{SS_AUTODISARM, SignalInfo, StackSetting, sig};
 use crate::state::Held;
 use crate::sys;
 
@@ -44,8 +44,12 @@ pub struct Step {
 pub struct Own {
     /// Signals of `sig::FAULTS` that the program has blocked; the kernel is not told.
     pub blocked: u64,
-    /// Those of them that were sent meanwhile.
+    /// Those of them that were sent meanwhile; [`Own::keep`].
     pub pending: u64,
+    /// What the kernel said of each of these, by its place in [`KEPT`].
+    kept: [SignalInfo; KEPT.len()],
+    /// The program's signal set for the length of the call it is making (`sigsuspend` and relatives).
+    pub temporary: Option<u64>,
     /// The program's alternate stack.
     pub alternate: StackSetting,
     /// The instruction being let through.
@@ -58,6 +62,47 @@ pub struct Own {
     pub births: bool,
     /// `State::releases` as this thread last saw it.
     pub releases: u32,
+}
+
+/// The signals of `sig::HELD`.
+const KEPT: [i32; 7] = [
+    sig::ILL,
+    sig::TRAP,
+    sig::BUS,
+    sig::FPE,
+    sig::SEGV,
+    sig::SYS,
+    sig::DOORBELL,
+];
+
+impl Own {
+    /// Keeps a signal that the program has blocked. The first of a kind stays, as in the kernel.
+    pub fn keep(&mut self, signal: i32, info: &SignalInfo) {
+        let place = KEPT.iter().position(|kept| *kept == signal);
+        if self.pending & sig::bit(signal) == 0
+            && let Some(place) = place.and_then(|place| self.kept.get_mut(place))
+        {
+            *place = *info;
+            self.pending |= sig::bit(signal);
+        }
+    }
+
+    /// Takes one of the kept signals in `set` out.
+    pub fn take_kept(&mut self, set: u64) -> Option<SignalInfo> {
+        let due = |signal: &&i32| self.pending & set & sig::bit(**signal) != 0;
+        let (place, signal) = KEPT.iter().enumerate().find(|(_, signal)| due(signal))?;
+        self.pending &= !sig::bit(*signal);
+        self.kept.get(place).copied()
+    }
+
+    /// Has the kernel deliver the kept signals in `set`.
+    pub fn send_kept(&mut self, set: u64) {
+        while let Some(info) = self.take_kept(set) {
+            if sys::queue(sys::gettid(), info.signo, &info) < 0 {
+                sys::raise(info.signo);
+            }
+        }
+    }
 }
 
 /// No system call. Calls are kept as number plus one, so that all of this is zero to begin with and takes no room in the file.
@@ -108,6 +153,8 @@ impl Thread {
             own: UnsafeCell::new(Own {
                 blocked: 0,
                 pending: 0,
+                kept: [SignalInfo::NONE; KEPT.len()],
+                temporary: None,
                 alternate: StackSetting {
                     sp: 0,
                     flags: 0,
@@ -130,6 +177,17 @@ impl Thread {
                 releases: 0,
             }),
         }
+    }
+
+    /// Under the shim by the books, but its system calls pass: it sleeps in a closing stub since all others left, and will leave at that
+    /// stub's end. Meanwhile the program may set handlers without the shim, and one of these must not be dispatched in.
+    pub fn is_dormant(&self) -> bool {
+        self.inside.load(Ordering::Acquire) != 0 && self.selector.load(Ordering::Relaxed) == 0
+    }
+
+    /// Makes it so, or ends it.
+    pub fn set_dormant(&self, dormant: bool) {
+        self.selector.store(u8::from(!dormant), Ordering::Relaxed);
     }
 
     /// The arguments of `call`.

@@ -1,16 +1,18 @@
-//! `--engine counter`: whether this host can, and the shim in the program's environment.
+//! `--engine counter`: whether this host can, and how late its counter's stops come.
 
 use crate::engine::counter::overflow::{self, Overflow, Refused, Unit};
-use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::Source;
 use crate::session::ProfileConfig;
 use crate::tracee::{Event, Resume, Running, launch};
 use nix::unistd::Pid;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 
-/// Set to anything, makes single steps stand in for a performance counter: a test aid, and very slow.
+/// Set to anything, makes single steps stand in for a performance counter: a test aid, and very slow. Set to [`SIMULATE_MEMORY`], for one
+/// of memory instructions too.
 pub const SIMULATE: &str = "STATCACHE_SIMULATED_PMU";
+/// See [`SIMULATE`].
+pub const SIMULATE_MEMORY: &str = "memory";
 
 /// Why the engine cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +43,9 @@ pub fn source(config: &ProfileConfig) -> Result<Source, NoCounter> {
     if config.full {
         return Err(NoCounter::Full);
     }
-    if std::env::var_os(SIMULATE).is_some() {
-        return Ok(Source::Simulated);
+    if let Some(set) = std::env::var_os(SIMULATE) {
+        let memory = set == *SIMULATE_MEMORY;
+        return Ok(Source::Simulated { memory });
     }
     Overflow::open(Pid::from_raw(0), Unit::Instructions)?;
     Ok(Source::Hardware)
@@ -77,37 +80,14 @@ pub fn largest_skid() -> Result<Option<u64>, Refused> {
 const SKID_TRIALS: u32 = 100;
 const SKID_PERIOD: u64 = 4_000;
 
-/// The monitor's environment with the shim in it.
-pub fn environment(shim: &Shim) -> Vec<CString> {
-    let added = shim.environment();
-    let mut words: Vec<OsString> = Vec::new();
-    let mut preloaded = None;
-    for (name, value) in std::env::vars_os() {
-        if name == OsStr::new("LD_PRELOAD") {
-            preloaded = Some(value);
-        } else if name != OsStr::new(SIMULATE)
-            && added.iter().all(|(ours, _)| name != OsStr::new(ours))
-        {
-            words.push(join(&name, &value));
-        }
-    }
-    for (name, value) in &added {
-        let mut value = OsString::from(value);
-        if let (&"LD_PRELOAD", Some(before)) = (name, &preloaded) {
-            value.push(":");
-            value.push(before);
-        }
-        words.push(join(OsStr::new(name), &value));
-    }
-    let strings = words.into_iter();
-    strings
-        .filter_map(|word| CString::new(word.as_bytes()).ok())
+/// The monitor's environment, without what is meant for it alone.
+pub fn environment() -> Vec<CString> {
+    std::env::vars_os()
+        .filter(|(name, _)| name != OsStr::new(SIMULATE))
+        .filter_map(|(mut word, value)| {
+            word.push("=");
+            word.push(value);
+            CString::new(word.as_bytes()).ok()
+        })
         .collect()
-}
-
-fn join(name: &OsStr, value: &OsStr) -> OsString {
-    let mut word = name.to_owned();
-    word.push("=");
-    word.push(value);
-    word
 }

@@ -106,7 +106,7 @@ impl Engine {
             Engine::Step(_) => STEP_SLOWDOWN,
             Engine::Counter(engine) => match engine.source() {
                 Source::Hardware => 1.0,
-                Source::Simulated => STEP_SLOWDOWN,
+                Source::Simulated { .. } => STEP_SLOWDOWN,
             },
         }
     }

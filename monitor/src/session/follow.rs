@@ -98,7 +98,7 @@ impl<'a> Session<'a> {
 
     /// Counts instructions instead of translating.
     pub(super) fn count_with(&mut self, shim: Rc<Shim>, source: Source) {
-        if source == Source::Simulated {
+        if source.is_simulated() {
             let overhead = self.config.overhead_percent / 100.0;
             self.schedule = Schedule::stepping(overhead, self.config.seed);
         }

@@ -28,6 +28,7 @@ mod names;
 mod observed;
 mod output;
 mod pace;
+mod preload;
 mod remains;
 mod root;
 mod run;

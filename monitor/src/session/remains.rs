@@ -151,6 +151,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn watches_given_up_are_told_by_their_share() {
+        let lost = |hot, unwatchable| {
+            let all = Losses {
+                samples: 200,
+                hot,
+                unwatchable,
+                ..Losses::default()
+            };
+            losses(&all).map(|warning| warning.what)
+        };
+        assert_eq!(lost(1, 0), None);
+        let said = lost(10, 2).expect("a warning");
+        for part in [
+            "6.0 % of 200",
+            "page too hot 5.0 %",
+            "cannot be watched 1.0 %",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+
+    #[test]
     fn what_was_not_observed_is_no_part_of_what_was() {
         let all = whole(1e6, 0.04);
         assert_eq!((all.low, all.value, all.high), (1e6, 1e6, 1e6));

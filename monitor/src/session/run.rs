@@ -5,6 +5,7 @@ use super::counter::{self, NoCounter};
 use super::finish::Ended;
 use super::follow::Session;
 use super::output::Output;
+use super::preload;
 use super::program::{self, Refused};
 use super::signals::{self, Signals};
 use super::{ProfileConfig, host};
@@ -103,7 +104,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         let start = Instant::now();
         let shim = source.map(|source| Ok((Rc::new(Shim::create()?), source)));
         let shim = shim.transpose().map_err(NoCounter::Shim)?;
-        let environment = shim.as_ref().map(|(shim, _)| counter::environment(shim));
+        let environment = shim.as_ref().map(|_| counter::environment());
         let options = launch::options(following);
         let (pid, running, exec_result) = launch::launch_with(
             &c_path,
@@ -113,6 +114,19 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
             Some(signals.before()),
         )?;
         hub::add(pid);
+        if let Some((shim, _)) = &shim {
+            let shim = Rc::clone(shim);
+            shim.hide();
+            // An image that could not be given the shim runs without.
+            hub::at_exec(
+                pid,
+                Box::new(move |stopped| {
+                    if let Err(error) = preload::into(stopped, &shim) {
+                        tracing::debug!(%error, "no shim");
+                    }
+                }),
+            );
+        }
         signals::ignore_size_limit();
         let stopped = match running.wait()? {
             Event::Stopped(stopped) if stopped.reason == StopReason::Exec => stopped,

@@ -79,7 +79,6 @@ struct Pending {
 }
 
 /// The registry; one for each tracing OS thread.
-#[derive(Debug)]
 struct Hub {
     follow: Follow,
     threads: FxHashMap<i32, Thread>,
@@ -101,7 +100,12 @@ struct Hub {
     in_cache: Option<Pid>,
     /// Threads that are about to end its process by a signal, and wait until it is out.
     dying: Vec<(Stopped, i32)>,
+    /// What is to be done at each new image of a process, before its first instruction.
+    at_exec: Option<(Pid, AtExec)>,
 }
+
+/// See [`at_exec`].
+type AtExec = Box<dyn Fn(&Stopped)>;
 
 thread_local! {
     static HUB: RefCell<Option<Hub>> = const { RefCell::new(None) };
@@ -138,6 +142,7 @@ pub fn open(follow: Follow) -> Open {
         held: VecDeque::new(),
         in_cache: None,
         dying: Vec::new(),
+        at_exec: None,
     };
     serve::begin();
     HUB.with(|cell| cell.borrow_mut().replace(hub));
@@ -147,6 +152,12 @@ pub fn open(follow: Follow) -> Open {
 /// Makes a thread known that has just been seized.
 pub fn add(tid: Pid) {
     with(|hub| hub.birth(tid));
+}
+
+/// Has `visit` called at each `execve` of process `pid` from now on, with the thread before its first instruction. It must not
+/// call this module.
+pub fn at_exec(pid: Pid, visit: AtExec) {
+    with(|hub| hub.at_exec = Some((pid, visit)));
 }
 
 /// Makes a thread known that ran before it was seized.
@@ -351,7 +362,15 @@ impl Hub {
                     dying::survived(tid);
                 }
                 match stopped.reason {
-                    StopReason::Exec => return self.executed(tid),
+                    StopReason::Exec => {
+                        let executed = self.executed(tid);
+                        if let Some((_, visit)) =
+                            self.at_exec.as_ref().filter(|(pid, _)| *pid == tid)
+                        {
+                            visit(stopped);
+                        }
+                        return executed;
+                    }
                     // A group stop is complete when every thread has joined it.
                     StopReason::Group if self.hold => {
                         let pid = self.threads.get(&tid.as_raw()).map(|thread| thread.pid);

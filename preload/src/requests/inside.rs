@@ -1,11 +1,12 @@
 //! A thread under the shim: how it comes there, leaves, and how all leave when nothing is watched any more.
 
 use super::others::{InCall, ask, doorbells_pending, in_call, wait_for};
-use crate::frame::{Context, SS_AUTODISARM, SS_DISABLE, reg, sig};
-use crate::state::{Held, Waiting, lock};
+use crate::frame::{Context, SS_AUTODISARM, SS_DISABLE, reg};
+use crate::state::{Held, Waiting, block, lock};
 use crate::threads::{self, Current, NO_CALL, TAKEN_IN, Thread};
 use crate::{pages, signals, sys, syscalls, text, user};
 use core::sync::atomic::Ordering;
+use statcache_abi::{ended, result};
 
 pub(super) const EINTR: u64 = -4i64 as u64;
 
@@ -13,11 +14,7 @@ pub(super) const EINTR: u64 = -4i64 as u64;
 ///
 /// Of a thread under the shim it is the one it went on to make. Of another only the kernel knows, and told whoever rang; what
 /// it said must be what is found here, or the thread has been in another call since.
-pub(super) fn cut_short(
-    held: &mut Held,
-    current: &Option<Current>,
-    context: &Context,
-) -> Option<u64> {
+pub fn cut_short(held: &mut Held, current: &Option<Current>, context: &Context) -> Option<u64> {
     let noted = held.take_waiting(sys::gettid());
     if context.regs[reg::RAX] != EINTR {
         return None;
@@ -36,7 +33,7 @@ pub(super) fn cut_short(
 }
 
 /// Makes the `syscall` before the instruction pointer again.
-pub(super) fn make_again(held: &mut Held, number: u64, context: &mut Context) {
+pub fn make_again(held: &mut Held, number: u64, context: &mut Context) {
     let at = context.regs[reg::RIP] - 2;
     if user::read::<[u8; 2]>(held, at) == Some([0x0f, 0x05]) {
         context.regs[reg::RIP] = at;
@@ -48,7 +45,8 @@ pub(super) fn make_again(held: &mut Held, number: u64, context: &mut Context) {
 pub fn enter(held: &mut Held, context: &mut Context) -> bool {
     let mut alternate = context.stack;
     alternate.flags &= SS_AUTODISARM | SS_DISABLE;
-    if alternate.holds(context.regs[reg::RSP]) && alternate.flags & SS_AUTODISARM == 0 {
+    let ours = threads::current().is_some_and(|thread| thread.stack().sp == alternate.sp);
+    if !ours && alternate.holds(context.regs[reg::RSP]) && alternate.flags & SS_AUTODISARM == 0 {
         // The kernel does not change an alternate stack in use. It will be left soon.
         return false;
     }
@@ -68,7 +66,10 @@ pub fn enter(held: &mut Held, context: &mut Context) -> bool {
     thread.pending = 0;
     thread.blocked = 0;
     thread.releases = 0;
-    thread.set_alternate(alternate);
+    // One that was dormant has been let out of its stub by a handler that did not return.
+    let again = alternate.sp == thread.stack().sp;
+    let kept = if again { thread.alternate } else { alternate };
+    thread.set_alternate(kept);
     let mask = context.mask;
     signals::set_program_mask(&mut thread, context, mask);
     context.stack = thread.stack();
@@ -91,11 +92,7 @@ pub(super) fn leave(current: &mut Option<Current>, context: &mut Context) {
         syscalls::settle(&mut held, Some(thread), context);
     }
     context.mask = signals::program_mask(thread, context);
-    for signal in 1..=sig::COUNT {
-        if thread.pending & sig::bit(signal) != 0 {
-            sys::raise(signal);
-        }
-    }
+    thread.send_kept(!0);
     context.stack = thread.alternate;
     leave_place(thread);
     *current = None;
@@ -114,15 +111,47 @@ pub fn leave_place(thread: &mut Current) {
 
 /// A thread that slept when all others left makes its first system call since: it leaves as well, and makes that by itself.
 pub fn leave_last(current: &mut Option<Current>, number: u64, context: &mut Context) {
+    leave_before(current, number, context);
+    settle_down();
+}
+
+/// The same behind the call in which it slept.
+pub fn leave_behind(current: &mut Option<Current>, context: &mut Context) {
+    leave(current, context);
+    settle_down();
+}
+
+/// Leaves, to make the call it was dispatched for by itself.
+fn leave_before(current: &mut Option<Current>, number: u64, context: &mut Context) {
     leave(current, context);
     context.regs[reg::RIP] -= 2;
     context.regs[reg::RAX] = number;
-    settle_down();
+}
+
+/// Before a call that puts a filter in front of system calls, which may kill for any of the shim's: the watches end, all threads
+/// leave, those asleep too, and nobody is taken in again.
+pub fn seal(mut held: Held, current: &mut Option<Current>, number: u64, context: &mut Context) {
+    pages::bar(&mut held, result::SEALED, ended::UNMAPPED);
+    held.arming = held.arming.saturating_sub(held.begun);
+    held.begun = 0;
+    drop(held);
+    if let Some(block) = block() {
+        block.sealed.store(1, Ordering::Release);
+    }
+    leave_before(current, number, context);
+    // Whoever was arming is refused, and gone soon.
+    wait_for(|_| lock().arming == 0);
+    settle(true);
 }
 
 /// Nothing is armed: every thread leaves, and the dispositions are the program's again, once no doorbell is left on its way to
 /// meet them. Who sleeps in a system call is let sleep, as a sleep that is cut begins again, and leaves with its next call.
 pub(super) fn settle_down() {
+    settle(false);
+}
+
+/// As [`settle_down`]; `all`: those asleep are woken.
+fn settle(all: bool) {
     let inside = |thread: &&Thread| thread.inside.load(Ordering::Acquire) != 0;
     {
         let mut held = lock();
@@ -136,7 +165,19 @@ pub(super) fn settle_down() {
         let mut left = false;
         for thread in threads::all().filter(inside) {
             let tid = thread.tid.load(Ordering::Acquire);
-            if matches!(in_call(tid), InCall::Waiting(_)) {
+            if matches!(in_call(tid), InCall::Gone) {
+                // It ended without us, in a handler that it did not come back from.
+                thread.inside.store(0, Ordering::Release);
+                thread.tid.store(0, Ordering::Release);
+                continue;
+            }
+            if !all && let InCall::Waiting(_) = in_call(tid) {
+                let held = lock();
+                // Looked at again while it could not get past the end of its stub.
+                let here = matches!(in_call(tid), InCall::Waiting(at) if text::in_closing(at.ip));
+                if here && held.leaving && !thread.is_dormant() {
+                    thread.set_dormant(true);
+                }
                 continue;
             }
             left = true;

@@ -13,7 +13,7 @@ mod inside;
 mod others;
 mod watches;
 
-pub use inside::{enter, leave_last, leave_place};
+pub use inside::{cut_short, enter, leave_behind, leave_last, leave_place, make_again, seal};
 
 use statcache_abi::{Block, DOORBELL, Request, op, result};
 
@@ -21,9 +21,9 @@ use crate::frame::{Context, SignalInfo, code, reg, sig};
 use crate::state::{block, block_raw, lock};
 use crate::sys;
 use crate::threads::{self, Current, TAKEN_IN};
-use crate::{process, signals, syscalls, text, user};
+use crate::{maps, process, signals, syscalls, text, user};
 use core::sync::atomic::Ordering;
-use inside::{cut_short, leave, make_again, settle_down};
+use inside::{leave, settle_down};
 use others::everyone_inside;
 use watches::{arm, begin, disarm, end};
 
@@ -51,6 +51,9 @@ fn ring(tid: i32, request: u64) {
 /// The stack it runs on may be, or become, a watched page, which a system call of ours could not use: so it makes none while
 /// the thread is under the shim, and asks by an `int3`, whose handler leaves with the state that is right then.
 pub extern "C" fn call(request: *mut Request) -> i32 {
+    if block().is_some_and(|block| block.sealed.load(Ordering::Acquire) != 0) {
+        return result::SEALED;
+    }
     let mut blocked = 0;
     if !under_shim(&threads::current()) {
         let before = sys::set_mask(!0);
@@ -68,9 +71,10 @@ pub extern "C" fn call(request: *mut Request) -> i32 {
 const ASKED: u64 = 1 << 63;
 
 fn under_shim(current: &Option<Current>) -> bool {
+    let inside = |thread: &Current| thread.shared.inside.load(Ordering::Relaxed) != 0;
     current
         .as_ref()
-        .is_some_and(|thread| thread.shared.inside.load(Ordering::Relaxed) != 0)
+        .is_some_and(|thread| inside(thread) && !thread.shared.is_dormant())
 }
 
 /// The `int3` of [`call`].
@@ -124,6 +128,12 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         at => user::read::<Request>(&mut held, at).filter(|r| r.result == result::PENDING),
     };
     let arms = request.is_some_and(|request| matches!(request.op, op::ARM | op::BEGIN));
+    if arms && held.barred != 0 {
+        let reason = held.barred;
+        drop(held);
+        finish(at, reason);
+        return false;
+    }
     held.leaving &= !arms;
     if arms && !held.installed {
         signals::install(&mut held);
@@ -145,18 +155,25 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         let all = everyone_inside(TAKEN_IN);
         let mut held = lock();
         held.arming -= 1;
-        if all {
+        // From here on every call that makes one is seen.
+        let ring = all && held.barred == 0 && maps::has_ring();
+        if ring {
+            held.barred = result::ASYNCHRONOUS;
+        }
+        if all && !ring {
             signals::settled(&mut held);
             return true;
         }
+        let reason = if ring { held.barred } else { result::BUSY };
         drop(held);
-        finish(at, result::BUSY);
+        finish(at, reason);
         leave(current, context);
         settle_down();
         return false;
     }
     let Some(request) = request else {
-        if !wanted && under_shim(current) {
+        let inside = |thread: &Current| thread.shared.inside.load(Ordering::Relaxed) != 0;
+        if !wanted && current.as_ref().is_some_and(inside) {
             leave(current, context);
         }
         return false;

@@ -6,6 +6,7 @@ use super::ring;
 use crate::frame::sig;
 use crate::state::{Waiting, lock};
 use crate::sys::{self, File, nr};
+use crate::text;
 use crate::threads::{self, NO_CALL};
 use crate::touch::uses;
 use core::sync::atomic::Ordering;
@@ -176,8 +177,10 @@ pub(super) fn everyone_inside(level: u32) -> bool {
     let listed = |asks: bool| {
         let mut all = true;
         let listed = each_thread(|tid| {
-            let there = threads::find(tid)
-                .is_some_and(|thread| thread.inside.load(Ordering::Acquire) >= level);
+            let there = threads::find(tid).is_some_and(|thread| {
+                let inside = thread.inside.load(Ordering::Acquire) >= level;
+                inside && (!thread.is_dormant() || wakes(thread, tid))
+            });
             if !there {
                 all = false;
                 if asks {
@@ -190,6 +193,16 @@ pub(super) fn everyone_inside(level: u32) -> bool {
     // Twice: a thread found inside may have made another after the list was drawn up and before it came inside. From
     // there on it is counted.
     wait_for(|asks| listed(asks) && listed(false) && lock().births == 0)
+}
+
+/// Ends a thread's dormancy without waking it, where it still sleeps in its stub: what the kernel knows of it is as it was.
+fn wakes(thread: &threads::Thread, tid: i32) -> bool {
+    let _held = lock();
+    let sleeps = matches!(in_call(tid), InCall::Waiting(at) if text::in_closing(at.ip));
+    if sleeps {
+        thread.set_dormant(false);
+    }
+    !thread.is_dormant()
 }
 
 /// Whether another thread is, or may be, in a system call that uses the page.

@@ -8,9 +8,10 @@ use crate::frame::{
     Context, KernelAction, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackSetting, reg, sig,
 };
 use crate::state::Held;
+use crate::sys::nr;
 use crate::threads::Current;
 use crate::user::EFAULT;
-use crate::{sys, user};
+use crate::{sys, syscalls, text, user};
 
 pub(super) const EINVAL: i64 = -22;
 
@@ -131,4 +132,58 @@ pub fn sigprocmask(held: &mut Held, current: &mut Current, context: &mut Context
         return EFAULT;
     }
     0
+}
+
+/// `rt_sigpending` of the program: the kernel's answer, and what is kept from it.
+pub fn sigpending(held: &mut Held, current: &Current, context: &Context) -> i64 {
+    const MOST: u64 = 8;
+    let [at, size] = [reg::RDI, reg::RSI].map(|place| context.regs[place]);
+    if size > MOST {
+        return EINVAL;
+    }
+    let mut set = 0u64;
+    // SAFETY: a live word.
+    unsafe { text::syscall(nr::RT_SIGPENDING, [&raw mut set as u64, MOST, 0, 0, 0, 0]) };
+    set |= current.pending;
+    // SAFETY: at most the word.
+    match unsafe { user::write_bytes(held, at, &raw const set as u64, size) } {
+        true => 0,
+        false => EFAULT,
+    }
+}
+
+/// Answers an `rt_sigtimedwait` for a signal that is kept from the kernel. True where it is answered.
+pub fn awaits_pending(held: &mut Held, current: &mut Current, context: &mut Context) -> bool {
+    current.pending != 0 && awaited(held, current, context)
+}
+
+/// The same behind the call, where it was cut short.
+pub(super) fn awaited(held: &mut Held, current: &mut Current, context: &mut Context) -> bool {
+    let [set, info, size] = [reg::RDI, reg::RSI, reg::R10].map(|place| context.regs[place]);
+    let Some(set) = user::read::<u64>(held, set).filter(|_| size == 8) else {
+        return false;
+    };
+    let Some(taken) = current.take_kept(set) else {
+        return false;
+    };
+    let written = info == 0 || user::write(held, info, &taken);
+    let value = if written {
+        i64::from(taken.signo)
+    } else {
+        EFAULT
+    };
+    syscalls::answer(context, value);
+    true
+}
+
+/// The signal set that a call puts in place for its own length, where it names one.
+pub fn temporary_mask(held: &mut Held, number: u64, a: [u64; 6]) -> Option<u64> {
+    let at = match number {
+        nr::RT_SIGSUSPEND => a[0],
+        nr::PPOLL => a[3],
+        // A pointer to the set, and its size.
+        nr::PSELECT6 => user::read::<u64>(held, a[5])?,
+        _ => a[4],
+    };
+    user::read::<u64>(held, at)
 }

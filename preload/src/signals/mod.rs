@@ -18,7 +18,7 @@ mod calls;
 mod dispositions;
 mod frames;
 
-pub use calls::{sigaction, sigaltstack, sigprocmask};
+pub use calls::{awaits_pending, sigaction, sigaltstack, sigpending, sigprocmask, temporary_mask};
 pub use dispositions::{
     after_exec, answer_doorbells, answered, before_exec, install, knock, settled, uninstall,
     uninstall_in_child, unsettled,
@@ -27,11 +27,13 @@ pub use frames::sigreturn;
 
 use crate::frame::{Context, DEFAULT, IGNORE, KernelAction, SignalInfo, sa, sig};
 use crate::state::{count, lock};
+use crate::sys::nr;
 use crate::threads::{Current, Own, READY, TAKEN_IN};
-use crate::{process, requests, step, sys, syscalls, threads};
+use crate::{pages, process, requests, step, sys, syscalls, threads};
 use core::sync::atomic::Ordering;
-use dispositions::{changeable, stands_in};
+use dispositions::stands_in;
 use frames::enter_program_handler;
+use statcache_abi::ended;
 
 /// Every signal the shim stands in for comes here, with all signals blocked.
 pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Context) {
@@ -70,11 +72,7 @@ pub fn program_mask(own: &Own, context: &Context) -> u64 {
 pub fn set_program_mask(own: &mut Own, context: &mut Context, mask: u64) {
     own.blocked = mask & sig::HELD;
     context.mask = mask & !sig::HELD;
-    let due = own.pending & !mask;
-    own.pending &= mask;
-    for signal in changeable().filter(|signal| due & sig::bit(*signal) != 0) {
-        sys::raise(signal);
-    }
+    own.send_kept(!mask);
 }
 
 /// Delivers a signal to the program, as the kernel would have.
@@ -83,8 +81,11 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
     if let Some(current) = current {
         step::abandon(&mut held, current, context);
     }
+    let blocked = current
+        .as_ref()
+        .map_or(0, |own| own.temporary.unwrap_or(own.blocked));
+    let cut = requests::cut_short(&mut held, current, context);
     syscalls::settle(&mut held, current.as_mut(), context);
-    let own = current.as_deref_mut();
     let raised = info.code > 0 && sig::FAULTS & sig::bit(signal) != 0;
     // Not in charge any more: the dispositions are those it gave back.
     let mut action = match (signal, held.trap_before, held.installed) {
@@ -95,12 +96,17 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
             .copied()
             .unwrap_or_default(),
     };
-    if let Some(own) = &own
-        && own.blocked & sig::bit(signal) != 0
-    {
+    if blocked & sig::HELD & sig::bit(signal) != 0 {
         if !raised {
             if let Some(current) = current {
-                current.pending |= sig::bit(signal);
+                current.keep(signal, info);
+                if cut == Some(nr::RT_SIGTIMEDWAIT) && calls::awaited(&mut held, current, context) {
+                    return;
+                }
+            }
+            // What the program does not get cuts no call of its short.
+            if let Some(number) = cut {
+                requests::make_again(&mut held, number, context);
             }
             return;
         }
@@ -108,9 +114,14 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
     }
     let ignored = action.handler == IGNORE || action.handler == DEFAULT && signal == sig::DOORBELL;
     if ignored && !raised {
+        if let Some(number) = cut {
+            requests::make_again(&mut held, number, context);
+        }
         return;
     }
     if action.handler == DEFAULT || action.handler == IGNORE {
+        // The kernel releases locks at the end; see `process::exit`.
+        pages::disarm(&mut held, ended::DISARMED, |_| true);
         return die(signal, info, context);
     }
     count(|counts| &counts.chained, 1);

@@ -11,7 +11,7 @@
 
 use crate::tracee::{Event, Resume, StopReason, Stopped, TraceError};
 use nix::unistd::Pid;
-use perf_event::events::{Hardware, Software};
+use perf_event::events::{Hardware, Raw, Software};
 use perf_event::{Builder, Counter};
 use std::os::fd::AsRawFd;
 
@@ -48,25 +48,73 @@ pub enum Refused {
         "performance counters are closed to this user: set kernel.perf_event_paranoid to 2 or less (it is {0}), or use --engine translate"
     )]
     Paranoid(String),
+    /// It has, and something else than the kernel's setting keeps them away.
+    #[error(
+        "performance counters are closed to this process, though kernel.perf_event_paranoid is {0}: run outside of the container or sandbox (or give it CAP_PERFMON), or use --engine translate"
+    )]
+    Sandboxed(i32),
     /// Anything else.
     #[error("the performance counter cannot be opened: {0}")]
     Other(#[from] std::io::Error),
 }
 
 fn refused(error: std::io::Error) -> Refused {
+    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    refused_at(error, level.unwrap_or_default().trim())
+}
+
+/// What an error means where `kernel.perf_event_paranoid` is `level`.
+fn refused_at(error: std::io::Error, level: &str) -> Refused {
+    /// Up to this, anybody may count their own user mode (perf_event_open(2)).
+    const OPEN: i32 = 2;
     match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => Refused::NoPmu,
-        Some(libc::EACCES | libc::EPERM) => {
-            let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-            Refused::Paranoid(level.map_or("unknown".to_owned(), |text| text.trim().to_owned()))
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
+            Refused::NoPmu
         }
+        Some(libc::EACCES | libc::EPERM) => match level.parse() {
+            Ok(level) if level <= OPEN => Refused::Sandboxed(level),
+            Ok(level) => Refused::Paranoid(level.to_string()),
+            Err(_) => Refused::Paranoid("unknown".to_owned()),
+        },
         _ => Refused::Other(error),
     }
 }
 
-/// A counter that stops its thread.
+/// A counter that stops its thread, and one of memory instructions beside it, where the processor has that.
 pub struct Overflow {
     counter: Counter,
+    memory: Option<Counter>,
+}
+
+/// Retired instructions that access memory: event 0xd0 with umask 0x83 on Intel's processors (MEM_INST_RETIRED.ANY from Skylake on, before and
+/// on the small cores MEM_UOPS_RETIRED.ALL). Not on AMD's, whose dispatch events count squashed work too.
+/// Source: Intel SDM volume 3B, chapter "Performance Monitoring Events".
+const MEMORY_INSTRUCTIONS: u64 = 0x83d0;
+
+/// A counter of `tid`'s memory instructions, not counting yet.
+fn memory_instructions(tid: Pid) -> Option<Counter> {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    if !cpu
+        .lines()
+        .any(|line| line.starts_with("vendor_id") && line.ends_with("GenuineIntel"))
+    {
+        return None;
+    }
+    Builder::new(Raw::new(MEMORY_INSTRUCTIONS))
+        .observe_pid(tid.as_raw())
+        .any_cpu()
+        .exclude_kernel(true)
+        .exclude_hv(true)
+        .build()
+        .ok()
+}
+
+fn control(counter: &Counter, request: libc::c_ulong) -> std::io::Result<()> {
+    // SAFETY: no memory is involved.
+    match unsafe { libc::ioctl(counter.as_raw_fd(), request, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 impl Overflow {
@@ -101,7 +149,11 @@ impl Overflow {
         if !set {
             return Err(Refused::Other(std::io::Error::last_os_error()));
         }
-        Ok(Overflow { counter })
+        let memory = match unit {
+            Unit::Instructions => memory_instructions(tid),
+            Unit::CpuNanoseconds => None,
+        };
+        Ok(Overflow { counter, memory })
     }
 
     /// Sets the count to 0 and lets it overflow after `period`. The thread is stopped.
@@ -110,16 +162,15 @@ impl Overflow {
     /// The kernel's.
     pub fn arm(&mut self, period: u64) -> std::io::Result<()> {
         let fd = self.counter.as_raw_fd();
-        // SAFETY: `period` is a live u64 for the call that takes a pointer; the others take numbers.
-        let done = unsafe {
-            libc::ioctl(fd, IOC_RESET, 0) == 0
-                && libc::ioctl(fd, IOC_PERIOD, &raw const period) == 0
-                && libc::ioctl(fd, IOC_ENABLE, 0) == 0
-        };
-        match done {
-            true => Ok(()),
-            false => Err(std::io::Error::last_os_error()),
+        control(&self.counter, IOC_RESET)?;
+        // SAFETY: `period` is a live u64.
+        if unsafe { libc::ioctl(fd, IOC_PERIOD, &raw const period) } != 0 {
+            return Err(std::io::Error::last_os_error());
         }
+        if let Some(memory) = &self.memory {
+            control(memory, IOC_RESET)?;
+        }
+        self.pause(false)
     }
 
     /// Ends the count and says how far it came since [`Overflow::arm`]. The thread is stopped.
@@ -127,11 +178,21 @@ impl Overflow {
     /// # Errors
     /// The kernel's.
     pub fn count(&mut self) -> std::io::Result<u64> {
-        // SAFETY: no memory is involved.
-        if unsafe { libc::ioctl(self.counter.as_raw_fd(), IOC_DISABLE, 0) } != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
+        self.pause(true)?;
         self.counter.read()
+    }
+
+    /// Whether [`Overflow::memory`] says something.
+    pub fn counts_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Instructions among those counted that access memory, where the processor counts them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn memory(&mut self) -> std::io::Result<Option<u64>> {
+        self.memory.as_mut().map(Counter::read).transpose()
     }
 
     /// Stops counting for a while, or goes on. The thread is stopped.
@@ -140,11 +201,10 @@ impl Overflow {
     /// The kernel's.
     pub fn pause(&mut self, pause: bool) -> std::io::Result<()> {
         let request = if pause { IOC_DISABLE } else { IOC_ENABLE };
-        // SAFETY: no memory is involved.
-        match unsafe { libc::ioctl(self.counter.as_raw_fd(), request, 0) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
+        if let Some(memory) = &self.memory {
+            control(memory, request)?;
         }
+        control(&self.counter, request)
     }
 
     /// Whether a signal with this description is this counter's overflow, and not the program's own.
@@ -211,4 +271,67 @@ const F_OWNER_TID: i32 = 0;
 struct Owner {
     kind: i32,
     tid: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_cause_and_remedy() {
+        let said = |errno, level| {
+            let error = std::io::Error::from_raw_os_error(errno);
+            refused_at(error, level).to_string()
+        };
+        for (errno, level, parts) in [
+            (libc::ENOENT, "2", ["no counter", "--engine translate"]),
+            (libc::ENOSYS, "", ["no counter", "--engine translate"]),
+            (
+                libc::EACCES,
+                "3",
+                [
+                    "kernel.perf_event_paranoid to 2 or less (it is 3)",
+                    "--engine translate",
+                ],
+            ),
+            (libc::EACCES, "", ["it is unknown", "--engine translate"]),
+            (
+                libc::EPERM,
+                "1",
+                ["though kernel.perf_event_paranoid is 1", "CAP_PERFMON"],
+            ),
+            (libc::EMFILE, "2", ["cannot be opened", "24"]),
+        ] {
+            let said = said(errno, level);
+            for part in parts {
+                assert!(said.contains(part), "{errno} {level}: {said}");
+            }
+            assert!(!said.contains('\n'));
+        }
+    }
+
+    /// Each thread has a counter of its own, one made later too: opened by its id, it counts nobody else.
+    #[test]
+    fn a_counter_counts_its_own_thread() {
+        let own = nix::unistd::gettid();
+        let mut mine = Overflow::open(own, Unit::CpuNanoseconds).expect("a clock");
+        mine.arm(NEVER).expect("armed");
+        let (send, receive) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let busy = std::thread::spawn(move || {
+            send.send(nix::unistd::gettid()).expect("sent");
+            wait.recv().expect("told");
+            (0..20_000_000u64).fold(1, |sum, n| sum ^ std::hint::black_box(n * 3))
+        });
+        let mut theirs =
+            Overflow::open(receive.recv().expect("an id"), Unit::CpuNanoseconds).expect("a clock");
+        theirs.arm(NEVER).expect("armed");
+        go.send(()).expect("sent");
+        busy.join().expect("done");
+        let (mine, theirs) = (mine.count().expect("mine"), theirs.count().expect("theirs"));
+        assert!(
+            theirs > mine,
+            "{theirs} of the busy thread, {mine} of the one that waits"
+        );
+    }
 }

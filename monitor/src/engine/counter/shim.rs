@@ -2,13 +2,15 @@
 //!
 //! What the shim does is said in `preload/src/lib.rs`; the layout of the block is `statcache_abi`'s. Nothing here stops or traces the target.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+use crate::tracee::maps::{Backing, Maps};
 use nix::unistd::Pid;
 use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, EVENTS, Event, MAGIC, Request, VERSION, result};
 
@@ -38,6 +40,9 @@ pub struct Counted {
     pub forks: u64,
     pub entered: u64,
 }
+
+/// Name of the block's file, as mappings show it.
+const BLOCK: &str = "block-of-statcache";
 
 /// Lowest number for descriptors that programs inherit; below the usual limit of 1024.
 const HIGH_FD: i32 = 900;
@@ -70,7 +75,7 @@ impl Shim {
         let file = File::from(image);
         file.write_all_at(IMAGE, 0)?;
         let image = OwnedFd::from(file);
-        let memory = memory_file(c"block-of-statcache")?;
+        let memory = memory_file(&CString::new(BLOCK)?)?;
         let file = File::from(memory);
         file.set_len(BLOCK_BYTES as u64)?;
         let memory = OwnedFd::from(file);
@@ -108,6 +113,21 @@ impl Shim {
         ]
     }
 
+    /// Whether `pid` still has both descriptors as it inherited them.
+    pub fn is_inherited(&self, pid: Pid) -> bool {
+        [&self.image, &self.memory].into_iter().all(|fd| {
+            let theirs = std::fs::metadata(format!("/proc/{pid}/fd/{}", fd.as_raw_fd()));
+            let ours = std::fs::metadata(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+            matches!((theirs, ours), (Ok(theirs), Ok(ours))
+                if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()))
+        })
+    }
+
+    /// Has the shim take itself out of the program's environment once it is loaded.
+    pub fn hide(&self) {
+        self.block().hides.store(1, Ordering::Relaxed);
+    }
+
     /// The image as a file, in any process that inherits our descriptors.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.image.as_raw_fd()).into()
@@ -124,6 +144,13 @@ impl Shim {
         let shared = self.block();
         shared.images.load(Ordering::Acquire) > 0
             && shared.owner.load(Ordering::Relaxed) == pid.as_raw()
+    }
+
+    /// Whether a process with these mappings has the block in its place: after an `execve` it has none until the shim is loaded again.
+    pub fn is_mapped(&self, maps: &Maps) -> bool {
+        let base = self.block().base.load(Ordering::Relaxed);
+        let path = maps.find(base).map(|mapping| &mapping.path);
+        matches!(path, Some(Backing::File(path) | Backing::Other(path)) if path.contains(BLOCK))
     }
 
     /// Leaves a request for who answers the next doorbell.
@@ -157,6 +184,16 @@ impl Shim {
         shared
             .stepping
             .store(u32::from(stepping), Ordering::Release);
+    }
+
+    /// Whether the target filters its system calls, so that the shim has gone for good.
+    pub fn sealed(&self) -> bool {
+        self.block().sealed.load(Ordering::Acquire) != 0
+    }
+
+    /// Says where each thread's `struct rseq` lies from its fs base, as one thread shows; see `statcache_abi::Block::rseq`.
+    pub fn set_rseq(&self, from_fs: u64) {
+        self.block().rseq.store(from_fs, Ordering::Relaxed);
     }
 
     /// The events since the last call, in order.

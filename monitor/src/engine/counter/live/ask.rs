@@ -1,6 +1,6 @@
 //! Requests to the shim of a stopped thread: the doorbell, which it answers in a handler of its own.
 
-use super::{DELIVERIES, Live, Result, Stop};
+use super::{DELIVERIES, FILTERED, Live, Result, Stop};
 use crate::engine::translate::window::Control;
 use crate::tracee::remote::{self, CallSite, restarted};
 use crate::tracee::{Resume, StopReason, TraceError, maps::Maps, procinfo};
@@ -10,6 +10,9 @@ use std::sync::atomic::Ordering;
 impl<C: Control> Live<'_, C> {
     /// Asks the shim for something; its answer.
     pub fn call(&mut self, request: Request) -> Result<i32> {
+        if self.shim.sealed() {
+            return Err(Stop::Close(FILTERED));
+        }
         self.shim.ask(request);
         self.ring()?;
         for _ in 0..DELIVERIES {
@@ -104,6 +107,14 @@ impl<C: Control> Live<'_, C> {
                 Err(Stop::Trace(error))
             }
         }
+    }
+
+    /// Tells the shim where the kernel writes at any time.
+    pub fn note_rseq(&self) -> Result<()> {
+        if let Some(area) = procinfo::rseq_area(self.tid) {
+            self.shim.set_rseq(area.wrapping_sub(self.regs()?.fs_base));
+        }
+        Ok(())
     }
 
     /// Whether the thread is in, or about to be in, a restartable sequence, which is aborted at every step.

@@ -83,6 +83,7 @@ impl<C: Control> Live<'_, C> {
                 }
             };
             if let Some(word) = &decoded.flags_word {
+                self.accessed = true;
                 let done = word.carry_out(&stopped, &regs, decoded.len)?;
                 self.thread = Some(stopped);
                 return match done {
@@ -90,6 +91,7 @@ impl<C: Control> Live<'_, C> {
                     false => Err(Stop::Close("flags word out of reach")),
                 };
             }
+            self.accessed = !decoded.accesses.is_empty() && !self.vdso.contains(&regs.rip);
             let stopped = self.go(stopped, Resume::IntoHandler, 0)?;
             let repeats = decoded
                 .accesses

@@ -43,13 +43,14 @@ impl<C: Control> Live<'_, C> {
             let counter = self.counter().ok_or_else(none)?;
             let so_far = counter.count().map_err(os)?;
             let due = counter.caused(&info);
+            // What the shim has stepped accesses memory.
+            let now = counter.memory().map_err(os)?.unwrap_or(so_far) + beside;
             if due {
                 self.thread = Some(stopped);
-                self.mark.native += so_far + beside;
+                self.mark.native += now;
                 return Ok(Ran::Stopped(so_far + beside));
             }
             // Watches met on the way are told where the thread is now.
-            let now = so_far + beside;
             self.mark.native += now;
             let delivered = self.deliver(stopped, signal);
             if let Ok(true) = delivered {
@@ -64,7 +65,9 @@ impl<C: Control> Live<'_, C> {
     /// Executes one instruction without looking at what it accesses.
     fn pass(&mut self) -> Result<()> {
         self.execute()?;
-        self.mark.native += 1;
+        if self.accessed || !self.counts_memory() {
+            self.mark.native += 1;
+        }
         Ok(())
     }
 }
@@ -76,7 +79,7 @@ impl<C: Control> Machine for Live<'_, C> {
         self.recent.clear();
         let skid = match &mut *self.counting {
             Counting::Hardware(_) => return self.run_hardware(instructions),
-            Counting::Simulated { random, skid } => random.random_range(0..=*skid),
+            Counting::Simulated { random, skid, .. } => random.random_range(0..=*skid),
         };
         for _ in 0..instructions + skid {
             self.pass()?;

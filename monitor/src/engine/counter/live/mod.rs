@@ -57,13 +57,15 @@ pub enum Counting {
         random: SmallRng,
         /// Largest skid, in instructions.
         skid: u64,
+        /// Memory instructions are counted too.
+        memory: bool,
     },
 }
 
 /// How far a thread has come in its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Instructions executed on the way to a draw. That the shim has stepped some of them makes no difference: those are the ones with
+    /// Instructions executed on the way to a draw, or those of them that access memory, where these are counted. That the shim has stepped some of them makes no difference: those are the ones with
     /// accesses, and what is left without them would have another ratio.
     pub native: u64,
     /// References of all others, which the monitor has stepped, at each line size.
@@ -104,6 +106,8 @@ pub struct Live<'a, C> {
     pub recent: VecDeque<(u64, [u64; 5])>,
     /// Stops.
     pub stops: u64,
+    /// The instruction executed last accesses memory.
+    accessed: bool,
 }
 
 /// Why a window is closed though nothing is wrong: somebody wants it, the thread sleeps, or it makes a call before which a
@@ -115,6 +119,9 @@ pub const WAITS: &str = "a call that waits";
 pub const BIRTH_OR_END: &str = "a call that makes or ends a thread";
 /// See [`USER`].
 pub const END_OF_PROCESS: &str = "the end of the process";
+
+/// See [`USER`].
+pub const FILTERED: &str = "a seccomp filter of the program's own";
 
 /// System calls before which a window ends: they make or end threads and processes.
 const ENDING: [i64; 8] = [
@@ -161,6 +168,7 @@ impl<'a, C: Control> Live<'a, C> {
             faults: Vec::new(),
             recent: VecDeque::new(),
             stops: 0,
+            accessed: false,
         }
     }
 
@@ -174,6 +182,14 @@ impl<'a, C: Control> Live<'a, C> {
         match &self.thread {
             Some(stopped) => Ok(stopped.regs()?),
             None => Err(Stop::Trace(TraceError::Gone(self.tid))),
+        }
+    }
+
+    /// Whether [`Mark::native`] counts instructions that access memory, and no others.
+    pub fn counts_memory(&self) -> bool {
+        match &*self.counting {
+            Counting::Hardware(counter) => counter.counts_memory(),
+            Counting::Simulated { memory, .. } => *memory,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Signals and dispatched calls of a thread in its window, delivered to the shim's handlers and waited for.
 
 use super::{
-    BIRTH_OR_END, Before, END_OF_PROCESS, ENDING, Live, Met, Result, SYS_USER_DISPATCH,
+    BIRTH_OR_END, Before, END_OF_PROCESS, ENDING, FILTERED, Live, Met, Result, SYS_USER_DISPATCH,
     SYSCALL_CODE, Stop, TRAP_FLAG, USER, WAITS, add, is_step,
 };
 use crate::engine::translate::window::{Control, Waited, WindowEnd};
@@ -97,17 +97,24 @@ impl<C: Control> Live<'_, C> {
                 .cast::<i32>()
                 .read()
         };
+        const PR_SET_SECCOMP: u64 = libc::PR_SET_SECCOMP as u64;
         let number = i64::from(number);
-        let ends = info.si_code == SYS_USER_DISPATCH && ENDING.contains(&number);
+        let mut regs = stopped.regs()?;
+        let filters =
+            number == libc::SYS_seccomp || number == libc::SYS_prctl && regs.rdi == PR_SET_SECCOMP;
+        let ends = info.si_code == SYS_USER_DISPATCH && (filters || ENDING.contains(&number));
         if ends {
-            let mut regs = stopped.regs()?;
             regs.rip -= SYSCALL_CODE.len() as u64;
             regs.rax = number as u64;
             regs.orig_rax = u64::MAX;
             stopped.set_regs(&regs)?;
         }
-        let over = number == libc::SYS_exit_group;
-        Ok(ends.then_some(if over { END_OF_PROCESS } else { BIRTH_OR_END }))
+        let reason = match number {
+            libc::SYS_exit_group => END_OF_PROCESS,
+            _ if filters => FILTERED,
+            _ => BIRTH_OR_END,
+        };
+        Ok(ends.then_some(reason))
     }
 
     /// What the faulting instruction is about to do, if its page may be watched.

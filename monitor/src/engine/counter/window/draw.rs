@@ -14,11 +14,7 @@ impl Counter {
     /// stepped, or it would depend on where stops come.
     pub(super) fn learn(&mut self, stepped: impl IntoIterator<Item = (u64, [u64; 5])>) {
         for (accesses, refs) in stepped {
-            self.drawn.0 += 1.0;
-            self.drawn.1 += accesses as f64;
-            for (all, refs) in self.drawn.2.iter_mut().zip(refs) {
-                *all += refs as f64;
-            }
+            self.mix.add(accesses, refs);
         }
     }
 

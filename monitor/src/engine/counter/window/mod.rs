@@ -2,7 +2,8 @@
 //!
 //! What a window counts are instructions; references are instructions times references per instruction, where nobody
 //! looked at them. That ratio comes from the instructions drawn, each as likely as any other of the window (the paper's
-//! section 3.7, for any processor) and the few before each; stepped stretches are counted exactly. What a draw is, and why it is unbiased, is
+//! section 3.7, for any processor) and the few before each; stepped stretches are counted exactly. Where the processor counts memory
+//! instructions (Intel's do), distances are those times references per memory instruction instead, which varies less. What a draw is, and why it is unbiased, is
 //! `sampler`'s; how a thread is run and stopped is `live`'s. [`draw`] watches what was drawn, [`outcome`] books how watches end.
 //!
 //! A watch that ends for any other reason than the window's end is censored, and where that reason has to do with the
@@ -13,9 +14,12 @@
 //! Source: StatCache (Berg & Hagersten 2005) sections 3.4 to 3.7; DESIGN 5.2.
 
 mod draw;
+mod mix;
 mod outcome;
 
-use super::live::{BIRTH_OR_END, Counting, END_OF_PROCESS, Live, Mark, Stop, USER, WAITS};
+use super::live::{
+    BIRTH_OR_END, Counting, END_OF_PROCESS, FILTERED, Live, Mark, Stop, USER, WAITS,
+};
 use super::overflow::{Overflow, Unit};
 use super::sampler::{Draw, Sampler, SkidComp, calibrate};
 use super::shim::Shim;
@@ -24,6 +28,7 @@ use crate::engine::translate::window::{Control, Stats, WindowEnd};
 use crate::observe::{DEFAULT_LINE, Observer, Sample};
 use crate::tracee::maps::{Backing, Maps};
 use crate::tracee::{Result, Stopped, TraceError, procinfo};
+use mix::Mix;
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -37,7 +42,17 @@ pub enum Source {
     /// The host's counter of retired instructions.
     Hardware,
     /// Single steps with a random skid: a test aid for hosts without a counter.
-    Simulated,
+    Simulated {
+        /// They count memory instructions too.
+        memory: bool,
+    },
+}
+
+impl Source {
+    /// Whether it is [`Source::Simulated`].
+    pub fn is_simulated(self) -> bool {
+        matches!(self, Source::Simulated { .. })
+    }
 }
 
 /// Largest skid of the simulated counter, in instructions.
@@ -52,10 +67,6 @@ const MOST_WATCHED: usize = 24;
 const ALL_SIZES_ONE_IN: u32 = 4;
 /// Faults on its page after which a watch is given up. (Guessed: a false hit costs some 20 us untraced, so 5 ms.)
 const MOST_FALSE_HITS: u32 = 256;
-/// References per instruction before any is known.
-const GUESSED_RATIO: f64 = 0.4;
-/// Weight that an instruction drawn in an earlier window keeps.
-const MEMORY: f64 = 0.5;
 
 /// Watches that ended early for reasons that have to do with the line, and what else was not taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,8 +92,9 @@ pub struct Counter {
     decoder: Decoder,
     random: SmallRng,
     skid: Option<SkidComp>,
-    /// Instructions drawn, their accesses, and references at each line size; older ones count less.
-    drawn: (f64, f64, [f64; 5]),
+    mix: Mix,
+    /// Distances are counted in memory instructions, not in instructions; as the last window's counter could.
+    by_memory: bool,
     /// What windows did.
     pub stats: Stats,
     /// What they lost.
@@ -133,7 +145,8 @@ impl Counter {
             decoder: Decoder::new(),
             random: SmallRng::seed_from_u64(seed ^ 0xc027),
             skid: None,
-            drawn: (0.0, 0.0, [0.0; 5]),
+            mix: Mix::default(),
+            by_memory: false,
             stats: Stats::default(),
             losses: Losses::default(),
         }
@@ -149,13 +162,9 @@ impl Counter {
         self.source
     }
 
-    /// References per instruction at each line size, and accesses.
+    /// Accesses, and references at each line size, for each one of what [`Mark::native`] counts.
     fn ratio(&self) -> (f64, [f64; 5]) {
-        let (instructions, accesses, refs) = self.drawn;
-        if instructions < 1.0 || accesses < 1.0 {
-            return (GUESSED_RATIO, [GUESSED_RATIO; 5]);
-        }
-        (accesses / instructions, refs.map(|n| n / instructions))
+        self.mix.ratio(self.by_memory)
     }
 
     /// Runs one window.
@@ -172,24 +181,25 @@ impl Counter {
         if let Ok(maps) = Maps::read(self.pid) {
             self.maps = maps;
         }
-        if !self.shim.is_in(self.pid) {
+        if !self.shim.is_in(self.pid) || !self.shim.is_mapped(&self.maps) {
             return Ok(WindowEnd::Declined(
                 stopped,
                 "a process that has not loaded the shim",
             ));
         }
-        if procinfo::seccomp_filters(tid) > procinfo::seccomp_filters(Pid::this()) {
-            return Ok(WindowEnd::Declined(
-                stopped,
-                "a seccomp filter of the program's own",
-            ));
+        // All threads are brought under the shim, and a filter may kill any of them for a call of the shim's.
+        let ours = procinfo::seccomp_filters(Pid::this());
+        let mut threads = procinfo::tasks(self.pid).unwrap_or_default().into_iter();
+        if self.shim.sealed() || threads.any(|tid| procinfo::seccomp_filters(tid) > ours) {
+            return Ok(WindowEnd::Declined(stopped, FILTERED));
         }
         let mut counting = match self.source {
             Source::Hardware => match Overflow::open(tid, Unit::Instructions) {
                 Ok(counter) => Counting::Hardware(counter),
                 Err(_) => return Ok(WindowEnd::Declined(stopped, "no performance counter")),
             },
-            Source::Simulated => Counting::Simulated {
+            Source::Simulated { memory } => Counting::Simulated {
+                memory,
                 random: SmallRng::seed_from_u64(self.random.random()),
                 skid: SIMULATED_SKID,
             },
@@ -209,13 +219,9 @@ impl Counter {
             &mut decoder,
         );
         shim.events();
-        let (drawn, accesses, refs) = self.drawn;
-        self.drawn = (
-            drawn * MEMORY,
-            accesses * MEMORY,
-            refs.map(|refs| refs * MEMORY),
-        );
+        self.mix.fade();
         shim.set_stepping(true);
+        self.by_memory = live.counts_memory();
         let mut seen = Seen::new(observer);
         let end = self.observe(&mut live, observer, &mut seen);
         let over = matches!(&end, Err(Stop::Close(END_OF_PROCESS)));
@@ -276,6 +282,7 @@ impl Counter {
         if live.in_critical_section() {
             return Err(Stop::Close("restartable sequence"));
         }
+        live.note_rseq()?;
         live.knock(&self.maps)?;
         let begin = Request {
             op: op::BEGIN,
@@ -284,6 +291,9 @@ impl Counter {
         match live.call(begin)? {
             result::OK => Ok(()),
             result::UNSUPPORTED => Err(Stop::Close("a kernel without Syscall User Dispatch")),
+            result::ASYNCHRONOUS => Err(Stop::Close("io_uring, which would fail on watched pages")),
+            result::SEALED => Err(Stop::Close(FILTERED)),
+            result::BORROWED => Err(Stop::Close("memory shared with another process")),
             _ => Err(Stop::Close(
                 "a thread that cannot be brought under the shim",
             )),
@@ -301,7 +311,7 @@ impl Counter {
         let skid = match self.skid {
             Some(skid) => skid,
             None => {
-                let (trials, instructions) = TRIALS[usize::from(self.source == Source::Simulated)];
+                let (trials, instructions) = TRIALS[usize::from(self.source.is_simulated())];
                 let found = calibrate(live, trials, instructions)?;
                 let skid = found.ok_or(Stop::Close("it ended during calibration"))?;
                 tracing::debug!(?skid, "calibrated");
@@ -314,7 +324,7 @@ impl Counter {
             if live.control().progress(observer, &self.maps) == 0 {
                 return Ok(());
             }
-            let per_reference = 1.0 / self.ratio().1[DEFAULT_LINE].max(0.01);
+            let per_reference = 1.0 / self.mix.ratio(false).1[DEFAULT_LINE].max(0.01);
             let mean = (observer.period() as f64 * per_reference) as u64;
             let mean = mean.max(skid.0 + 1 + LEAST_MEAN);
             let random = SmallRng::seed_from_u64(self.random.random());
@@ -324,7 +334,7 @@ impl Counter {
             }
             match draw {
                 Draw::Samples(samples) => self.take(live, observer.window(), &samples, seen)?,
-                Draw::NoAccess => self.drawn.0 += 1.0,
+                Draw::NoAccess => self.mix.add(0, [0; 5]),
                 Draw::SkidBeyond => self.losses.beyond += 1,
                 Draw::Untold => self.losses.untold += 1,
                 Draw::Ended => return Err(Stop::Close("it ended")),

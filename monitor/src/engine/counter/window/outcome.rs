@@ -116,3 +116,75 @@ impl Counter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Following, MOST_FALSE_HITS, Source};
+    use super::*;
+    use crate::engine::counter::shim::Shim;
+    use crate::observe::{Access, Sample};
+    use std::rc::Rc;
+
+    const HOT: u64 = 0x7000_0000;
+
+    /// A sample whose 64-byte line at `byte` is watched.
+    fn following(byte: u64) -> Following {
+        let access = Access {
+            ip: 1,
+            address: byte,
+            size: 8,
+            load: true,
+            store: false,
+        };
+        Following {
+            sample: Sample {
+                access,
+                window: 0,
+                position: 0,
+                outcomes: [Outcome::NotFollowed; 5],
+                remotely: None,
+                given_up: false,
+            },
+            byte,
+            from: Mark::default(),
+            until: [None; 5],
+            open: 1 << DEFAULT_LINE,
+            followed: 1 << DEFAULT_LINE,
+            faults: 0,
+            given_up: false,
+        }
+    }
+
+    /// Two lines on a hot page, one on another, and one on the hot page that has been touched already.
+    fn seen() -> Seen {
+        let mut touched = following(HOT + 192);
+        touched.open = 0;
+        Seen {
+            following: vec![
+                following(HOT),
+                following(HOT + 64),
+                following(HOT + 4096),
+                touched,
+            ],
+            stale: Vec::new(),
+            told: (0, [0; 5]),
+            first_ref: 0,
+        }
+    }
+
+    #[test]
+    fn watches_on_a_page_that_is_too_hot_are_given_up_counted_and_marked() {
+        let shim = Rc::new(Shim::create().expect("a shim"));
+        let mut counter = Counter::new(shim, Source::Simulated { memory: false }, Pid::this(), 1);
+        let mut seen = seen();
+        counter.cool(&mut seen, vec![HOT; MOST_FALSE_HITS as usize]);
+        assert!(seen.stale.is_empty() && counter.losses.hot == 0, "not yet");
+        counter.cool(&mut seen, vec![HOT, HOT + 4096]);
+        let id = |index: u32| index * 8 + DEFAULT_LINE as u32;
+        assert_eq!(seen.stale, [id(0), id(1)]);
+        let marked: Vec<bool> = seen.following.iter().map(|f| f.sample.given_up).collect();
+        assert_eq!(marked, [true, true, false, false]);
+        counter.cool(&mut seen, vec![HOT; 10]);
+        assert_eq!((counter.losses.hot, seen.stale.len()), (2, 2), "once each");
+    }
+}

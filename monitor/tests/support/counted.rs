@@ -1,0 +1,46 @@
+//! Whole runs of the `counter` engine with single steps in a counter's place.
+
+use super::cli::{output, run};
+use statcache::session::counter::SIMULATE;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Windows as often as can be.
+pub const BUSY: [&str; 4] = ["--engine", "counter", "--overhead", "600"];
+
+/// A directory for one test.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// Compiles `tests/tracees/shim/NAME.c`; says why it cannot.
+pub fn build(directory: &Path, name: &str) -> Option<PathBuf> {
+    let program = directory.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/tracees/shim")
+        .join(format!("{name}.c"));
+    let built = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .output();
+    match built {
+        Ok(built) if built.status.success() => Some(program),
+        other => {
+            println!("SKIP {name}: cannot be built here: {other:?}");
+            None
+        }
+    }
+}
+
+/// Under the engine with steps for a counter.
+pub fn simulated(profile: &Path, words: &[&str], input: &[u8]) -> Output {
+    simulated_as("1", profile, words, input)
+}
+
+/// As [`simulated`], by this kind of counter.
+pub fn simulated_as(kind: &str, profile: &Path, words: &[&str], input: &[u8]) -> Output {
+    let mut command = run(profile, &BUSY);
+    command.args(words).env(SIMULATE, kind);
+    output(command, input)
+}

@@ -1,0 +1,75 @@
+/* Masks that calls put in place for their own length, with every signal in them; and signals sent that are those of faults. */
+#include "shim.h"
+#include <sys/signalfd.h>
+static uint8_t *p;
+static volatile int got[65];
+static void on(int signal, siginfo_t *info, void *context) { (void)info, (void)context; got[signal]++; store(p + 70, signal); }
+static void *killer(void *main_thread) {
+    for (int n = 0; n < 3; n++) { usleep(20000); pthread_kill(*(pthread_t *)main_thread, SIGUSR1); }
+    return 0;
+}
+static void *others(void *main_thread) {
+    pthread_t to = *(pthread_t *)main_thread;
+    for (int n = 0; n < 3; n++) usleep(10000), pthread_kill(to, SIGURG), pthread_kill(to, SIGBUS);
+    usleep(10000);
+    pthread_kill(to, SIGUSR1);
+    return 0;
+}
+int main(void) {
+    p = fresh(4096);
+    int fds[2];
+    must(pipe(fds) == 0, "pipe");
+    int all[] = {SIGUSR1, SIGURG, SIGTRAP, SIGSYS, SIGSEGV, SIGBUS, SIGRTMIN + 3};
+    for (int n = 0; n < 7; n++) handle(all[n], on, 0);
+    arm(p + 64, 64, 1, KEEP);
+    sigset_t full, most, none, before;
+    sigfillset(&full), sigfillset(&most), sigdelset(&most, SIGUSR1), sigemptyset(&none);
+    pthread_t id, me = pthread_self();
+    pthread_sigmask(SIG_BLOCK, &full, &before);
+    pthread_create(&id, 0, killer, &me);
+    must(sigsuspend(&most) == -1 && errno == EINTR, "sigsuspend");
+    struct timespec t = {30, 0};
+    must(ppoll(0, 0, &t, &most) == -1 && errno == EINTR, "ppoll");
+    must(pselect(0, 0, 0, 0, &t, &most) == -1 && errno == EINTR, "pselect");
+    pthread_join(id, 0);
+    pthread_sigmask(SIG_SETMASK, &before, 0);
+    for (int n = 0; n < 7; n++) kill(getpid(), all[n]), raise(all[n]);
+    /* Blocked, sent, awaited: by number, by descriptor, by a look. */
+    union sigval value = {.sival_int = 99};
+    for (int n = 0; n < 7; n++) {
+        sigset_t one, pending;
+        sigemptyset(&one), sigaddset(&one, all[n]);
+        sigprocmask(SIG_BLOCK, &one, 0);
+        sigqueue(getpid(), all[n], value);
+        must(sigpending(&pending) == 0 && sigismember(&pending, all[n]) == 1, "pending");
+        siginfo_t info;
+        struct timespec wait = {30, 0};
+        must(sigtimedwait(&one, &info, &wait) == all[n] && info.si_value.sival_int == 99, "awaited");
+        sigprocmask(SIG_UNBLOCK, &one, 0);
+    }
+    /* What is blocked but let in for the length of one call; what is blocked or ignored cuts none short. */
+    pthread_sigmask(SIG_BLOCK, &full, &before);
+    for (int n = 0; n < 7; n++) {
+        int seen = got[all[n]];
+        sigqueue(getpid(), all[n], value);
+        must(sigsuspend(&none) == -1 && errno == EINTR && got[all[n]] == seen + 1, "let in");
+    }
+    sigset_t wanted;
+    sigemptyset(&wanted), sigaddset(&wanted, SIGUSR1);
+    pthread_create(&id, 0, others, &me);
+    siginfo_t info;
+    must(sigwaitinfo(&wanted, &info) == SIGUSR1, "waits on");
+    pthread_join(id, 0);
+    pthread_sigmask(SIG_SETMASK, &before, 0);
+    signal(SIGURG, SIG_DFL), signal(SIGBUS, SIG_IGN);
+    pthread_create(&id, 0, others, &me);
+    /* Long: it ends with the last signal, however busy the machine. */
+    struct timespec nap = {30, 0};
+    int before_it = got[SIGUSR1];
+    must(nanosleep(&nap, 0) == -1 && errno == EINTR && got[SIGUSR1] == before_it + 1, "only by the last one");
+    pthread_join(id, 0);
+    disarm();
+    for (int n = 0; n < 7; n++) printf("%d:%d ", all[n], got[all[n]]);
+    puts("");
+    return done("any");
+}
