@@ -1,9 +1,11 @@
 //! What windows stand for, when all of a process's windows are known.
 //!
-//! Not every window could be timed: too much of its code was new, or the thread went elsewhere behind it. While the run
-//! goes on such a window is taken to be like the others so far. At its end there are better ones to go by: those
+//! A window stands for the time around it, and its accesses are as many as its own code makes in that time. Not every window
+//! could be timed: too much of its code was new, or the thread went elsewhere, before the window's end or behind it. While
+//! the run goes on such a window is taken to be like the others so far. At its end there are better ones to go by: those
 //! that were timed in the same code; and otherwise those that missed as much, as it is for waits for memory that code is slow.
 
+use super::content::{Content, Speeds};
 use super::weights::{ENOUGH_OTHERS, OTHERS_SPREAD, Rate, UNTIMED_SPREAD};
 use crate::profile::types::{Estimate, LINE_SIZES, Outcome, TakenSample};
 
@@ -17,9 +19,11 @@ const MANY: f64 = 0.03;
 const WAIT_S: f64 = 15e-9;
 /// Samples below which a window does not tell how many of its reuses are far.
 const LEAST_SAMPLES: usize = 20;
+/// Share of a window's samples whose code must have been timed for that to tell its rate.
+const COVERED: f64 = 0.5;
 
 /// A window that is written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Completed {
     /// Its number.
     pub index: u32,
@@ -33,6 +37,7 @@ pub struct Completed {
     pub said: f64,
     /// See [`far`].
     pub far: Option<f64>,
+    pub content: Content,
 }
 
 /// What is known of a window's rate.
@@ -78,28 +83,25 @@ pub fn far(samples: &[TakenSample]) -> Option<f64> {
     (near + far >= LEAST_SAMPLES).then(|| far as f64 / (near + far) as f64)
 }
 
-/// Gives windows that were not timed, or of which nothing is known, the rate of others. `alike` gives those that a window is
-/// like, and how much.
-pub fn reconsider(windows: &mut [Completed], alike: impl Fn(usize) -> Vec<(usize, f64)>) {
+/// Gives windows that were not timed in their own code the rate of others. In the order of time.
+pub fn reconsider(windows: &mut [Completed]) {
+    let own = |w: &Completed| w.known == Known::Timed && w.content.settled;
+    let mut speeds = Speeds::default();
+    for (at, window) in windows.iter().enumerate().filter(|(_, w)| own(w)) {
+        speeds.learn(at, &window.content, 1.0 / window.rate.value.max(1.0));
+    }
     let waits = Waits::of(windows);
-    for at in 0..windows.len() {
-        let window = windows[at];
-        if window.known == Known::Timed {
+    for (at, window) in windows.iter_mut().enumerate() {
+        if own(window) {
             continue;
         }
-        // Mean time of an access.
-        let (mut weight, mut access_s) = (0.0, 0.0);
-        for (other, how) in alike(at) {
-            if windows[other].known == Known::Timed {
-                weight += how;
-                access_s += how / windows[other].rate.value;
-            }
-        }
-        let like_them = (weight > 0.0).then(|| Rate::within(weight / access_s, UNTIMED_SPREAD));
-        let waits = waits.as_ref().filter(|_| window.known == Known::Nothing);
-        let like_all = || waits.map(|waits| Rate::within(waits.rate(window.far), OTHERS_SPREAD));
-        if let Some(rate) = like_them.or_else(like_all) {
-            windows[at].rate = rate;
+        let (covered, timed_s) = speeds.of(at, &window.content);
+        let waits_s = waits.as_ref().map(|waits| waits.access_s(window.far));
+        if covered >= COVERED {
+            let access_s = covered * timed_s + (1.0 - covered) * waits_s.unwrap_or(timed_s);
+            window.rate = Rate::within(1.0 / access_s, UNTIMED_SPREAD);
+        } else if let (Some(access_s), true) = (waits_s, window.known != Known::Seen) {
+            window.rate = Rate::within(1.0 / access_s, OTHERS_SPREAD);
         }
     }
 }
@@ -108,7 +110,7 @@ pub fn reconsider(windows: &mut [Completed], alike: impl Fn(usize) -> Vec<(usize
 #[derive(Debug)]
 struct Waits {
     /// Of one in windows with few far reuses, and what a far reuse adds.
-    access_s: f64,
+    near_s: f64,
     far_s: f64,
     /// Of all windows, for those that do not tell.
     any_s: f64,
@@ -117,36 +119,40 @@ struct Waits {
 impl Waits {
     fn of(windows: &[Completed]) -> Option<Waits> {
         let known = || {
-            let known = windows.iter().filter(|w| w.known != Known::Nothing);
-            known.map(|w| (w.far, 1.0 / w.rate.value.max(1.0)))
+            let own = |w: &&Completed| match w.known {
+                Known::Timed => w.content.settled,
+                Known::Seen => true,
+                Known::Nothing => false,
+            };
+            windows
+                .iter()
+                .filter(own)
+                .map(|w| (w.far, 1.0 / w.rate.value.max(1.0)))
         };
         let any_s = median(known().map(|(_, access_s)| access_s))?;
         let few = known().filter(|(far, _)| far.is_some_and(|far| far < FEW));
-        let access_s = median(few.map(|(_, access_s)| access_s));
-        let far_s = access_s.and_then(|near_s| {
+        let near_s = median(few.map(|(_, access_s)| access_s));
+        let far_s = near_s.and_then(|near_s| {
             let many = known().filter_map(|(far, s)| Some((far.filter(|&far| far > MANY)?, s)));
             median(many.map(|(far, access_s)| ((access_s - near_s) / far).max(0.0)))
         });
-        Some(match access_s {
-            Some(access_s) => Waits {
-                access_s,
+        Some(match near_s {
+            Some(near_s) => Waits {
+                near_s,
                 far_s: far_s.unwrap_or(WAIT_S),
                 any_s,
             },
             // All of them wait, more or less.
             None => Waits {
-                access_s: any_s,
+                near_s: any_s,
                 far_s: 0.0,
                 any_s,
             },
         })
     }
 
-    fn rate(&self, far: Option<f64>) -> f64 {
-        match far {
-            Some(far) => 1.0 / (self.access_s + far * self.far_s),
-            None => 1.0 / self.any_s,
-        }
+    fn access_s(&self, far: Option<f64>) -> f64 {
+        far.map_or(self.any_s, |far| self.near_s + far * self.far_s)
     }
 }
 
@@ -161,7 +167,8 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn window(known: Known, rate: f64, far: f64) -> Completed {
+    fn window(known: Known, rate: f64, far: f64, place: u64) -> Completed {
+        let ips: Vec<u64> = (0..200).map(|i| place + 8 * (i % 10)).collect();
         Completed {
             index: 0,
             own: 0.0,
@@ -170,30 +177,36 @@ mod tests {
             known,
             said: rate,
             far: Some(far),
+            content: Content::new(0, &ips),
         }
+    }
+
+    fn close(window: &Completed, rate: f64) -> bool {
+        (window.rate.value / rate - 1.0).abs() < 0.1
     }
 
     #[test]
     fn windows_that_were_not_timed_go_by_those_of_the_same_code() {
         let mut windows = vec![
-            window(Known::Timed, 1e9, 0.0),
-            window(Known::Seen, 5e9, 0.0),
-            window(Known::Timed, 3e9, 0.0),
-            window(Known::Seen, 4e9, 0.0),
+            window(Known::Timed, 1e9, 0.0, 0x1000),
+            window(Known::Seen, 5e9, 0.0, 0x1000),
+            window(Known::Timed, 3e9, 0.0, 0x2000),
+            window(Known::Seen, 4e9, 0.0, 0x3000),
+            window(Known::Timed, 3e9, 0.0, 0x2000),
         ];
-        let alike = |at: usize| match at {
-            // The last is like one that was not timed either.
-            1 => vec![(0, 1.0), (2, 1.0)],
-            3 => vec![(1, 1.0)],
-            _ => vec![(3, 1.0)],
-        };
-        reconsider(&mut windows, alike);
-        let rates: Vec<f64> = windows
-            .iter()
-            .map(|w| (w.rate.value / 1e8).round())
-            .collect();
-        // As many accesses in the time of both.
-        assert_eq!(rates, [10.0, 15.0, 30.0, 40.0]);
+        // It was timed where it ended, and is of slow code mostly.
+        let ips = [[0x1000; 300].as_slice(), &[0x2000; 100]].concat();
+        windows[4].content = Content::new(0, &ips);
+        reconsider(&mut windows);
+        assert!(
+            close(&windows[0], 1e9) && close(&windows[1], 1e9),
+            "{windows:?}"
+        );
+        assert!(close(&windows[3], 4e9), "{windows:?}");
+        assert!(
+            close(&windows[4], 4.0 / (3.0 / 1e9 + 1.0 / 3e9)),
+            "{windows:?}"
+        );
     }
 
     #[test]
@@ -201,24 +214,26 @@ mod tests {
         let waits = |far: f64| 1.0 / (0.5e-9 + far * 20e-9);
         let mut windows: Vec<Completed> = [0.0, 0.005, 0.0, 0.05, 0.3, 0.1]
             .into_iter()
-            .map(|far| window(Known::Timed, waits(far), far))
+            .map(|far| window(Known::Timed, waits(far), far, 0x1000))
             .collect();
-        windows.push(window(Known::Nothing, 1.5e9, 0.4));
-        windows.push(window(Known::Nothing, 1.5e9, 0.0));
+        windows.push(window(Known::Nothing, 1.5e9, 0.4, 0x2000));
+        windows.push(window(Known::Nothing, 1.5e9, 0.0, 0x3000));
         windows.push(Completed {
             far: None,
-            ..window(Known::Nothing, 7e9, 0.0)
+            ..window(Known::Nothing, 7e9, 0.0, 0x4000)
         });
-        reconsider(&mut windows, |_| Vec::new());
-        let close = |at: usize, rate: f64| (windows[at].rate.value / rate - 1.0).abs() < 0.1;
-        assert!(close(6, waits(0.4)) && close(7, waits(0.0)), "{windows:?}");
+        reconsider(&mut windows);
+        assert!(
+            close(&windows[6], waits(0.4)) && close(&windows[7], waits(0.0)),
+            "{windows:?}"
+        );
         assert!(windows[8].rate.value < 2e9, "{windows:?}");
         // Of two or three nothing is learnt.
         let mut few = vec![
-            window(Known::Timed, 1e9, 0.0),
-            window(Known::Nothing, 2e9, 0.5),
+            window(Known::Timed, 1e9, 0.0, 0x1000),
+            window(Known::Nothing, 2e9, 0.5, 0x2000),
         ];
-        reconsider(&mut few, |_| Vec::new());
+        reconsider(&mut few);
         assert_eq!(few[1].rate.value, 2e9);
     }
 }

@@ -5,8 +5,8 @@
 //! were in the same code, the nearer ones rather. So a phase that is short and fast, in which a window falls now
 //! and then, has the weight of the many looks that fell into it (post-stratification: Cochran, Sampling Techniques, 5A.9).
 //!
-//! Windows share code, and the same code is fast on some data and slow on others: a look goes to each by the share of its
-//! samples that are near the look's instruction, and to near windows rather than to far ones.
+//! A window is where it begins: when it does is as random as when a look is taken. Windows share code, so a look goes to each
+//! by the share of its first samples that are near the look's instruction, and to near windows rather than to far ones.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,8 @@ use std::collections::BTreeMap;
 /// an interrupt is taken instructions behind what it waited for, and much of a loop makes no access. (Guessed.)
 const ENOUGH: usize = 16;
 const NEAR: [u64; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
-/// Windows that are looked at for likeness, on either side, and the common part of the samples of two that are alike. (Guessed.)
-const FAR: usize = 200;
-const ALIKE: f64 = 0.3;
+/// Windows on either side of a look that it may go to, where there are any in its code.
+const FAR: usize = 400;
 /// Addresses that are kept, over all windows: for some days of a run.
 const MOST: usize = 4 << 20;
 
@@ -35,9 +34,6 @@ struct Window {
     at_s: f64,
     image: u32,
     samples: usize,
-    /// Where its instructions are in the list of all.
-    first: usize,
-    end: usize,
 }
 
 /// The looks at one process, and its windows.
@@ -64,55 +60,20 @@ impl Looks {
         self.looks.push(Look { at_s, ip, image });
     }
 
-    /// The next window, opened at `at_s`, in which these instructions were sampled.
-    pub fn window(&mut self, at_s: f64, image: u32, mut sampled: Vec<u64>) {
+    /// The next window, opened at `at_s`, which began with samples of these instructions.
+    pub fn window(&mut self, at_s: f64, image: u32, mut first: Vec<u64>) {
         let number = self.windows.len() as u32;
-        let first = self.sampled.len();
-        let samples = sampled.len();
-        if first < MOST {
-            sampled.sort_unstable();
-            let alike = sampled.chunk_by(|a, b| a == b);
-            self.sampled
-                .extend(alike.map(|ips| (ips[0], number, ips.len() as u32)));
-        }
         self.windows.push(Window {
             at_s,
             image,
-            samples,
-            first,
-            end: self.sampled.len(),
+            samples: first.len(),
         });
-    }
-
-    /// Windows near a window that were in the same code as it at their end, and how far they were: by the samples they have in
-    /// common, nearer ones rather.
-    pub fn alike(&self, window: usize) -> Vec<(usize, f64)> {
-        let from = window.saturating_sub(FAR);
-        let to = self.windows.len().min(window + FAR);
-        let others = (from..to).filter(|&other| other != window);
-        let alike = others.map(|other| (other, self.common(window, other)));
-        let alike = alike.filter(|&(_, common)| common >= ALIKE);
-        alike
-            .map(|(other, common)| (other, common * falling(window.abs_diff(other) - 1)))
-            .collect()
-    }
-
-    /// Part of the samples of two windows that is of the same instructions.
-    fn common(&self, a: usize, b: usize) -> f64 {
-        let (a, b) = (&self.windows[a], &self.windows[b]);
-        if a.image != b.image {
-            return 0.0;
+        if self.sampled.len() < MOST {
+            first.sort_unstable();
+            let alike = first.chunk_by(|a, b| a == b);
+            self.sampled
+                .extend(alike.map(|ips| (ips[0], number, ips.len() as u32)));
         }
-        let mut of_b = self.sampled[b.first..b.end].iter().peekable();
-        let mut common = 0.0;
-        for &(ip, _, count) in &self.sampled[a.first..a.end] {
-            while of_b.next_if(|&&(other, ..)| other < ip).is_some() {}
-            if let Some(&(_, _, other)) = of_b.next_if(|&&(other, ..)| other == ip) {
-                let share = |count: u32, of: &Window| f64::from(count) / of.samples as f64;
-                common += share(count, a).min(share(other, b));
-            }
-        }
-        common
     }
 
     /// Shares out the time up to `end_s`, `rates` being the accesses per native second of each window. `None` where looks do
@@ -128,6 +89,7 @@ impl Looks {
         }
         let mut sampled = self.sampled.clone();
         sampled.sort_unstable();
+        let by_ip: Vec<&[(u64, u32, u32)]> = sampled.chunk_by(|a, b| a.0 == b.0).collect();
         let mut native_s = vec![0.0; windows.len()];
         let (mut variance, mut before) = (0.0, None);
         for (n, look) in looks.iter().enumerate() {
@@ -139,7 +101,7 @@ impl Looks {
                 .get(n + 1)
                 .map_or(end_s, |next| 0.5 * (look.at_s + next.at_s));
             let time_s = (to - from).max(0.0);
-            let chances = self.chances(look, &sampled);
+            let chances = self.chances(look, &by_ip);
             let sum: f64 = chances.iter().map(|&(_, chance)| chance).sum();
             let mut rate = 0.0;
             for (window, chance) in chances {
@@ -154,7 +116,7 @@ impl Looks {
     }
 
     /// Windows that the look may be like, with chances that need not add up to one.
-    fn chances(&self, look: &Look, sampled: &[(u64, u32, u32)]) -> Vec<(usize, f64)> {
+    fn chances(&self, look: &Look, by_ip: &[&[(u64, u32, u32)]]) -> Vec<(usize, f64)> {
         let windows = &self.windows;
         let next = windows.partition_point(|w| w.at_s <= look.at_s);
         let between = |window: usize| match window < next {
@@ -163,17 +125,24 @@ impl Looks {
         };
         for distance in NEAR {
             let from = look.ip.saturating_sub(distance);
-            let first = sampled.partition_point(|&(ip, ..)| ip < from);
-            let around = sampled[first..]
+            let first = by_ip.partition_point(|of| of[0].0 < from);
+            let around = by_ip[first..]
                 .iter()
-                .take_while(|&&(ip, ..)| ip <= look.ip.saturating_add(distance))
-                .map(|&(_, window, count)| (window as usize, count as usize))
-                .filter(|&(window, _)| windows[window].image == look.image);
+                .take_while(|of| of[0].0 <= look.ip.saturating_add(distance));
             let mut counts = BTreeMap::new();
             let mut all = 0;
-            for (window, count) in around {
-                *counts.entry(window).or_insert(0) += count;
-                all += count;
+            for of in around {
+                let begin = of.partition_point(|&(_, window, _)| (window as usize) + FAR < next);
+                for &(_, window, count) in &of[begin..] {
+                    let window = window as usize;
+                    if window > next + FAR {
+                        break;
+                    }
+                    if windows[window].image == look.image {
+                        *counts.entry(window).or_insert(0) += count as usize;
+                        all += count as usize;
+                    }
+                }
             }
             if all >= ENOUGH {
                 let chance = |(window, count): (usize, usize)| {
@@ -192,7 +161,7 @@ impl Looks {
 }
 
 /// How much a window counts behind so many others.
-fn falling(between: usize) -> f64 {
+pub fn falling(between: usize) -> f64 {
     (1.0 + between as f64).powi(-2)
 }
 
@@ -273,20 +242,5 @@ mod tests {
         looks.window(0.6, 0, sampled(LOOPS[0]));
         looks.look(0.7, LOOPS[0], 0);
         assert_eq!(looks.shares(1.0, &[1.0; 2]), None);
-    }
-
-    #[test]
-    fn windows_of_the_same_code_are_alike() {
-        let mut looks = Looks::default();
-        for place in [LOOPS[0], LOOPS[1], LOOPS[0]] {
-            looks.window(0.0, 0, sampled(place));
-        }
-        looks.window(0.0, 1, sampled(LOOPS[0]));
-        let alike = looks.alike(0);
-        assert_eq!(alike.len(), 1, "{alike:?}");
-        assert!(
-            alike[0].0 == 2 && (alike[0].1 - 0.25).abs() < 1e-9,
-            "{alike:?}"
-        );
     }
 }

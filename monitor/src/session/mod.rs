@@ -17,6 +17,7 @@ pub mod weights;
 mod ahead;
 mod choose;
 mod completed;
+mod content;
 mod cost;
 mod engine;
 mod finish;

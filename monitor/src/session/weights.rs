@@ -5,6 +5,7 @@
 //! inside a window is no substitute for the native rate: translated code is slower by a factor that depends on the code.
 
 use super::completed::{self, Completed, Known};
+use super::content::Content;
 use super::looks::Shares;
 use crate::profile::types::{Estimate, WindowRecord};
 use std::collections::VecDeque;
@@ -20,9 +21,11 @@ const ADDED_S: (f64, f64, f64) = (0.0, 0.4e-9, 1.5e-9);
 const SHOWS: (f64, f64, f64) = (0.0, 0.8, 2.5);
 /// No window was seen to be slowed down by more than this share.
 const MOST_ADDED: f64 = 3.0;
-/// The same of those that counting adds, once the code is warm. (Of programs kept in the counting cache for all of a run: 1.3 on three
-/// on one host; 0.9 to 1.0 on two interpreters and a solver, 1.2 on sweeps, 0.05 on a walk through pointers and 2.5 on random
-/// accesses that overlap on another; 6 on one whose inner loop needs every register. The ends are guessed.)
+/// The same of those that counting adds, once the code is warm. (Of programs kept in the counting cache for all of a run, on one
+/// host: two interpreters and a solver took 0.3 to 0.37 ns, 0.9 to 1.0 times their share; a collector of garbage less, a
+/// walk through pointers nearly nothing. An interpreter of six accesses a nanosecond took 2.1 times the share, and so did random
+/// accesses that overlap, which cannot be told from waits that do not. The ends are guessed.)
+const ADDED_COUNTING_S: (f64, f64, f64) = (0.0, 0.28e-9, 2.0e-9);
 const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 1.0, 3.0);
 /// Windows whose rates are kept.
 const KEPT: usize = 101;
@@ -98,10 +101,21 @@ impl Inside {
 
     /// Native rate if added instructions cost so many seconds an access, but no more than this share of its time.
     fn native(self, added_s: f64, shows: f64) -> f64 {
-        let added = self.expansion - 1.0;
-        let access_s = 1.0 / self.per_second.max(1.0);
-        1.0 / (access_s - added_s * added).max(access_s / (1.0 + (shows * added).min(MOST_ADDED)))
+        without(
+            self.per_second,
+            self.expansion,
+            added_s,
+            shows.min(MOST_ADDED / (self.expansion - 1.0).max(1e-9)),
+        )
     }
+}
+
+/// Accesses per second without added instructions, `expansion` having been executed for each of the program's own, if they
+/// cost so many seconds an access each time that is the program's own number, but no more than `shows` times their share.
+fn without(per_second: f64, expansion: f64, added_s: f64, shows: f64) -> f64 {
+    let added = (expansion - 1.0).max(0.0);
+    let access_s = 1.0 / per_second.max(1.0);
+    1.0 / (access_s - added_s * added).max(access_s / (1.0 + shows * added))
 }
 
 /// How fast a thread ran beside a window, in a code cache that only counts.
@@ -118,12 +132,12 @@ pub struct Timed {
 impl Timed {
     /// The native rate that this tells.
     fn rate(self) -> Rate {
-        let native = |shows: f64| self.per_second * (1.0 + shows * (self.expansion - 1.0));
-        let (low, value, high) = SHOWS_COUNTING;
+        let native = |added_s, shows| without(self.per_second, self.expansion, added_s, shows);
+        let (added_s, shows) = (ADDED_COUNTING_S, SHOWS_COUNTING);
         Rate {
-            value: native(value),
-            low: native(low) / RATE_SPREAD.0 / self.spread,
-            high: native(high) * RATE_SPREAD.1 * self.spread,
+            value: native(added_s.1, shows.1).min(HIGHEST_RATE),
+            low: native(added_s.0, shows.0) / RATE_SPREAD.0 / self.spread,
+            high: native(added_s.2, shows.2) * RATE_SPREAD.1 * self.spread,
         }
     }
 }
@@ -157,6 +171,7 @@ struct Pending {
     inside: Inside,
     rate: Rate,
     known: Known,
+    content: Content,
     /// Native CPU seconds before it that it stands for.
     before_s: f64,
     /// Accesses counted beside it.
@@ -189,9 +204,17 @@ impl Weights {
                 true => Known::Nothing,
                 false => Known::Seen,
             },
+            content: Content::default(),
             before_s: self.before_s,
             beside: 0,
         });
+    }
+
+    /// What code the window that has closed is of.
+    pub fn of(&mut self, content: Content) {
+        if let Some(pending) = &mut self.pending {
+            pending.content = content;
+        }
     }
 
     /// Beside the last window its thread ran like this (`None`: too much happened there for that to be told), for so many
@@ -271,6 +294,7 @@ impl Weights {
             mut record,
             rate,
             known,
+            content,
             before_s,
             beside,
             ..
@@ -299,6 +323,7 @@ impl Weights {
             known,
             said: record.stands_for.value,
             far: completed::far(&record.samples),
+            content,
         });
         self.seen += own;
         self.total.value += record.stands_for.value;
@@ -307,15 +332,10 @@ impl Weights {
         Some(record)
     }
 
-    /// Goes through what completed windows stand for, now that all are known: `alike` gives the windows that one is like, by
-    /// their numbers in the order of completion, and how much; `shares` shares out the run's native time by their rates,
-    /// where it can. Returns by what factor windows stand for more than they were said to.
-    pub fn settle(
-        &mut self,
-        alike: impl Fn(usize) -> Vec<(usize, f64)>,
-        shares: impl FnOnce(&[f64]) -> Option<Shares>,
-    ) -> Vec<(u32, f64)> {
-        completed::reconsider(&mut self.completed, alike);
+    /// Goes through what completed windows stand for, now that all are known; `shares` shares out the run's native time by
+    /// their rates, where it can. Returns by what factor windows stand for more than they were said to.
+    pub fn settle(&mut self, shares: impl FnOnce(&[f64]) -> Option<Shares>) -> Vec<(u32, f64)> {
+        completed::reconsider(&mut self.completed);
         let rates: Vec<f64> = self.completed.iter().map(|c| c.rate.value).collect();
         if let Some(Shares { native_s, variance }) = shares(&rates) {
             for (window, native_s) in self.completed.iter_mut().zip(native_s) {
@@ -511,12 +531,12 @@ mod tests {
             native_s: vec![0.5, 0.5, 0.5, 2.5],
             variance: 0.0,
         };
-        let factors = weights.settle(|_| Vec::new(), |_| Some(shares));
+        let factors = weights.settle(|_| Some(shares));
         let last = (1000.0 + 2.5e6) / (1000.0 + 1.5e6);
         assert!((factors[3].1 - last).abs() < 1e-9, "{factors:?}");
         assert!((weights.total().value / 4.004e6 - 1.0).abs() < 1e-9);
         // Where looks do not tell, windows stand for what they were said to.
-        let factors = weights.settle(|_| Vec::new(), |_| None);
+        let factors = weights.settle(|_| None);
         assert!((factors[3].1 - last).abs() < 1e-9, "{factors:?}");
     }
 

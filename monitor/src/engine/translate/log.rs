@@ -102,6 +102,10 @@ const DECISION_INSTRUCTIONS: f64 = 10.0;
 const GROUP_INSTRUCTIONS: f64 = 5.0;
 /// Instructions added to a trace that only counts: one, and five more where the program goes back. (The mean is guessed.)
 const COUNT_INSTRUCTIONS: f64 = 3.0;
+/// Instructions that could be executed while the log pointer goes from one register to another through memory, and values of
+/// the program's the other way, where loops use every register and are cut into traces for that. (Fitted to one
+/// such program, whose loops take 1.7 times as long counted as natively.)
+const HAND_OVER_INSTRUCTIONS: f64 = 50.0;
 /// Instructions an indirect transfer takes to find its fragment by the table of jumps (counted in the generated code).
 const LOOKUP_INSTRUCTIONS: f64 = 14.0;
 
@@ -148,7 +152,16 @@ impl LogReader {
 
     /// Instructions that the same would take for each of the program's own in a code cache that only counts.
     pub fn expansion_counting(&self, cache: &CodeCache) -> f64 {
-        self.expanded_by(cache, |_, _| COUNT_INSTRUCTIONS)
+        self.expanded_by(cache, |record, _| {
+            let fragment = cache.fragment(record.fragment);
+            let last = usize::from(record.items) == fragment.item_ips.len();
+            let hand_over = if fragment.starved && last {
+                HAND_OVER_INSTRUCTIONS
+            } else {
+                0.0
+            };
+            COUNT_INSTRUCTIONS + hand_over
+        })
     }
 
     /// The same where a record takes so many instructions of ours, the way to the next fragment aside.

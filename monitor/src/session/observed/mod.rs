@@ -8,6 +8,7 @@ mod warming;
 use timing::{Beside, Timing};
 pub use turns::InTurn;
 
+use super::content::Content;
 use super::cost::{Cost, Stops};
 use super::engine::Engine;
 use super::looks::Looks;
@@ -29,8 +30,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Samples at the end of a window that tell where it was timed.
-const LAST_SAMPLES: usize = 64;
+/// Samples at the beginning of a window that tell where it began.
+const FIRST_SAMPLES: usize = 64;
 
 /// What is seen of one thread, or of one thread after the other.
 struct Lane {
@@ -366,12 +367,15 @@ impl Observed {
             .map(|taken| (taken.sample.position, taken.sample.ip))
             .collect();
         sampled.sort_unstable();
-        let last = sampled.len().saturating_sub(LAST_SAMPLES);
-        let last = sampled[last..].iter();
-        let last = last.filter_map(|&(_, ip)| self.recorder.address(ip));
-        self.looks.window(opened, self.image, last.collect());
+        let ips = sampled.iter();
+        let ips: Vec<u64> = ips
+            .filter_map(|&(_, ip)| self.recorder.address(ip))
+            .collect();
+        let first = ips[..ips.len().min(FIRST_SAMPLES)].to_vec();
+        self.looks.window(opened, self.image, first);
         // On a clock that counts no window: what other threads did meanwhile was native.
         self.weights.close(record, opened, inside);
+        self.weights.of(Content::new(self.image, &ips));
     }
 
     /// How the last window ran: of several threads, the one it was opened for.
@@ -404,10 +408,7 @@ impl Observed {
         }
         if !self.full && self.numbers.count() > 0 {
             let looks = &self.looks;
-            let factors = self.weights.settle(
-                |window| looks.alike(window),
-                |rates| looks.shares(native, rates),
-            );
+            let factors = self.weights.settle(|rates| looks.shares(native, rates));
             result = result.and(self.recorder.shares(factors));
         }
         if let Some(engine) = &self.engine {

@@ -51,7 +51,9 @@ pub fn translate(
     runtime: &Runtime,
     tables: &mut Tables,
 ) -> Result<(Fragment, FragmentCode), OutOfReach> {
+    let whole = trace.items.len();
     let (trace, log) = choose_log(trace, wished);
+    let starved = trace.items.len() < whole;
     let mut builder = Builder {
         log,
         hot: Stretch::new(hot, trace.ip),
@@ -79,6 +81,7 @@ pub fn translate(
         cold,
         warm_entry,
         log,
+        starved,
         indirect,
         targeted: false,
         checked: None,

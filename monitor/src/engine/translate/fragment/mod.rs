@@ -202,6 +202,8 @@ pub struct Fragment {
     pub warm_entry: u64,
     /// Register of the log pointer.
     pub log: Gpr,
+    /// Whether it ends where no register is left for the log pointer.
+    pub starved: bool,
     /// Whether it ends in an indirect transfer.
     pub indirect: bool,
     /// Whether it is the target of one.
