@@ -174,42 +174,67 @@ pub(super) fn plateau(curve: &[(u32, f64)], above: f64) -> Option<f64> {
     quantile(&flat.iter().map(|c| c.1).collect::<Vec<_>>(), 0.5)
 }
 
+/// Share of what a line thrown out cost in the search for its class, below which walks are not believed to have met only
+/// such lines; a choice, as the search's figure is that of single lines.
+const BELIEVED: f64 = 0.8;
+
+/// The level most of the walks show: (cycles, walks near it, walks that show one).
+///
+/// Interference adds, and so does a class too large for the next level: the lowest that enough agree on.
+fn agreed(walks: &[Vec<(u32, f64)>], above: f64) -> Option<(f64, u32, u32)> {
+    let flat = walks.iter().filter_map(|c| plateau(c, 1.4 * above));
+    let levels: Vec<f64> = flat.collect();
+    let near = |x: f64| {
+        let of = levels.iter().filter(|y| (*y / x - 1.0).abs() < 0.05);
+        of.count() as u32
+    };
+    (levels.iter().copied())
+        .filter(|&x| near(x) >= 2 && near(x) * 2 > levels.len() as u32)
+        .min_by(f64::total_cmp)
+        .map(|x| (x, near(x), levels.len() as u32))
+}
+
+/// Walks over all lines of the victims agree with each other and with what a line thrown out `cost`; `above` is the second
+/// level's latency. Both in cycles.
+pub fn adds_up(s: &Samples, above: Option<f64>, cost: Option<f64>) -> bool {
+    let found = above.and_then(|above| agreed(&s.l3, above));
+    found.is_some_and(|(x, ..)| cost.is_none_or(|c| x > BELIEVED * c))
+}
+
 /// Latency behind the second level: the plateau that most votes show.
 ///
-/// A class that still fits the second level has a plateau too, at that level's own latency: `above`, in cycles.
-pub fn infer_l3(s: &Samples, ns_per_tick: f64, above: Option<f64>) -> Finding<Latency> {
+/// A class that still fits the second level has a plateau too, at that level's own latency: `above`, in cycles. `cost` is
+/// what a line cost that was thrown out; where the walks stay well below it, lines came back by themselves, and walks that
+/// touch a few lines of a page decide.
+pub fn infer_l3(
+    s: &Samples,
+    ns_per_tick: f64,
+    above: Option<f64>,
+    cost: Option<f64>,
+) -> Finding<Latency> {
     let Some(ghz) = ghz(s, ns_per_tick).filter(|_| !s.l3.is_empty()) else {
         return Finding::refused("no congruence class of the level above to force misses with");
     };
     let Some(above) = above else {
         return Finding::refused("the latency of the level above is not known");
     };
-    let flat = s.l3.iter().filter_map(|c| plateau(c, 1.4 * above));
-    let levels: Vec<f64> = flat.collect();
-    let votes = s.l3.len() as u32;
-    // Interference adds, and so does a class too large for the next level: the lowest that enough agree on.
-    let near = |x: f64| {
-        levels
-            .iter()
-            .filter(|y| (*y / x - 1.0).abs() < 0.05)
-            .count() as u32
+    let walks = match s.l3_few.is_empty() || adds_up(s, Some(above), cost) {
+        true => &s.l3,
+        false => &s.l3_few,
     };
-    let agreed = levels
-        .iter()
-        .copied()
-        .filter(|&x| near(x) >= 2 && near(x) * 2 > levels.len() as u32)
-        .min_by(f64::total_cmp);
-    match agreed {
+    let votes = walks.len() as u32;
+    match agreed(walks, above) {
         None => {
+            let levels = walks.iter().filter_map(|c| plateau(c, 1.4 * above));
             let mut f = Finding::refused(format!(
                 "no level that the walks agree on: {} of {votes} had one",
-                levels.len()
+                levels.count()
             ));
             f.votes = votes;
             f
         }
-        Some(cycles) => {
-            let sure = if near(cycles) >= 3 {
+        Some((cycles, near, _)) => {
+            let sure = if near >= 3 {
                 Confidence::Medium
             } else {
                 Confidence::Low
@@ -219,7 +244,7 @@ pub fn infer_l3(s: &Samples, ns_per_tick: f64, above: Option<f64>) -> Finding<La
                 ns: cycles / ghz,
             };
             let mut f = Finding::new(found, sure, "lines thrown out by their congruence class");
-            (f.votes, f.agree) = (votes, near(cycles));
+            (f.votes, f.agree) = (votes, near);
             f
         }
     }
@@ -295,6 +320,7 @@ mod tests {
             &samples(vec![flat(60.0), flat(61.0), flat(60.5), rising]),
             0.5,
             Some(15.0),
+            None,
         );
         assert!(
             found.value.is_some_and(|l| (l.cycles - 60.0).abs() < 1.0),
@@ -305,6 +331,7 @@ mod tests {
             &samples(vec![flat(15.0), flat(15.0), flat(15.0)]),
             0.5,
             Some(15.0),
+            None,
         );
         assert_eq!(fits.value, None);
     }
