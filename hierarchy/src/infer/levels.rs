@@ -102,8 +102,12 @@ pub(super) fn from_memory(
     // More of the class than any level holds, and still not memory: a further level has what this one lost.
     let next = behind(raw, Some(hit));
     let next = next.value.map(|l| l.cycles);
+    // A random further level spares some of its lines, so that a single figure is a mixture; more of the class tells then.
+    let climbs =
+        next.is_none() && latency::highest(&raw.latency).is_some_and(|l| l > 0.75 * memory);
     if !evicted.clone().any(|v| v.levels.1 > 0.75 * memory)
         && next.is_none_or(|l| l < 0.75 * memory)
+        && !climbs
     {
         return false;
     }

@@ -162,17 +162,33 @@ pub(super) fn hit_share(policy: Policy, ways: u32, lines: u32) -> f64 {
     hits as f64 / f64::from(total - 10 * lines)
 }
 
-/// The first flat part of a curve that lies above `above`, in cycles: all victims left the second level for the next.
+/// The flat part of a curve that lies above `above`, in cycles: all victims left the second level for the next.
 ///
-/// Before it some stayed, beyond it some may have fallen out of the next level too.
+/// Before it some stayed, beyond it some may have fallen out of the next level too, which is far slower. Under a random
+/// policy fewer and fewer stay, and the curve creeps up to its level: the longest stretch counts among those near the first.
 pub(super) fn plateau(curve: &[(u32, f64)], above: f64) -> Option<f64> {
-    let flat = curve.windows(PLATEAU).find(|run| {
-        let y = run.iter().map(|c| c.1);
-        let least = y.clone().fold(f64::INFINITY, f64::min);
-        least > above && y.fold(0.0, f64::max) <= 1.05 * least
-    })?;
-    quantile(&flat.iter().map(|c| c.1).collect::<Vec<_>>(), 0.5)
+    let flat = |from: usize| {
+        let run = |to: usize| curve[from..to].iter().map(|c| c.1);
+        let level = |to: &usize| {
+            let least = run(*to).fold(f64::INFINITY, f64::min);
+            least > above && run(*to).fold(0.0, f64::max) <= FLAT * least
+        };
+        let to = (from + PLATEAU..=curve.len()).take_while(level).last()?;
+        let middle = quantile(&run(to).collect::<Vec<_>>(), 0.5)?;
+        Some((to - from, middle))
+    };
+    let stretches: Vec<(usize, f64)> = (0..curve.len()).filter_map(flat).collect();
+    let first = stretches.first()?.1;
+    let near = stretches.iter().filter(|s| s.1 <= CREEPS * first);
+    // Of equally long ones the first.
+    near.rev().max_by_key(|s| s.0).map(|s| s.1)
 }
+
+/// Largest figure of a flat stretch over its least; timer and clock together err by less.
+const FLAT: f64 = 1.05;
+
+/// How much a curve may creep up and still be on its way to one level: memory is further from a cache than that.
+const CREEPS: f64 = 1.25;
 
 /// Share of what a line thrown out cost in the search for its class, below which walks are not believed to have met only
 /// such lines; a choice, as the search's figure is that of single lines.
@@ -199,6 +215,12 @@ fn agreed(walks: &[Vec<(u32, f64)>], above: f64) -> Option<(f64, u32, u32)> {
 pub fn adds_up(s: &Samples, above: Option<f64>, cost: Option<f64>) -> bool {
     let found = above.and_then(|above| agreed(&s.l3, above));
     found.is_some_and(|(x, ..)| cost.is_none_or(|c| x > BELIEVED * c))
+}
+
+/// What lines cost, in cycles, that all of their class threw out: the middle of the walks.
+pub fn highest(s: &Samples) -> Option<f64> {
+    let ends = s.l3.iter().filter_map(|c| Some(c.last()?.1));
+    quantile(&ends.collect::<Vec<_>>(), 0.5)
 }
 
 /// Latency behind the second level: the plateau that most votes show.
@@ -334,6 +356,22 @@ mod tests {
             None,
         );
         assert_eq!(fits.value, None);
+    }
+
+    #[test]
+    fn a_curve_that_creeps_up_is_read_where_it_ends() {
+        // As simulated: a random second level of 6 ways at 11 cycles, the next at 35.
+        let counts = [7, 8, 9, 10, 11, 12, 14, 16, 18, 21, 24, 28, 32, 37];
+        let cycles = [
+            25.7, 27.8, 29.7, 30.0, 30.6, 31.7, 32.3, 33.6, 33.8, 34.4, 33.9, 34.6, 34.8, 34.7,
+        ];
+        let creeping: Vec<(u32, f64)> = counts.into_iter().zip(cycles).collect();
+        let found = plateau(&creeping, 15.0);
+        assert!(found.is_some_and(|l| (l - 34.4).abs() < 0.5), "{found:?}");
+        // What has left the next level too is no creeping, however long its stretch.
+        let lost = [40.0, 40.5, 40.2, 90.0, 200.0, 201.0, 200.0, 200.0, 200.5];
+        let lost: Vec<(u32, f64)> = (17..).zip(lost).collect();
+        assert_eq!(plateau(&lost, 15.0), Some(40.2));
     }
 
     #[test]

@@ -12,7 +12,9 @@ use super::{PAGE, best, circle, evict};
 use crate::finding::quantile;
 use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::rng::Rng;
-pub use infer::{Latency, Spread, adds_up, ghz, infer_l1, infer_l2, infer_l3, infer_memory};
+pub use infer::{
+    Latency, Spread, adds_up, ghz, highest, infer_l1, infer_l2, infer_l3, infer_memory,
+};
 use serde::{Deserialize, Serialize};
 
 /// Raw figures, cycles per load.
