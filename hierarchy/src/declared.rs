@@ -134,7 +134,7 @@ mod cpuid {
     //! CPUID leaves, decoded.
 
     use super::Declared;
-    use std::arch::x86_64::__cpuid_count;
+    use std::arch::x86_64::{__cpuid_count, CpuidResult};
 
     /// `arch_prctl(ARCH_GET_CPUID)`: 0 when executing CPUID would fault.
     fn faults() -> bool {
@@ -151,33 +151,38 @@ mod cpuid {
             );
             return;
         }
-        let basic = __cpuid_count(0, 0).eax;
-        let extended = __cpuid_count(0x8000_0000, 0).eax;
+        decode(d, &|leaf, sub| __cpuid_count(leaf, sub));
+    }
+
+    /// Whatever the leaves hold is only set beside what is measured; figures that cannot be are left out.
+    pub(super) fn decode(d: &mut Declared, leaf: &dyn Fn(u32, u32) -> CpuidResult) {
+        let basic = leaf(0, 0).eax;
+        let extended = leaf(0x8000_0000, 0).eax;
         if !(1..0x1000).contains(&basic) {
             d.silent
                 .push(format!("cpuid: highest leaf {basic:#x} is not believable"));
             return;
         }
-        d.virtual_machine = Some(__cpuid_count(1, 0).ecx >> 31 & 1 == 1);
-        let amd = __cpuid_count(0, 0).ebx == u32::from_le_bytes(*b"Auth");
+        d.virtual_machine = Some(leaf(1, 0).ecx >> 31 & 1 == 1);
+        let amd = leaf(0, 0).ebx == u32::from_le_bytes(*b"Auth");
         if basic >= 4 && !amd {
-            deterministic(d, 4, "cpuid 0x4");
+            deterministic(d, &|sub| leaf(4, sub), "cpuid 0x4");
         }
         if amd && extended >= 0x8000_001d {
-            deterministic(d, 0x8000_001d, "cpuid 0x8000001D");
+            deterministic(d, &|sub| leaf(0x8000_001d, sub), "cpuid 0x8000001D");
         }
         if basic >= 0x18 && !amd {
-            translations(d);
+            translations(d, &|sub| leaf(0x18, sub));
         }
         if extended >= 0x8000_0006 && amd {
-            legacy(d);
+            legacy(d, leaf(0x8000_0005, 0), leaf(0x8000_0006, 0));
         }
     }
 
     /// Leaves 4 and 8000_001Dh share their format.
-    fn deterministic(d: &mut Declared, leaf: u32, source: &str) {
+    fn deterministic(d: &mut Declared, leaf: &dyn Fn(u32) -> CpuidResult, source: &str) {
         for sub in 0..8 {
-            let r = __cpuid_count(leaf, sub);
+            let r = leaf(sub);
             let kind = r.eax & 31;
             if kind == 0 {
                 break;
@@ -192,11 +197,11 @@ mod cpuid {
             let partitions = u64::from(r.ebx >> 12 & 0x3ff) + 1;
             let line = u64::from(r.ebx & 0xfff) + 1;
             let sets = u64::from(r.ecx) + 1;
-            d.add(
-                &format!("{name}.capacity"),
-                source,
-                ways * partitions * line * sets,
-            );
+            // All ones would be 2^64 bytes.
+            let bytes = (ways * partitions * line).saturating_mul(sets);
+            if bytes < 1 << 40 {
+                d.add(&format!("{name}.capacity"), source, bytes);
+            }
             d.add(
                 &format!("{name}.ways"),
                 source,
@@ -207,10 +212,10 @@ mod cpuid {
     }
 
     /// Leaf 18h: translation buffers of Intel processors.
-    fn translations(d: &mut Declared) {
-        let last = __cpuid_count(0x18, 0).eax.min(32);
+    fn translations(d: &mut Declared, leaf: &dyn Fn(u32) -> CpuidResult) {
+        let last = leaf(0).eax.min(32);
         for sub in 0..=last {
-            let r = __cpuid_count(0x18, sub);
+            let r = leaf(sub);
             let (kind, level) = (r.edx & 31, r.edx >> 5 & 7);
             let small_pages = r.ebx & 1 == 1;
             if kind == 0 || !small_pages {
@@ -228,8 +233,7 @@ mod cpuid {
     }
 
     /// Leaves 8000_0005h and 8000_0006h of AMD processors: 4 KiB translations and caches.
-    fn legacy(d: &mut Declared) {
-        let five = __cpuid_count(0x8000_0005, 0);
+    fn legacy(d: &mut Declared, five: CpuidResult, six: CpuidResult) {
         d.add(
             "DTLB1.entries",
             "cpuid 0x80000005",
@@ -250,7 +254,6 @@ mod cpuid {
             "cpuid 0x80000005",
             u64::from(five.edx >> 24) << 10,
         );
-        let six = __cpuid_count(0x8000_0006, 0);
         d.add(
             "DTLB2.entries",
             "cpuid 0x80000006",
@@ -326,5 +329,37 @@ mod tests {
         );
         assert_eq!(d.shared, [(1, "3".to_string())]);
         Ok(())
+    }
+
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    #[test]
+    fn a_cpuid_that_makes_no_sense_is_read_to_its_end() {
+        use std::arch::x86_64::CpuidResult;
+        let all = |x: u32| CpuidResult {
+            eax: x,
+            ebx: x,
+            ecx: x,
+            edx: x,
+        };
+        for x in [0, u32::MAX] {
+            let mut d = Declared::default();
+            cpuid::decode(&mut d, &|_, _| all(x));
+            assert!(d.claims.is_empty());
+            assert!(d.silent[0].contains("not believable"), "{:?}", d.silent);
+        }
+        // A believable number of leaves, and all ones in each of them, by either maker.
+        for maker in [*b"Auth", *b"Genu"] {
+            let mut d = Declared::default();
+            let leaf = |leaf: u32, _| match leaf {
+                0 => CpuidResult {
+                    eax: 0x20,
+                    ebx: u32::from_le_bytes(maker),
+                    ..all(0)
+                },
+                _ => all(u32::MAX),
+            };
+            cpuid::decode(&mut d, &leaf);
+            assert!(d.claims.iter().all(|c| c.value < 1 << 40), "{:?}", d.claims);
+        }
     }
 }

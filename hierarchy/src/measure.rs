@@ -177,6 +177,16 @@ pub trait Measure {
         ))
     }
 
+    /// Times plain stores to lines that were loaded before, some laps over them; events are stores.
+    ///
+    /// # Errors
+    /// [`MeasureError::Unsupported`] where the backend cannot time a store.
+    fn stores(&mut self, _lines: &[u64], _windows: u32) -> Result<Vec<Window>, MeasureError> {
+        Err(MeasureError::Unsupported(
+            "this backend cannot time a store".into(),
+        ))
+    }
+
     /// Walks `lines` in a circle, runs code, then times one more lap over the lines; events are lines.
     ///
     /// # Errors

@@ -94,7 +94,7 @@ pub struct RawSamples {
 }
 
 /// The schema this version writes.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 impl RawSamples {
     /// An empty set.

@@ -3,7 +3,11 @@
 //! `STATCACHE_GRID=N` asks for N machines, `STATCACHE_GRID_FROM=K` starts at seed K, `STATCACHE_GRID_VERBOSE=1` tells
 //! what was found on each.
 
+use statcache_hierarchy::measure::MeasureError;
+use statcache_hierarchy::probe::code;
+use statcache_hierarchy::rng::Rng;
 use statcache_hierarchy::sim::grid::{Grid, PLAN, table};
+use statcache_hierarchy::sim::{Machine, random};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -31,4 +35,33 @@ fn random_machines_are_solved_blind() {
         let f = &tally[name];
         assert!(f.right >= 4 * f.refused, "{name}: {} refused", f.refused);
     }
+}
+
+#[test]
+fn instruction_caches_are_solved_blind() -> Result<(), MeasureError> {
+    let mut refused = 0;
+    for seed in 0..6 {
+        let truth = random::machine(seed);
+        let mut m = Machine::new(truth.clone());
+        let mut rng = Rng::new(seed);
+        let mut votes = Vec::new();
+        for _ in 0..3 {
+            let mut vote = code::Vote::default();
+            code::collect(&mut m, &mut vote, &mut rng)?;
+            code::collect_footprints(&mut m, &mut vote)?;
+            votes.push(vote);
+        }
+        let (cache, line) = (code::infer(&votes), code::infer_line(&votes));
+        let way = truth.code.bytes() / u64::from(truth.code.ways);
+        match cache.value {
+            Some(found) => assert_eq!(found, (truth.code.ways, way), "machine {seed}"),
+            None => refused += 1,
+        }
+        assert!(
+            line.value.is_none_or(|l| l == truth.code.line),
+            "machine {seed}: {line:?}"
+        );
+    }
+    assert!(refused <= 1, "{refused} of 6 refused");
+    Ok(())
 }

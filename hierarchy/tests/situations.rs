@@ -153,6 +153,25 @@ fn a_lying_host_is_found_out_and_not_believed() {
 }
 
 #[test]
+fn a_host_that_declares_nothing_is_measured_all_the_same() {
+    let root = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
+    let declared = statcache_hierarchy::declared::read(root.path(), 0);
+    let truth = quiet(16);
+    let raw = session::collect(&mut Machine::new(truth.clone()), PLAN, 1, &mut |_, _| ());
+    let report = report(raw, declared);
+    let of_sysfs = |w: &String| w.contains("not declared: sysfs: no cache directory");
+    assert!(
+        report.warnings.iter().any(of_sysfs),
+        "{:?}",
+        report.warnings
+    );
+    let first = report.hierarchy.levels[0].capacity.value;
+    assert_eq!(first, Some(truth.levels[0].bytes()));
+    let sources = report.rows.iter().flat_map(|r| &r.declared);
+    assert_eq!(sources.filter(|c| c.0 == "sysfs").count(), 0);
+}
+
+#[test]
 fn what_was_measured_before_a_failure_is_kept() {
     let truth = quiet(14);
     let mut machine = Failing {

@@ -71,6 +71,14 @@ pub fn store(slots: &[*mut u8]) {
     unsafe { asm!("mfence", options(nostack)) };
 }
 
+/// Plain 8-byte stores; ticks for all, the last one's way to the cache included.
+#[inline(never)]
+pub fn timed_store(slots: &[*mut u8]) -> f64 {
+    let start = super::window::ticks();
+    store(slots);
+    (super::window::ticks() - start) as f64
+}
+
 /// Non-temporal 8-byte stores.
 pub fn store_nt(slots: &[*mut u8]) {
     for &p in slots {

@@ -275,7 +275,7 @@ impl Measure for Host {
 
     fn code(&mut self, c: &CodeChase<'_>) -> Result<Vec<Window>, MeasureError> {
         let mut buffer = self.code_buffer()?;
-        let result = buffer.prepare(c).map(|run| {
+        let result = buffer.prepare(c).map(|mut run| {
             (0..c.windows)
                 .map(|_| self.window(run.events(), || run.time()))
                 .collect()
@@ -293,7 +293,7 @@ impl Measure for Host {
         let head = self.arena(Buffer::Small)?.link_circle(lines)?;
         let n = lines.len() as u64;
         let mut buffer = self.code_buffer()?;
-        let result = buffer.prepare(c).map(|run| {
+        let result = buffer.prepare(c).map(|mut run| {
             (0..windows)
                 .map(|_| {
                     self.window(n, || {
@@ -315,13 +315,30 @@ impl Measure for Host {
         windows: u32,
     ) -> Result<Vec<Window>, MeasureError> {
         let mut buffer = self.code_buffer()?;
-        let result = buffer.prepare_straight(bytes, length).map(|run| {
+        let result = buffer.prepare_straight(bytes, length).map(|mut run| {
             (0..windows)
                 .map(|_| self.window(run.events(), || run.time()))
                 .collect()
         });
         self.code = Some(buffer);
         result
+    }
+
+    fn stores(&mut self, lines: &[u64], windows: u32) -> Result<Vec<Window>, MeasureError> {
+        const LAPS: usize = 40;
+        let arena = self.arena(Buffer::Small)?;
+        let head = arena.link_circle(lines)?;
+        let n = lines.len() as u64;
+        let slots: Vec<u64> = lines.iter().map(|l| l + 8).collect();
+        let slots = arena.pointers(&slots)?.repeat(LAPS);
+        Ok((0..windows)
+            .map(|_| {
+                self.window(slots.len() as u64, || {
+                    chase::walk(head, 2 * n);
+                    chase::timed_store(&slots)
+                })
+            })
+            .collect())
     }
 
     fn flush(

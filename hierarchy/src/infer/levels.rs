@@ -16,17 +16,14 @@ pub(super) fn second(
     let mut ways = reasoned(evict::infer(&raw.evict), raw, "second-level sets");
     let tlb = tlb::infer_cost(&raw.tlb).value.unwrap_or(0.0);
     let hit = latency.value.map(|l| l.cycles);
-    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, hit)
-        .value
-        .map(|l| l.cycles)
-        .or_else(|| {
-            // Without it the plateau after the first steep rise stands in.
-            raw.evict
-                .iter()
-                .filter(|v| v.levels.1 > 0.0)
-                .map(|v| v.levels.1)
-                .reduce(f64::min)
-        });
+    let next = behind(raw, hit).value.map(|l| l.cycles).or_else(|| {
+        // Without it the plateau after the first steep rise stands in.
+        raw.evict
+            .iter()
+            .filter(|v| v.levels.1 > 0.0)
+            .map(|v| v.levels.1)
+            .reduce(f64::min)
+    });
     let linear = evict::linear(&raw.evict);
     if ways.value.is_some() && linear.is_none() {
         ways = Finding::refused("the classes differ in whether lines at other page offsets evict");
@@ -44,12 +41,17 @@ pub(super) fn second(
         }
         _ => Finding::refused("the latencies on both sides of the level are not known"),
     };
+    let rise = match (hit, next) {
+        (Some(h), Some(n)) => footprint::rise(&raw.footprint, l1.bytes(), h, n, tlb),
+        _ => None,
+    };
     let (capacity, range) = capacity(
         &ways,
         found_line.value,
         linear,
         evict::colours(&raw.evict),
         &by_curve,
+        rise,
     );
     Some(Level {
         level: 2,
@@ -77,6 +79,12 @@ pub(super) fn second(
     })
 }
 
+/// Latency behind the second level, whose own is `hit` cycles.
+fn behind(raw: &RawSamples, hit: Option<f64>) -> Finding<Latency> {
+    let cost = evict::cost(&raw.evict);
+    latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, hit, cost)
+}
+
 /// The classes' lines come back from memory although the footprint curve leaves this level long before it
 /// reaches memory: an inclusive further level took them.
 pub(super) fn from_memory(
@@ -92,10 +100,14 @@ pub(super) fn from_memory(
     let memory = memory.cycles_p10;
     let evicted = raw.evict.iter().filter(|v| !v.curve.is_empty());
     // More of the class than any level holds, and still not memory: a further level has what this one lost.
-    let next = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, Some(hit));
+    let next = behind(raw, Some(hit));
     let next = next.value.map(|l| l.cycles);
+    // A random further level spares some of its lines, so that a single figure is a mixture; more of the class tells then.
+    let climbs =
+        next.is_none() && latency::highest(&raw.latency).is_some_and(|l| l > 0.75 * memory);
     if !evicted.clone().any(|v| v.levels.1 > 0.75 * memory)
         && next.is_none_or(|l| l < 0.75 * memory)
+        && !climbs
     {
         return false;
     }
@@ -130,13 +142,14 @@ pub(super) fn from_memory(
 /// With an index that leaves the page offset alone, the sets are those reachable from one offset times the
 /// lines of a page, and the share of congruent pages counts them; sets are taken to be 1 or 3 times a power of
 /// two, and the footprint curve only has a small say. With a hashed index the sets are taken to be a power of
-/// two, and the curve chooses. Otherwise there is a range and no value.
+/// two, and the curve's rise must have room for one number only. Otherwise there is a range and no value.
 pub(super) fn capacity(
     ways: &Finding<u32>,
     line: Option<u64>,
     linear: Option<bool>,
     colours: Option<(f64, f64)>,
     by_curve: &Finding<(u64, u64, u64)>,
+    rise: Option<(f64, f64)>,
 ) -> (Finding<u64>, Option<(u64, u64)>) {
     let range = by_curve.value.map(|c| (c.1, c.2));
     let refuse = |why: &str| {
@@ -159,21 +172,31 @@ pub(super) fn capacity(
     let contradicts = |bytes: f64| {
         range.is_some_and(|(low, high)| bytes < 0.7 * low as f64 || bytes > 1.4 * high as f64)
     };
-    if counted.is_none() && (linear != Some(false) || curve_way.is_none()) {
-        return refuse("the sets could not be counted");
+    if linear == Some(false)
+        && let Some(rise) = rise
+    {
+        let sizes = (12..26).map(|k| (1u64 << k) * u64::from(a));
+        let fit: Vec<u64> = sizes
+            .filter(|&b| footprint::rises_at(b as f64, a, rise))
+            .collect();
+        let [bytes] = fit[..] else {
+            return refuse("no single number of sets explains where the curve rises");
+        };
+        let sure = ways.confidence.min(Confidence::Medium);
+        let mut f = Finding::new(bytes, sure, "ways x line x sets, by the curve's rise");
+        (f.votes, f.agree) = (ways.votes, ways.agree);
+        return (f, range);
     }
+    let Some((colours, error)) = counted else {
+        return refuse("the sets could not be counted");
+    };
     let mut scored: Vec<(f64, u64)> = (8..26)
         .flat_map(|k| [1u64 << k, 3 << k])
-        .filter(|w| *w >= PAGE && (counted.is_some() || w.is_power_of_two()))
+        .filter(|w| *w >= PAGE)
         .map(|w| {
             let curve = curve_way.map_or(0.0, |c| (c / w as f64).ln().abs());
-            let cost = match counted {
-                Some((g, error)) => {
-                    ((g * PAGE as f64 / w as f64).ln() / error).powi(2)
-                        + (curve / 0.6).powi(2).min(2.0)
-                }
-                None => (curve / 0.2).powi(2),
-            };
+            let cost = ((colours * PAGE as f64 / w as f64).ln() / error).powi(2)
+                + (curve / 0.6).powi(2).min(2.0);
             // Three times a power of two exists, but is rare.
             (cost + if w.is_power_of_two() { 0.0 } else { 1.0 }, w)
         })
@@ -187,7 +210,7 @@ pub(super) fn capacity(
     if contradicts((best.1 * u64::from(a)) as f64) {
         return refuse("the sets counted and the footprint curve contradict each other");
     }
-    let limit = if counted.is_some() && second.0 - best.0 >= 12.0 {
+    let limit = if second.0 - best.0 >= 12.0 {
         Confidence::High
     } else {
         Confidence::Medium
@@ -211,7 +234,7 @@ pub(crate) fn counted(raw: &RawSamples) -> bool {
     let line = line::infer(&raw.line).value;
     let (linear, colours) = (evict::linear(&raw.evict), evict::colours(&raw.evict));
     let by_curve = Finding::refused("not asked");
-    capacity(&ways, line, linear, colours, &by_curve)
+    capacity(&ways, line, linear, colours, &by_curve, None)
         .0
         .value
         .is_some()
@@ -221,7 +244,7 @@ pub(super) fn third(raw: &RawSamples, above: &[Level], memory: Option<Spread>) -
     let memory = memory?;
     let l2 = above.get(1)?;
     let hit = l2.latency.value.map(|l| l.cycles);
-    let below = latency::infer_l3(&raw.latency, raw.facts.ns_per_tick, hit);
+    let below = behind(raw, hit);
     let mut below = below;
     if below
         .value

@@ -10,7 +10,7 @@ use rows::{rows, warnings};
 use serde::{Deserialize, Serialize};
 
 /// Version of the report's schema.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 
 /// What a stored report is valid for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -223,19 +223,19 @@ pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row
         |r| Some((r.0 * 85 / 100, r.1 * 115 / 100)),
         plain,
     );
-    let alike = "jumps at page strides crowd the branch predictor's sets too, which looks the same";
-    t.row(
-        "ITLB1.ways",
-        &Finding::<u32>::refused(alike),
-        u32::to_string,
-    );
-    t.row(
-        "ITLB1.page",
-        &Finding::<u64>::refused(
-            "code is mapped in the same pages as data: see the page size there",
+    for (what, why) in [
+        ("L1i.replacement", "only random orders show misses"),
+        (
+            "ITLB1.ways",
+            "jumps at page strides crowd the branch predictor's sets too, which looks the same",
         ),
-        |b| bytes(*b),
-    );
+        (
+            "ITLB1.page",
+            "code lies in pages like the data's: see there",
+        ),
+    ] {
+        t.row(what, &Finding::<u64>::refused(why), u64::to_string);
+    }
     t.row("registers", &h.registers, |r| {
         // Classes of one size share it.
         let mut sizes: Vec<(u32, Vec<&str>)> = Vec::new();

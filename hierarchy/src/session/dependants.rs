@@ -138,9 +138,10 @@ impl Session<'_> {
             });
         }
         if let Some(ways) = evict::infer(&self.raw.evict).value
-            && self.raw.latency.l3.len() < 9
+            && self.raw.latency.l3.len() + self.raw.latency.l3_few.len() < 9
         {
             self.class_rounds += 1;
+            let few = self.raw.latency.l3.len() >= 3 && !self.next_adds_up();
             self.probe("next latency", |s| {
                 let class = latency::Class {
                     pages: &s.class,
@@ -148,7 +149,7 @@ impl Session<'_> {
                     ways,
                     line: bytes,
                 };
-                latency::collect_l3(s.m, class, l1, &mut s.raw.latency, &mut s.rng)
+                latency::collect_l3(s.m, class, l1, few, &mut s.raw.latency, &mut s.rng)
             });
         }
         if let Some(ways) = evict::infer(&self.raw.evict).value
@@ -195,6 +196,12 @@ impl Session<'_> {
                 tlb::collect_huge(s.m, entries, &mut s.raw.tlb, &mut s.rng)
             });
         }
+    }
+
+    /// The walks behind the second level agree with each other and with what a line cost that was thrown out.
+    pub(super) fn next_adds_up(&self) -> bool {
+        let hit = self.second_hit();
+        latency::adds_up(&self.raw.latency, hit, evict::cost(&self.raw.evict))
     }
 
     /// About what a second-level hit costs, in cycles.

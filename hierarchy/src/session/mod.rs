@@ -273,7 +273,8 @@ impl Session<'_> {
             && !self.wants_l1()
             && (!self.wants_sets() || self.geometry().is_none())
             && (!self.wants_translation() || self.geometry().is_none())
-            && (self.class_rounds >= 3 || evict::infer(&self.raw.evict).value.is_none())
+            && (self.class_rounds >= if self.next_adds_up() { 3 } else { 9 }
+                || evict::infer(&self.raw.evict).value.is_none())
             && (self.raw.policy.unsplit >= 4
                 || self.raw.policy.samples.len() >= 300
                 || self.geometry().is_none_or(|g| g.ways == 1))

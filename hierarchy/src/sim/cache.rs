@@ -56,6 +56,25 @@ const EMPTY: u32 = u32::MAX;
 /// Tags compared at a time.
 const LANES: usize = 8;
 
+/// Rank in the places beyond the ways: below none, so that it never moves and never leaves.
+const NO_RANK: u8 = u8::MAX;
+
+/// How a line's number picks its set, with everything worked out beforehand.
+#[derive(Debug, Clone, Copy)]
+enum Pick {
+    Mask(u32),
+    Fold { mask: u64, bits: u32 },
+    Modulo(u32),
+}
+
+/// What a set has beside its tags and ranks.
+#[derive(Debug, Clone, Copy)]
+struct Extra {
+    word: u64,
+    /// Free ways: most fills need not look for one.
+    free: u8,
+}
+
 /// A level with its contents.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -63,129 +82,171 @@ pub struct Cache {
     pub shape: Shape,
     /// By set, `stride` places each: those beyond the ways stay empty.
     tags: Vec<u32>,
-    stride: usize,
+    /// As the tags.
     meta: Vec<u8>,
-    words: Vec<u64>,
-    /// Free ways of each set: most fills need not look for one.
-    free: Vec<u8>,
+    extra: Vec<Extra>,
+    stride: usize,
     line_shift: u32,
-    mask: Option<u64>,
+    pick: Pick,
 }
 
 impl Cache {
     /// An empty cache.
     pub fn new(shape: Shape) -> Self {
         let (sets, ways) = (shape.sets as usize, shape.ways as usize);
-        let mut meta = vec![0; sets * ways];
-        let mut words = vec![0; sets];
-        for (m, w) in meta.chunks_mut(ways).zip(&mut words) {
-            shape.policy.reset(m, w);
+        let stride = ways.next_multiple_of(LANES);
+        let mut meta = vec![NO_RANK; sets * stride];
+        let free = ways as u8;
+        let mut extra = vec![Extra { word: 0, free }; sets];
+        for (m, e) in meta.chunks_mut(stride).zip(&mut extra) {
+            shape.policy.reset(&mut m[..ways], &mut e.word);
         }
+        let mask = shape.sets - 1;
+        let pick = match shape.index {
+            _ if !shape.sets.is_power_of_two() => Pick::Modulo(shape.sets as u32),
+            Index::Modulo => Pick::Mask(mask as u32),
+            Index::XorFold => Pick::Fold {
+                mask,
+                bits: mask.count_ones(),
+            },
+        };
         Cache {
             shape,
-            tags: vec![EMPTY; sets * ways.next_multiple_of(LANES)],
-            stride: ways.next_multiple_of(LANES),
+            tags: vec![EMPTY; sets * stride],
             meta,
-            words,
-            free: vec![ways as u8; sets],
+            extra,
+            stride,
             line_shift: shape.line.trailing_zeros(),
-            mask: shape.sets.is_power_of_two().then(|| shape.sets - 1),
+            pick,
         }
     }
 
+    /// The set of an address.
     #[inline]
-    fn set_of(&self, address: u64) -> usize {
+    pub fn set_of(&self, address: u64) -> usize {
         let n = address >> self.line_shift;
-        let Some(mask) = self.mask else {
-            return (n % self.shape.sets) as usize;
-        };
-        match self.shape.index {
-            Index::Modulo => (n & mask) as usize,
-            Index::XorFold => {
-                let bits = mask.count_ones();
-                ((n ^ (n >> bits) ^ (n >> (2 * bits))) & mask) as usize
-            }
+        match self.pick {
+            Pick::Mask(mask) => (n as u32 & mask) as usize,
+            Pick::Fold { mask, bits } => ((n ^ (n >> bits) ^ (n >> (2 * bits))) & mask) as usize,
+            Pick::Modulo(sets) => (n as u32 % sets) as usize,
         }
     }
 
+    /// The way that holds an address of this set.
     #[inline]
-    fn find(&self, address: u64) -> (usize, Option<usize>) {
-        let set = self.set_of(address);
+    fn find(&self, set: usize, address: u64) -> Option<usize> {
         let tag = (address >> self.line_shift) as u32;
-        let tags = &self.tags[set * self.stride..(set + 1) * self.stride];
+        let tags = &self.tags[set * self.stride..][..self.stride];
         // Some places at once, without a branch for each: this is where the simulation spends its time.
-        for (i, lanes) in tags.chunks_exact(LANES).enumerate() {
-            let mut found = 0u32;
-            for (j, &t) in lanes.iter().enumerate() {
-                found |= u32::from(t == tag) << j;
-            }
-            if found != 0 {
-                return (set, Some(i * LANES + found.trailing_zeros() as usize));
+        for (i, lanes) in tags.as_chunks::<LANES>().0.iter().enumerate() {
+            if lanes.iter().fold(false, |any, &t| any | (t == tag)) {
+                let j = lanes.iter().position(|&t| t == tag);
+                return j.map(|j| i * LANES + j);
             }
         }
-        (set, None)
+        None
+    }
+
+    #[inline]
+    fn touched(&mut self, set: usize, way: usize) {
+        let ranks = &mut self.meta[set * self.stride..][..self.stride];
+        if self.shape.policy == Policy::Lru {
+            to_front(ranks, way);
+        } else {
+            let ways = self.shape.ways as usize;
+            let word = &mut self.extra[set].word;
+            self.shape.policy.hit(&mut ranks[..ways], word, way);
+        }
+    }
+
+    /// Touches a line of this set if it is there.
+    #[inline]
+    pub fn lookup_in(&mut self, set: usize, address: u64) -> bool {
+        let way = self.find(set, address);
+        if let Some(way) = way {
+            self.touched(set, way);
+        }
+        way.is_some()
     }
 
     /// Touches a line if it is there.
     #[inline]
     pub fn lookup(&mut self, address: u64) -> bool {
-        let (set, way) = self.find(address);
-        if let Some(way) = way {
-            let ways = self.shape.ways as usize;
-            self.shape.policy.hit(
-                &mut self.meta[set * ways..(set + 1) * ways],
-                &mut self.words[set],
-                way,
-            );
-        }
-        way.is_some()
+        self.lookup_in(self.set_of(address), address)
     }
 
     /// Puts a line in and returns the address of the one that had to leave.
     pub fn fill(&mut self, address: u64, rng: &mut Rng) -> Option<u64> {
-        let (set, found) = self.find(address);
-        let ways = self.shape.ways as usize;
-        let range = set * ways..(set + 1) * ways;
-        let meta = &mut self.meta[range.clone()];
-        if let Some(way) = found {
-            self.shape.policy.hit(meta, &mut self.words[set], way);
+        let set = self.set_of(address);
+        if self.lookup_in(set, address) {
             return None;
         }
-        self.put(set, address, rng)
+        self.fill_missing(set, address, rng)
     }
 
-    /// Puts in a line that is known not to be there; otherwise as [`Cache::fill`].
-    pub fn fill_missing(&mut self, address: u64, rng: &mut Rng) -> Option<u64> {
-        self.put(self.set_of(address), address, rng)
-    }
-
+    /// Puts a line into its set, where it is known not to be; otherwise as [`Cache::fill`].
     #[inline]
-    fn put(&mut self, set: usize, address: u64, rng: &mut Rng) -> Option<u64> {
+    pub fn fill_missing(&mut self, set: usize, address: u64, rng: &mut Rng) -> Option<u64> {
         let ways = self.shape.ways as usize;
-        let meta = &mut self.meta[set * ways..(set + 1) * ways];
-        let tags = &mut self.tags[set * self.stride..set * self.stride + ways];
-        let free = (self.free[set] > 0)
-            .then(|| tags.iter().position(|&t| t == EMPTY))
+        let tags = &mut self.tags[set * self.stride..][..self.stride];
+        let ranks = &mut self.meta[set * self.stride..][..self.stride];
+        let Extra { word, free } = &mut self.extra[set];
+        let lru = self.shape.policy == Policy::Lru;
+        let empty = (*free > 0)
+            .then(|| tags[..ways].iter().position(|&t| t == EMPTY))
             .flatten();
-        let way = match free {
-            Some(free) => {
-                self.free[set] -= 1;
-                free
+        let way = match empty {
+            Some(empty) => {
+                *free -= 1;
+                empty
             }
-            None => self.shape.policy.victim(meta, &mut self.words[set], rng),
+            None if lru => oldest(ranks, ways),
+            None => self.shape.policy.victim(&mut ranks[..ways], word, rng),
         };
         let old = tags[way];
         tags[way] = (address >> self.line_shift) as u32;
-        self.shape.policy.filled(meta, &mut self.words[set], way);
+        if lru {
+            to_front(ranks, way);
+        } else {
+            self.shape.policy.filled(&mut ranks[..ways], word, way);
+        }
         (old != EMPTY).then_some(u64::from(old) << self.line_shift)
     }
 
     /// Drops a line.
     pub fn drop_line(&mut self, address: u64) {
-        let (set, way) = self.find(address);
-        if let Some(way) = way {
+        let set = self.set_of(address);
+        if let Some(way) = self.find(set, address) {
             self.tags[set * self.stride + way] = EMPTY;
-            self.free[set] += 1;
+            self.extra[set].free += 1;
         }
     }
+}
+
+/// [`Policy::Lru`] over whole lanes, which is several times as fast: the most frequent policy has its own way.
+#[inline]
+fn to_front(ranks: &mut [u8], way: usize) {
+    let old = ranks[way];
+    for lanes in ranks.as_chunks_mut::<LANES>().0 {
+        for r in lanes {
+            *r += u8::from(*r < old);
+        }
+    }
+    ranks[way] = 0;
+}
+
+#[inline]
+fn oldest(ranks: &[u8], ways: usize) -> usize {
+    let last = (ways - 1) as u8;
+    for (i, lanes) in ranks.as_chunks::<LANES>().0.iter().enumerate() {
+        // A lane's number for the one that matches, none for the others.
+        let mut at = 0u8;
+        for (j, &r) in lanes.iter().enumerate() {
+            at |= if r == last { j as u8 + 1 } else { 0 };
+        }
+        if at > 0 {
+            return i * LANES + usize::from(at) - 1;
+        }
+    }
+    0
 }

@@ -99,6 +99,11 @@ pub fn judge(truth: &Truth, h: &Hierarchy) -> Vec<Judged> {
         (None, Some(m3)) if m3.latency.value.is_some() => {
             out.push(check("L3 latency", &m3.latency, |_| false));
         }
+        // Without a second level or memory to compare with the report refuses the third, and says what it would need.
+        (Some(_), None) if h.levels.len() < 2 || h.memory.value.is_none() => {
+            let why = "needs the second level and memory".to_string();
+            out.push(("L3 latency", Outcome::Refused, why));
+        }
         (Some(_), None) => {
             let why = "said not to be there".to_string();
             out.push(("L3 latency", Outcome::Wrong, why));

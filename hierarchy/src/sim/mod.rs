@@ -31,12 +31,17 @@ pub struct Machine {
     now: f64,
     next_burst: f64,
     next_switch: f64,
+    /// The earlier of both.
+    next_event: f64,
     switched: bool,
     clock: f64,
     /// Nanoseconds per cycle.
     period: f64,
     last: (u64, i64),
 }
+
+/// Cache levels a machine may have.
+const MOST_LEVELS: usize = 4;
 
 const GHZ: f64 = 3.0;
 const TICKS_PER_NS: f64 = 2.0;
@@ -65,6 +70,7 @@ impl Machine {
             now: 0.0,
             next_burst: f64::INFINITY,
             next_switch: f64::INFINITY,
+            next_event: 0.0,
             switched: false,
             clock: GHZ,
             period: GHZ.recip(),
@@ -150,13 +156,22 @@ impl Machine {
     }
 
     fn access(&mut self, virt: u64, phys: u64) -> f64 {
-        let hit = (0..self.caches.len()).find(|&k| {
+        // Each level's set is worked out once, for the look and for the fill.
+        let mut sets = [0; MOST_LEVELS];
+        let mut hit = None;
+        for (k, cache) in self.caches.iter_mut().enumerate() {
             let key = if k == 0 { virt } else { phys };
-            self.caches[k].lookup(key)
-        });
+            sets[k] = cache.set_of(key);
+            if cache.lookup_in(sets[k], key) {
+                hit = Some(k);
+                break;
+            }
+        }
+        if hit == Some(0) {
+            return self.caches[0].shape.latency;
+        }
         let depth = hit.unwrap_or(self.caches.len());
         if let Some(k) = hit
-            && k > 0
             && self.caches[k].shape.inclusion == Inclusion::Victim
         {
             self.caches[k].drop_line(phys);
@@ -166,7 +181,7 @@ impl Machine {
                 continue;
             }
             let key = self.key(k, virt, phys);
-            let out = self.caches[k].fill_missing(key, &mut self.rng);
+            let out = self.caches[k].fill_missing(sets[k], key, &mut self.rng);
             if let Some(out) = out {
                 self.evicted(k, out);
             }
@@ -201,10 +216,15 @@ impl Machine {
         }
     }
 
+    #[inline]
     fn disturb(&mut self) {
-        if self.now <= self.next_burst.min(self.next_switch) {
-            return;
+        if self.now > self.next_event {
+            self.disturbed();
         }
+    }
+
+    #[cold]
+    fn disturbed(&mut self) {
         let noise = self.truth.noise;
         if self.now > self.next_burst {
             if self.now > self.next_burst + noise.burst_every / 20.0 {
@@ -221,6 +241,7 @@ impl Machine {
             self.spend(20_000.0);
             self.pollute(400);
         }
+        self.next_event = self.next_burst.min(self.next_switch);
     }
 
     fn pollute(&mut self, lines: u32) {

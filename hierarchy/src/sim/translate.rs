@@ -7,7 +7,7 @@ use super::Tlb;
 /// Translations held, least recently used out; a table by page finds them and a list per set orders them, so
 /// that a large buffer costs no more than a small one.
 pub(super) struct Translations {
-    sets: u64,
+    sets: u32,
     /// Slot to page, and its neighbours in the set's ring from newest to oldest.
     slots: Vec<(u64, u32, u32)>,
     /// Newest slot of each set; the oldest is before it in the ring.
@@ -24,7 +24,7 @@ impl Translations {
         } else {
             u64::from(t.ways)
         } as u32;
-        let sets = t.entries / u64::from(ways);
+        let sets = (t.entries / u64::from(ways)) as u32;
         let ring = |s: u32, w: u32| {
             (
                 u64::MAX,
@@ -34,10 +34,10 @@ impl Translations {
         };
         Translations {
             sets,
-            slots: (0..sets as u32)
+            slots: (0..sets)
                 .flat_map(|s| (0..ways).map(move |w| ring(s, w)))
                 .collect(),
-            newest: (0..sets as u32).map(|s| s * ways).collect(),
+            newest: (0..sets).map(|s| s * ways).collect(),
             found: Vec::new(),
             last: u64::MAX,
         }
@@ -49,7 +49,7 @@ impl Translations {
             return true;
         }
         self.last = page;
-        let set = (page % self.sets) as usize;
+        let set = (page as u32 % self.sets) as usize;
         let newest = self.newest[set];
         let oldest = self.slots[newest as usize].1;
         let at = page as usize;

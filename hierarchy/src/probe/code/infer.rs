@@ -1,78 +1,27 @@
 //! From the instruction side's curves to ways, sizes and lines.
 
+use super::fit::fit;
 use super::{STRIDES, Vote};
 use crate::finding::{Confidence, Finding, plurality, quantile};
-use crate::policy::{OneSet, Policy};
-use crate::rng::Rng;
-
-/// Associativities considered.
-const WAYS: [u32; 9] = [1, 2, 3, 4, 6, 8, 10, 12, 16];
-
-/// Share of misses when `n` lines are visited in a new random order every lap.
-fn shuffled_misses(ways: u32, n: u32) -> f64 {
-    let mut rng = Rng::new(u64::from(ways * 100 + n));
-    let mut set = OneSet::new(Policy::Lru, ways);
-    let mut order: Vec<u32> = (0..n).collect();
-    let mut misses = 0;
-    for lap in 0..40 {
-        rng.shuffle(&mut order);
-        misses +=
-            order.iter().filter(|&&b| !set.touch(b, &mut rng)).count() * usize::from(lap >= 4);
-    }
-    misses as f64 / (36.0 * f64::from(n))
-}
-
-/// Apparent ways at one stride: best fit of `c x misses(A, n) + d`, with its share of unexplained variance.
-fn fit(curve: &[(u32, f64)]) -> Option<(u32, f64, f64)> {
-    let y: Vec<f64> = curve.iter().map(|c| c.1).collect();
-    if curve.len() < 10 || y.iter().any(|v| !v.is_finite() || *v >= crate::raw::NEVER) {
-        return None;
-    }
-    let n = y.len() as f64;
-    let my = y.iter().sum::<f64>() / n;
-    let var: f64 = y.iter().map(|v| (v - my).powi(2)).sum();
-    let mut out: Option<(u32, f64, f64)> = None;
-    for ways in WAYS.into_iter().chain([24, 32]) {
-        let x: Vec<f64> = curve.iter().map(|c| shuffled_misses(ways, c.0)).collect();
-        let mx = x.iter().sum::<f64>() / n;
-        let sxx: f64 = x.iter().map(|v| (v - mx).powi(2)).sum();
-        if sxx < 1e-6 {
-            continue;
-        }
-        let slope = x
-            .iter()
-            .zip(&y)
-            .map(|(a, b)| (a - mx) * (b - my))
-            .sum::<f64>()
-            / sxx;
-        let rest: f64 = x
-            .iter()
-            .zip(&y)
-            .map(|(a, b)| (b - my - slope * (a - mx)).powi(2))
-            .sum();
-        if slope > 3.0 && out.is_none_or(|o| rest / var < o.1) {
-            out = Some((ways, rest / var, slope));
-        }
-    }
-    out.filter(|o| o.1 < 0.35)
-}
 
 /// (ways, way size in bytes) by a set of curves.
+///
+/// From the largest stride down the ways stay the same as far as the way size, and are twice as many at half of it. At
+/// smaller strides nothing but decoded instructions may be seen to end.
 fn geometry(curve: &[(u64, u32, f64)]) -> Option<(u32, u64)> {
     let at = |stride: u64| {
         let of = curve.iter().filter(|c| c.0 == stride);
-        fit(&of.map(|c| (c.1, c.2)).collect::<Vec<_>>())
+        fit(&of.map(|c| (c.1, c.2)).collect::<Vec<_>>()).map(|f| f.0)
     };
-    let fits: Vec<(u64, u32)> = STRIDES
-        .into_iter()
-        .filter_map(|s| Some((s, at(s)?.0)))
-        .collect();
-    let ways = fits.iter().map(|f| f.1).min()?;
-    let way_bytes = fits.iter().find(|f| f.1 == ways)?.0;
-    // Every larger stride must agree, and half the way must hold twice the lines where it was readable.
-    let larger = fits.iter().filter(|f| f.0 > way_bytes).all(|f| f.1 == ways);
-    let half = fits.iter().find(|f| f.0 * 2 == way_bytes);
-    (larger && half.is_none_or(|h| h.1 >= ways * 3 / 2)).then_some((ways, way_bytes))
+    let fits: Vec<(u64, Option<u32>)> = STRIDES.into_iter().map(|s| (s, at(s))).collect();
+    let ways = fits.last()?.1?;
+    let first = fits
+        .iter()
+        .rposition(|f| f.1 != Some(ways))
+        .map_or(0, |i| i + 1);
+    let below = first.checked_sub(1).and_then(|i| fits[i].1);
+    (first + 1 < fits.len() && below.is_none_or(|h| h >= ways * 3 / 2))
+        .then_some((ways, fits[first].0))
 }
 
 /// Median of each point over the votes: mispredicted jumps err both ways.
@@ -89,23 +38,41 @@ fn pooled(votes: &[Vote]) -> Vec<(u64, u32, f64)> {
         .collect()
 }
 
+/// Least cycles a jump by which a translation miss is told from none. On one host the first step beyond the entries costs
+/// 0.3, and nothing before it 0.1.
+const LEAST_TRANSLATION: f64 = 0.15;
+
+/// No instruction cache of the last decades is smaller; an earlier end is that of decoded instructions.
+const LEAST_BYTES: u64 = 16 << 10;
+
 impl Vote {
     /// (ways, way size in bytes).
     pub fn geometry(&self) -> Option<(u32, u64)> {
         geometry(&self.curve)
     }
+}
 
-    /// First-level instruction translations: where the cost first rises and stays.
-    pub fn translations(&self) -> Option<(u64, u64)> {
-        let extra: Vec<(u64, f64)> = self.pages.iter().map(|p| (p.0, p.1 - p.2)).collect();
-        if extra.len() < 12 {
-            return None;
-        }
-        let base = quantile(&extra.iter().take(8).map(|e| e.1).collect::<Vec<_>>(), 0.5)?;
-        let at =
-            (8..extra.len() - 3).find(|&i| extra[i..i + 4].iter().all(|e| e.1 > base + 2.5))?;
-        Some((extra[at - 1].0, extra[at].0))
+/// First-level instruction translations: where a jump's cost over pages first rises above dense ones', and stays there.
+fn translations(votes: &[&Vote]) -> Option<(u64, u64)> {
+    let counts = votes.first()?.pages.iter().map(|p| p.0);
+    // Interference only adds, to either kind.
+    let lowest = |n: u64, dear: fn(&(u64, f64, f64)) -> f64| {
+        let of = votes.iter().flat_map(|v| &v.pages).filter(|p| p.0 == n);
+        of.map(dear).fold(f64::INFINITY, f64::min)
+    };
+    let extra: Vec<(u64, f64)> = counts
+        .map(|n| (n, lowest(n, |p| p.1) - lowest(n, |p| p.2)))
+        .collect();
+    if extra.len() < 12 {
+        return None;
     }
+    let first: Vec<f64> = extra.iter().take(8).map(|e| e.1).collect();
+    let base = quantile(&first, 0.5)?;
+    // A miss here may cost as little as a cycle a jump: what counts is that the sweep's start never showed it.
+    let spread = quantile(&first, 0.75)? - quantile(&first, 0.25)?;
+    let over = base + (3.0 * spread).max(LEAST_TRANSLATION);
+    let at = (8..extra.len() - 3).find(|&i| extra[i..i + 4].iter().all(|e| e.1 > over))?;
+    Some((extra[at - 1].0, extra[at].0))
 }
 
 /// Footprints of consecutive long blocks and cycles per block, by the lowest figures of all votes: interference only adds.
@@ -187,12 +154,20 @@ pub fn infer(votes: &[Vote]) -> Finding<(u32, u64)> {
     }
     // Consecutive blocks must slow down where the product says, and not before.
     let bytes = u64::from(ways) * way_bytes;
+    if bytes < LEAST_BYTES {
+        let mut f = Finding::refused(format!(
+            "an end at {} is that of decoded instructions; behind it none was seen",
+            crate::report::bytes(bytes)
+        ));
+        f.votes = found.votes;
+        return f;
+    }
     if let Some(k) = knee(votes)
         && (k as f64 / bytes as f64).ln().abs() > 0.3
     {
         if k < bytes && breaks_at(votes, bytes) {
             let before = format!(
-                "consecutive code slows down beyond {} already: something besides the cache, such as branch targets, ends there",
+                "consecutive code slows down beyond {} already: something besides the cache, such as decoded instructions, ends there",
                 crate::report::bytes(k)
             );
             return found.at_most(Confidence::Medium, &before);
@@ -247,52 +222,39 @@ pub fn infer_line(votes: &[Vote]) -> Finding<u64> {
     }
 }
 
-/// First-level instruction translation buffer: bounds on the entries.
+/// First-level instruction translation buffer: bounds on the entries, by all votes together; those that say about the same
+/// alone count as agreeing.
 pub fn infer_translations(votes: &[Vote]) -> Finding<(u64, u64)> {
-    let seen: Vec<(u64, u64)> = votes
-        .iter()
-        .filter(|v| !v.pages.is_empty())
-        .filter_map(Vote::translations)
-        .collect();
-    let tried = votes.iter().filter(|v| !v.pages.is_empty()).count();
-    if seen.is_empty() {
-        return Finding::refused(if tried == 0 {
+    let with: Vec<&Vote> = votes.iter().filter(|v| !v.pages.is_empty()).collect();
+    let Some(value) = translations(&with) else {
+        let mut f = Finding::refused(if with.is_empty() {
             "not measured"
         } else {
             "no lasting rise within the sweep"
         });
-    }
-    // Interference brings the rise forward, never back: the median of the later half.
-    let lows: Vec<f64> = seen.iter().map(|s| s.0 as f64).collect();
-    let at = quantile(&lows, 0.6).unwrap_or(0.0) as u64;
-    let value = seen.iter().copied().find(|s| s.0 == at).unwrap_or(seen[0]);
-    let agree = seen.iter().filter(|s| s.0.abs_diff(at) * 8 <= at).count();
-    let sure = if agree >= 3 && agree * 2 > tried {
+        f.votes = with.len() as u32;
+        return f;
+    };
+    let near = |v: &&&Vote| {
+        let alone = translations(&[**v]);
+        alone.is_some_and(|a| a.0.abs_diff(value.0) * 4 <= value.0)
+    };
+    let agree = with.iter().filter(near).count() as u32;
+    let sure = if agree >= 3 && agree * 2 > with.len() as u32 {
         Confidence::Medium
     } else {
         Confidence::Low
     };
-    Finding {
-        value: Some(value),
-        confidence: sure,
-        votes: tried as u32,
-        agree: agree as u32,
-        runner_up: None,
-        reason: "read off a curve".into(),
-    }
+    let mut f = Finding::new(value, sure, "read off a curve");
+    (f.votes, f.agree) = (with.len() as u32, agree);
+    f
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::COUNTS;
+    use super::super::fit::shuffled_misses;
     use super::*;
-
-    #[test]
-    fn shuffled_laps_miss_beyond_the_ways_only() {
-        assert_eq!(shuffled_misses(8, 8), 0.0);
-        assert!(shuffled_misses(8, 9) > 0.05);
-        assert!(shuffled_misses(8, 32) > 0.8);
-    }
 
     /// One vote of 16 ways of 4 KiB, with a curve of consecutive blocks.
     fn sixteen_ways(footprints: &[(u64, f64)]) -> Vote {
@@ -334,21 +296,5 @@ mod tests {
         // 32 KiB that end in misses of a random order: what looked like 64 KiB of 16 ways was something else.
         let one = two.map(|(k, _)| (k, 24.0 + 26.0 * shuffled_misses(8, k as u32 / 4)));
         assert_eq!(infer(&vec![sixteen_ways(&one); 4]).value, None);
-    }
-
-    #[test]
-    fn the_fit_names_the_ways() {
-        for ways in [4, 8, 16] {
-            let curve: Vec<(u32, f64)> = COUNTS
-                .iter()
-                .map(|&n| {
-                    (
-                        n,
-                        1.5 + 11.0 * shuffled_misses(ways, n) + if n % 2 == 0 { 0.4 } else { -0.4 },
-                    )
-                })
-                .collect();
-            assert_eq!(fit(&curve).map(|f| f.0), Some(ways));
-        }
     }
 }

@@ -1,13 +1,14 @@
 //! The instruction side: line, capacity and ways of the first-level instruction cache, translation buffer.
 //!
-//! Blocks are long enough to keep them out of a decoded-instruction cache and end in an indirect jump whose
-//! target is random, so that no front end runs ahead. Blocks in one set are compared with the same pages'
-//! blocks spread over all sets. The order changes every lap, so misses set in gradually beyond the ways;
-//! the number of ways is the one whose simulated miss shares fit the measured curve best.
+//! Blocks end in an indirect jump whose target is random, so that no front end runs ahead, and are full of one-byte
+//! instructions, of which a decoded-instruction cache holds two lines a set at most: its misses set in long before those
+//! of the cache behind it. The order changes every lap, so misses set in gradually beyond the ways; the number of ways is
+//! the one whose simulated miss shares fit the measured curve best, beside an earlier step where there is one.
 //!
 //! The instruction translation buffer is read with direct jumps, one per page, against the same number of
 //! blocks packed densely.
 
+mod fit;
 mod infer;
 
 use super::{PAGE, best};
@@ -30,9 +31,9 @@ const SHIFT_TRIES: u32 = 5;
 /// Curves of one vote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Vote {
-    /// (stride, blocks, cycles per block more than the spread blocks take).
+    /// (stride, groups of blocks in the same sets, cycles per block).
     pub curve: Vec<(u64, u32, f64)>,
-    /// (shift, the same figure) with half of the blocks shifted; stride and count are the first two numbers.
+    /// (stride, groups, shift of half of the groups in bytes, cycles per block more than spread blocks take).
     pub shifts: Vec<(u64, u32, u64, f64)>,
     /// Instruction pages: (pages, cycles per jump, cycles per jump of dense blocks).
     pub pages: Vec<(u64, f64, f64)>,
@@ -51,16 +52,15 @@ fn run(m: &mut dyn Measure, blocks: &[u64], pad: u32, indirect: bool) -> Result<
     })?))
 }
 
-/// Cycles per block that `n` groups of lines in the same sets cost more than in different ones.
+/// Where `n` groups of blocks in the same sets begin: at random multiples of `stride`, half of them moved by `shift` bytes.
 ///
-/// The lines of a group are `apart` bytes from each other; half of the groups are moved by `shift` bytes.
-fn difference(
-    m: &mut dyn Measure,
+/// The lines of a group are `apart` bytes from each other.
+fn congruent(
     stride: u64,
     n: u32,
-    (apart, shift, pad): (u64, u64, u32),
+    (apart, shift): (u64, u64),
     rng: &mut Rng,
-) -> Result<f64, MeasureError> {
+) -> (Vec<u64>, Vec<u64>) {
     let room = ((24 << 20) / stride).min(512);
     let mut places: Vec<u64> = (0..room).collect();
     rng.shuffle(&mut places);
@@ -72,7 +72,18 @@ fn difference(
         place * stride + first + if i / 2 % 2 == 1 { shift } else { 0 }
     });
     let group = |start: u64| (0..GROUP).map(move |g| start + g * apart);
-    let same: Vec<u64> = starts.flat_map(group).collect();
+    (starts.flat_map(group).collect(), places)
+}
+
+/// Cycles per block that `n` groups of lines in the same sets cost more than in different ones.
+fn difference(
+    m: &mut dyn Measure,
+    stride: u64,
+    n: u32,
+    (apart, shift, pad): (u64, u64, u32),
+    rng: &mut Rng,
+) -> Result<f64, MeasureError> {
+    let (same, places) = congruent(stride, n, (apart, shift), rng);
     // As many pages, their lines spread evenly over a page's sets.
     let pages: Vec<u64> = places.iter().map(|p| p % 512).collect();
     let spread: Vec<u64> = (0..u64::from(n) * GROUP)
@@ -90,8 +101,8 @@ fn difference(
 pub fn collect(m: &mut dyn Measure, vote: &mut Vote, rng: &mut Rng) -> Result<(), MeasureError> {
     for stride in STRIDES {
         for n in COUNTS {
-            let d = difference(m, stride, n, (64, 0, PAD), rng)?;
-            vote.curve.push((stride, n, d));
+            let (blocks, _) = congruent(stride, n, (64, 0), rng);
+            vote.curve.push((stride, n, run(m, &blocks, PAD, true)?));
         }
     }
     if let Some((ways, way_bytes)) = vote.geometry() {

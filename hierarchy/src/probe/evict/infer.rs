@@ -83,6 +83,12 @@ pub(super) fn step(curve: &[(u32, u32, u32)]) -> Option<u32> {
     (at > 0 && sharp).then(|| curve[at].0)
 }
 
+/// What a line costs, in cycles, that a class's search saw thrown out: the least of the votes that came to a result.
+pub fn cost(votes: &[Vote]) -> Option<f64> {
+    let done = votes.iter().filter(|v| step(&v.curve).is_some());
+    done.map(|v| v.levels.1).reduce(f64::min)
+}
+
 /// Sets reachable from one page offset, from the share of congruent pages: (estimate, relative error).
 ///
 /// A batch of `size` pages is slow by itself with probability `e` (the control) and for each congruent page in it with

@@ -12,7 +12,9 @@ use super::{PAGE, best, circle, evict};
 use crate::finding::quantile;
 use crate::measure::{Chase, Measure, MeasureError, Window};
 use crate::rng::Rng;
-pub use infer::{Latency, Spread, ghz, infer_l1, infer_l2, infer_l3, infer_memory};
+pub use infer::{
+    Latency, Spread, adds_up, ghz, highest, infer_l1, infer_l2, infer_l3, infer_memory,
+};
 use serde::{Deserialize, Serialize};
 
 /// Raw figures, cycles per load.
@@ -25,6 +27,9 @@ pub struct Samples {
     pub l2: Vec<(u32, f64, f64)>,
     /// Behind the second level: one curve per vote, (lines of one congruence class that threw others out, cycles of these).
     pub l3: Vec<Vec<(u32, f64)>>,
+    /// The same with a few lines of each page timed; taken where the first kind does not add up.
+    #[serde(default)]
+    pub l3_few: Vec<Vec<(u32, f64)>>,
     /// Memory, one figure per clean window: (cycles, nanoseconds).
     pub memory: Vec<(f64, f64)>,
     /// Memory with translation misses: (cycles, nanoseconds) per clean window.
@@ -133,10 +138,16 @@ pub struct Class<'a> {
 /// Pages of the class that are timed; the others are what throws them out.
 const VICTIMS: usize = 3;
 
+/// The same where a few lines of each are timed, and how many: all of them together are at different places.
+const FEW: (usize, usize) = (5, 3);
+
 /// Hits behind the second level: lines of a congruence class that growing parts of it have thrown out.
 ///
 /// They are thrown out twice over, before they are brought in and again before they are timed, so that none is ever hit
 /// in the second level and a policy that protects what was hit does not keep them. Strangers push them out of the first.
+///
+/// With `few` only some lines of a victim are ever touched: where the processor learns which lines of a page are used
+/// together, the first of them brings the others along and half of the walk hits the second level.
 ///
 /// # Errors
 /// What the backend reports.
@@ -144,12 +155,14 @@ pub fn collect_l3(
     m: &mut dyn Measure,
     class: Class<'_>,
     l1: Geometry,
+    few: bool,
     s: &mut Samples,
     rng: &mut Rng,
 ) -> Result<(), MeasureError> {
     let mut pages = class.pages.to_vec();
     rng.shuffle(&mut pages);
-    let Some((victims, others)) = pages.split_at_checked(VICTIMS) else {
+    let number = if few { FEW.0 } else { VICTIMS };
+    let Some((victims, others)) = pages.split_at_checked(number) else {
         return Ok(());
     };
     let mut offsets = evict::places(0);
@@ -160,14 +173,14 @@ pub fn collect_l3(
         let mut group = others.to_vec();
         rng.shuffle(&mut group);
         group.truncate(k);
-        let low = after(m, l1, class, (victims, &mut group, &offsets), rng)?;
+        let low = after(m, l1, class, (victims, &mut group, &offsets, few), rng)?;
         if low.is_finite() {
             curve.push((k as u32, low));
         }
         k += (k / 6).max(1);
     }
     if curve.len() >= PLATEAU {
-        s.l3.push(curve);
+        if few { &mut s.l3_few } else { &mut s.l3 }.push(curve);
     }
     Ok(())
 }
@@ -177,7 +190,7 @@ fn after(
     m: &mut dyn Measure,
     l1: Geometry,
     class: Class<'_>,
-    (victims, group, offsets): (&[u64], &mut [u64], &[u64]),
+    (victims, group, offsets, few): (&[u64], &mut [u64], &[u64], bool),
     rng: &mut Rng,
 ) -> Result<f64, MeasureError> {
     let colours = l1.colours();
@@ -189,14 +202,20 @@ fn after(
     // Each visit of a line has a slot of its own, and the timed one another. A round goes over all places: where the index
     // mixes the page offset in, pages of a class share sets at different places.
     let rounds = (class.line / 8).clamp(4, 8) - 2;
+    let mut lines: Vec<u64> = (offsets.iter())
+        .flat_map(|o| victims.iter().map(move |v| v * PAGE + o))
+        .collect();
+    if few {
+        let places = offsets.chunks(FEW.1).zip(victims);
+        lines = places
+            .flat_map(|(places, v)| places.iter().map(move |o| v * PAGE + o))
+            .collect();
+        super::stir(&mut lines, rng);
+    }
     let mut prep = Vec::new();
     for round in 0..rounds {
         if round == (rounds / 3).max(1) {
-            prep.extend(
-                offsets
-                    .iter()
-                    .flat_map(|o| victims.iter().map(move |v| v * PAGE + o)),
-            );
+            prep.extend(&lines);
         }
         for &o in offsets {
             rng.shuffle(group);
@@ -211,13 +230,16 @@ fn after(
     }
     // Translations come back through lines that are not timed.
     prep.extend(victims.iter().map(|v| v * PAGE + (offsets[0] + 64) % PAGE));
-    let timed: Vec<u64> = (victims.iter())
+    let mut timed: Vec<u64> = (victims.iter())
         .flat_map(|v| offsets.iter().map(move |o| v * PAGE + o + class.line - 8))
         .collect();
+    if few {
+        timed = lines.iter().map(|a| a + class.line - 8).collect();
+    }
     let windows = m.chase(&Chase {
         prep: &prep,
         timed: &timed,
-        windows: 14,
+        windows: if few { 26 } else { 14 },
         ..Chase::default()
     })?;
     // The first windows bring everything in; the faster half of the rest leaves disturbed ones out.
