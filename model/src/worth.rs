@@ -20,6 +20,10 @@ const LEAST_SAMPLES: f64 = 30.0;
 const LEAST_PIECES: usize = 12;
 /// Standard errors by which the correlation is taken to be larger than it seems.
 const DOUBT: f64 = 1.0;
+/// Standard errors by which pieces must differ to be taken to.
+const SURE: f64 = 2.0;
+/// Windows before and behind one that say how long windows are there.
+const AROUND: usize = 7;
 /// Most that a window is worth: what is behind it is an estimate.
 const MOST: f64 = 12.0;
 
@@ -69,20 +73,27 @@ impl Course {
 
 /// What each window is worth, at least 1; they have these lengths.
 pub(crate) fn worth(windows: &[(f64, &Course)]) -> Vec<f64> {
-    let mut lengths: Vec<f64> = windows.iter().map(|&(length, _)| length).collect();
-    lengths.sort_by(f64::total_cmp);
-    let usual = lengths.get(lengths.len() / 2).copied().unwrap_or(0.0);
-    let times = |length: f64| if usual > 0.0 { length / usual } else { 1.0 };
+    // In windows around it: lengths that change with the phases of a run say nothing.
+    let times: Vec<f64> = (0..windows.len())
+        .map(|at| {
+            let around = &windows[at.saturating_sub(AROUND)..windows.len().min(at + AROUND + 1)];
+            let mut lengths: Vec<f64> = around.iter().map(|&(length, _)| length).collect();
+            lengths.sort_by(f64::total_cmp);
+            let times = windows[at].0 / lengths[lengths.len() / 2];
+            if times.is_finite() { times } else { 1.0 }
+        })
+        .collect();
     let correlations = (0..DISTANCES.len()).filter_map(|distance| {
-        let cut = |&(length, course): &(f64, &Course)| {
-            course.pieces((times(length) as usize).clamp(1, PARTS), distance)
+        let cut = |(&(_, course), &times): (&(f64, &Course), &f64)| {
+            course.pieces((times as usize).clamp(1, PARTS), distance)
         };
-        correlation(&windows.iter().map(cut).collect::<Vec<_>>())
+        let pieces = windows.iter().zip(&times).map(cut);
+        correlation(&pieces.collect::<Vec<_>>())
     });
     // The largest: whatever is alike inside windows.
     let r = correlations.fold(f64::NAN, f64::max);
-    let worth = |&(length, _): &(f64, &Course)| {
-        let k = times(length).max(1.0);
+    let worth = |times: &f64| {
+        let k = times.max(1.0);
         let worth = k / (1.0 + (k - 1.0) * r);
         if worth.is_finite() {
             worth.min(MOST)
@@ -90,7 +101,7 @@ pub(crate) fn worth(windows: &[(f64, &Course)]) -> Vec<f64> {
             1.0
         }
     };
-    windows.iter().map(worth).collect()
+    times.iter().map(worth).collect()
 }
 
 /// Intraclass correlation of the pieces of windows, on the large side of what is likely. `None` where nothing differs, or too
@@ -102,10 +113,9 @@ fn correlation(windows: &[Vec<(f64, f64)>]) -> Option<f64> {
     let pieces = all().count() as f64;
     // Of the pieces around the mean of all, and around that of their window, both without what chance does.
     let noise = |&(n, x): &(f64, f64)| (x / n) * (1.0 - x / n) / (n - 1.0);
-    let total = all()
-        .map(|p| (p.1 / p.0 - mean).powi(2) - noise(p))
-        .sum::<f64>()
-        / (pieces - 1.0);
+    let apart = || all().map(|p| (p.1 / p.0 - mean).powi(2) - noise(p));
+    let total = apart().sum::<f64>() / (pieces - 1.0);
+    let error = apart().map(|v| (v - total).powi(2)).sum::<f64>() / (pieces * (pieces - 1.0));
     let mut within = Vec::new();
     for window in windows.iter().filter(|window| window.len() > 1) {
         let k = window.len() as f64;
@@ -115,7 +125,7 @@ fn correlation(windows: &[Vec<(f64, f64)>]) -> Option<f64> {
         }
     }
     // Not a number where there is no piece.
-    if !total.is_finite() || within.len() < LEAST_PIECES || total <= 0.0 {
+    if !total.is_finite() || within.len() < LEAST_PIECES || total <= SURE * error.sqrt() {
         return None;
     }
     let count = within.len() as f64;

@@ -25,7 +25,7 @@ enum Stored {
     DataSymbols(Vec<(ModuleId, u64, u64, String)>),
     Footer(Footer),
     Process(ProcessRecord),
-    Shares(Vec<(u32, f64)>),
+    Shares(Vec<(u32, Estimate)>),
 }
 
 /// [`WindowRecord`] with its samples as columns.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::types::SCHEMA_VERSION;
+use super::types::{OLDEST_SCHEMA_VERSION, SCHEMA_VERSION};
 
 /// A profile file that could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum ProfileError {
     },
     /// The file was written by a statcache with another layout.
     #[error(
-        "{} is a profile of format {found}, this statcache reads format {SCHEMA_VERSION}: \
+        "{} is a profile of format {found}, this statcache reads formats {OLDEST_SCHEMA_VERSION} to {SCHEMA_VERSION}: \
          profile again, or read it with the statcache that wrote it",
         path.display()
     )]

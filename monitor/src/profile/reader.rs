@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::error::ProfileError;
 use super::frame::{self, Decoded, PREAMBLE, Preamble};
 use super::types::{
-    Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, Outcome, Record, Warning,
-    WindowRecord,
+    Estimate, Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, Outcome, Record,
+    Warning, WindowRecord,
 };
 
 /// A static object that a sample touched.
@@ -374,15 +374,23 @@ impl Tables {
     }
 
     /// Thinning may have left windows out: others stand for them, drawn so that factors hold on average.
-    fn share(&mut self, factors: &[(u32, f64)]) -> Result<(), String> {
+    fn share(&mut self, factors: &[(u32, Estimate)]) -> Result<(), String> {
         self.shared_out = true;
         for &(index, factor) in factors {
-            if !(factor.is_finite() && factor >= 0.0) {
-                return Err(format!("window {index} stands for {factor} times as much"));
+            let sensible = |factor: f64| factor.is_finite() && factor >= 0.0;
+            if ![factor.low, factor.value, factor.high]
+                .into_iter()
+                .all(sensible)
+            {
+                return Err(format!(
+                    "window {index} stands for {factor:?} times as much"
+                ));
             }
             if let Some(&at) = self.by_index.get(&index) {
                 let stands_for = &mut self.windows[at].stands_for;
-                *stands_for = stands_for.times(factor);
+                stands_for.value *= factor.value;
+                stands_for.low *= factor.low;
+                stands_for.high *= factor.high;
             }
         }
         Ok(())
@@ -458,7 +466,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::types::{ProcessRecord, SCHEMA_VERSION};
+    use crate::profile::types::{OLDEST_SCHEMA_VERSION, ProcessRecord, SCHEMA_VERSION};
 
     fn base() -> Vec<Record> {
         vec![
@@ -579,7 +587,7 @@ mod tests {
         let mut newer = frame::preamble();
         newer[frame::MAGIC.len()] = 9;
         assert!(read(&newer).contains(&format!(
-            "format 9, this statcache reads format {SCHEMA_VERSION}"
+            "format 9, this statcache reads formats {OLDEST_SCHEMA_VERSION} to {SCHEMA_VERSION}"
         )));
         let text = Profile::read(Path::new("/nonexistent.prof"))
             .unwrap_err()

@@ -368,5 +368,5 @@ pub enum Record {
     Process(ProcessRecord),
     /// Factors by which windows, given by their numbers, stand for more or less of the run than was known when they were
     /// written.
-    Shares(Vec<(u32, f64)>),
+    Shares(Vec<(u32, Estimate)>),
 }

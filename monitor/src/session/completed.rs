@@ -6,7 +6,7 @@
 //! that were timed in the same code; and otherwise those that missed as much, as it is for waits for memory that code is slow.
 
 use super::content::{Content, Speeds};
-use super::weights::{ENOUGH_OTHERS, OTHERS_SPREAD, Rate, UNTIMED_SPREAD};
+use super::weights::{ENOUGH_OTHERS, HIGHEST_RATE, OTHERS_SPREAD, Rate, UNTIMED_SPREAD};
 use crate::profile::types::{Estimate, LINE_SIZES, Outcome, TakenSample};
 
 /// Line references between two touches of a line from which on they are far apart: few caches near a core hold as many lines.
@@ -32,9 +32,11 @@ pub struct Completed {
     /// Native CPU seconds that it stands for.
     pub native_s: f64,
     pub rate: Rate,
+    /// Accesses a second that it made in the window: natively it is no slower. 0 where that is not known.
+    pub at_least: f64,
     pub known: Known,
     /// Accesses that it was said to stand for.
-    pub said: f64,
+    pub said: Estimate,
     /// See [`far`].
     pub far: Option<f64>,
     pub content: Content,
@@ -52,6 +54,11 @@ pub enum Known {
 }
 
 impl Completed {
+    /// The rate next to this one that it can have had.
+    fn possible(&self, rate: f64) -> f64 {
+        rate.min(HIGHEST_RATE).max(self.at_least)
+    }
+
     /// Accesses that it stands for.
     pub fn stands_for(&self) -> Estimate {
         self.rate.stands_for(self.own, self.native_s)
@@ -90,6 +97,9 @@ pub fn reconsider(windows: &mut [Completed]) {
     for (at, window) in windows.iter().enumerate().filter(|(_, w)| own(w)) {
         speeds.learn(at, &window.content, 1.0 / window.rate.value.max(1.0));
     }
+    if windows.iter().filter(|w| own(w)).count() < ENOUGH_OTHERS {
+        return;
+    }
     let waits = Waits::of(windows);
     for (at, window) in windows.iter_mut().enumerate() {
         if own(window) {
@@ -99,9 +109,9 @@ pub fn reconsider(windows: &mut [Completed]) {
         let waits_s = waits.as_ref().map(|waits| waits.access_s(window.far));
         if covered >= COVERED {
             let access_s = covered * timed_s + (1.0 - covered) * waits_s.unwrap_or(timed_s);
-            window.rate = Rate::within(1.0 / access_s, UNTIMED_SPREAD);
+            window.rate = Rate::within(window.possible(1.0 / access_s), UNTIMED_SPREAD);
         } else if let (Some(access_s), true) = (waits_s, window.known != Known::Seen) {
-            window.rate = Rate::within(1.0 / access_s, OTHERS_SPREAD);
+            window.rate = Rate::within(window.possible(1.0 / access_s), OTHERS_SPREAD);
         }
     }
 }
@@ -175,7 +185,8 @@ mod tests {
             native_s: 1.0,
             rate: Rate::within(rate, 1.1),
             known,
-            said: rate,
+            said: Rate::within(rate, 1.1).stands_for(0.0, 1.0),
+            at_least: 0.0,
             far: Some(far),
             content: Content::new(0, &ips),
         }
@@ -193,6 +204,7 @@ mod tests {
             window(Known::Timed, 3e9, 0.0, 0x2000),
             window(Known::Seen, 4e9, 0.0, 0x3000),
             window(Known::Timed, 3e9, 0.0, 0x2000),
+            window(Known::Timed, 5e9, 0.0, 0x7000),
         ];
         // It was timed where it ended, and is of slow code mostly.
         let ips = [[0x1000; 300].as_slice(), &[0x2000; 100]].concat();
@@ -203,6 +215,10 @@ mod tests {
             "{windows:?}"
         );
         assert!(close(&windows[3], 4e9), "{windows:?}");
+        // No slower than it was seen.
+        windows[1].at_least = 2e9;
+        reconsider(&mut windows);
+        assert!(close(&windows[1], 2e9), "{windows:?}");
         assert!(
             close(&windows[4], 4.0 / (3.0 / 1e9 + 1.0 / 3e9)),
             "{windows:?}"

@@ -28,7 +28,7 @@ impl Content {
             let mut all = 0;
             for ip in ips {
                 *counts
-                    .entry(ip / GRANULE ^ u64::from(image) << 48)
+                    .entry((ip / GRANULE) ^ (u64::from(image) << 48))
                     .or_default() += 1;
                 all += 1;
             }
@@ -77,7 +77,8 @@ impl Speeds {
         }
     }
 
-    /// The share of a window's samples that is of code which was timed near it, and seconds per access there.
+    /// The share of a window's samples that is of code which was timed near it, and seconds per access there: windows fall
+    /// evenly in time, so those that were faster made more of the accesses.
     pub fn of(&self, window: usize, content: &Content) -> (f64, f64) {
         let (mut covered, mut access_s) = (0.0, 0.0);
         for (granule, share) in &content.code {
@@ -88,15 +89,15 @@ impl Speeds {
             let near = timed[begin..]
                 .iter()
                 .take_while(|&&(other, ..)| other <= window + FAR);
-            let (mut weight, mut sum) = (0.0, 0.0);
+            let (mut weight, mut accesses) = (0.0, 0.0);
             for &(other, part, s) in near {
                 let how = f64::from(part) * falling(window.abs_diff(other));
                 weight += how;
-                sum += how * s;
+                accesses += how / s;
             }
             if weight > 0.0 {
                 covered += f64::from(*share);
-                access_s += f64::from(*share) * sum / weight;
+                access_s += f64::from(*share) * weight / accesses;
             }
         }
         (covered, access_s / f64::max(covered, f64::MIN_POSITIVE))

@@ -218,13 +218,6 @@ impl<'a> Session<'a> {
     fn sample(&mut self) -> Result<()> {
         let gap = self.schedule.gap_s(self.elapsed_s());
         let window = Instant::now() + Duration::from_secs_f64(gap);
-        while let Some(look) = self.schedule.next_look(window) {
-            self.rest(Some(look))?;
-            if self.is_over() {
-                return Ok(());
-            }
-            self.look()?;
-        }
         self.rest(Some(window))?;
         if self.is_over() {
             return Ok(());
@@ -257,27 +250,6 @@ impl<'a> Session<'a> {
         self.over || self.status.is_some() || self.is_time_to_go()
     }
 
-    /// Sees where a thread is between windows.
-    fn look(&mut self) -> Result<()> {
-        let own = monitor_cpu_s();
-        let observed = &self.observed;
-        let tid = self
-            .chooser
-            .pick(|process| observed.contains_key(&process.id));
-        let Some(tid) = tid else {
-            return Ok(());
-        };
-        if let Some(stopped) = stop(tid)? {
-            let id = hub::process_of(tid).map(|process| process.id);
-            let observed = id.and_then(|id| self.observed.get_mut(&id));
-            let seen = observed.map_or(Ok(()), |observed| observed.look(&stopped));
-            hub::release(Event::Stopped(stopped));
-            seen?;
-        }
-        self.schedule.spend(monitor_cpu_s() - own);
-        Ok(())
-    }
-
     fn sample_thread(&mut self, stopped: Stopped, own: f64) -> Result<()> {
         let tid = stopped.tid();
         let Some(id) = self.observe(tid) else {
@@ -296,7 +268,6 @@ impl<'a> Session<'a> {
             self.schedule.spend(monitor_cpu_s() - own);
             return Ok(());
         }
-        observed.look(&stopped)?;
         if observed.process.threads.len() > 1 && matches!(self.kind, Kind::Translate) {
             return self.sample_together(stopped, id, own);
         }
@@ -317,6 +288,7 @@ impl<'a> Session<'a> {
             end => Ok(end),
         };
         let spent = observed.end_timing(accesses, 1.0, inside_s, monitor_cpu_s() - own);
+        observed.leave_alone(self.schedule.usual_gap_s());
         let resumed = end.and_then(resume_after);
         self.schedule.window_done(spent);
         tracing::debug!(?plan, %tid, accesses, ?spent, ?inside, "window");

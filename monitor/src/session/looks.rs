@@ -1,9 +1,9 @@
 //! Which window stands for which part of a run, by looks at where the program is between them.
 //!
-//! Windows are few, as each takes milliseconds; a look takes some ten microseconds: the thread is stopped, its instruction
-//! pointer read, and it goes on. Each look stands for the time around it, and that time goes to the windows that
-//! were in the same code, the nearer ones rather. So a phase that is short and fast, in which a window falls now
-//! and then, has the weight of the many looks that fell into it (post-stratification: Cochran, Sampling Techniques, 5A.9).
+//! Windows are few, as each takes milliseconds; a look takes a microsecond ([`super::observed`]'s `whereabouts`). Each
+//! stands for the time around it, and that time goes to the windows that were in the same code, the nearer ones rather. So a
+//! phase that is short and fast, in which a window falls now and then, has the weight of the many looks that fell into it
+//! (post-stratification: Cochran, Sampling Techniques, 5A.9).
 //!
 //! A window is where it begins: when it does is as random as when a look is taken. Windows share code, so a look goes to each
 //! by the share of its first samples that are near the look's instruction, and to near windows rather than to far ones.
@@ -16,6 +16,8 @@ const ENOUGH: usize = 16;
 const NEAR: [u64; 8] = [4, 8, 16, 32, 64, 128, 256, 512];
 /// Windows on either side of a look that it may go to, where there are any in its code.
 const FAR: usize = 400;
+/// Looks for each window, on the mean, below which they tell no more than the windows do.
+const ENOUGH_LOOKS: usize = 3;
 /// Addresses that are kept, over all windows: for some days of a run.
 const MOST: usize = 4 << 20;
 
@@ -50,7 +52,7 @@ pub struct Looks {
 pub struct Shares {
     /// Native CPU seconds of each window.
     pub native_s: Vec<f64>,
-    /// Variance of the accesses of the run, because looks fall where they fall.
+    /// Variance of the accesses of the run, because looks fall where they fall; that windows do is not in it.
     pub variance: f64,
 }
 
@@ -79,10 +81,13 @@ impl Looks {
     /// Shares out the time up to `end_s`, `rates` being the accesses per native second of each window. `None` where looks do
     /// not tell: they are too few, or too much was sampled.
     pub fn shares(&self, end_s: f64, rates: &[f64]) -> Option<Shares> {
-        let (looks, windows) = (&self.looks, &self.windows);
+        let windows = &self.windows;
+        let mut looks = self.looks.clone();
+        // Of several threads, one after the other.
+        looks.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         if windows.len() < 2
             || rates.len() != windows.len()
-            || looks.len() < windows.len()
+            || looks.len() < ENOUGH_LOOKS * windows.len()
             || self.sampled.len() >= MOST
         {
             return None;
@@ -92,25 +97,37 @@ impl Looks {
         let by_ip: Vec<&[(u64, u32, u32)]> = sampled.chunk_by(|a, b| a.0 == b.0).collect();
         let mut native_s = vec![0.0; windows.len()];
         let (mut variance, mut before) = (0.0, None);
-        for (n, look) in looks.iter().enumerate() {
-            let from = match n {
-                0 => 0.0,
-                _ => 0.5 * (looks[n - 1].at_s + look.at_s),
+        // From window to window, from the beginning to the end.
+        let mut from_s = 0.0;
+        let mut rest = &looks[..];
+        for next in 0..=windows.len() {
+            let to_s = windows.get(next).map_or(end_s, |w| w.at_s).max(from_s);
+            let here = rest.partition_point(|look| next < windows.len() && look.at_s < to_s);
+            let (looks, behind) = match next < windows.len() {
+                true => rest.split_at(here),
+                false => (rest, &[][..]),
             };
-            let to = looks
-                .get(n + 1)
-                .map_or(end_s, |next| 0.5 * (look.at_s + next.at_s));
-            let time_s = (to - from).max(0.0);
-            let chances = self.chances(look, &by_ip);
-            let sum: f64 = chances.iter().map(|&(_, chance)| chance).sum();
-            let mut rate = 0.0;
-            for (window, chance) in chances {
-                native_s[window] += time_s * chance / sum;
-                rate += rates[window] * chance / sum;
+            rest = behind;
+            if looks.is_empty() {
+                // As the windows before and behind.
+                let last = windows.len() - 1;
+                native_s[next.saturating_sub(1)] += 0.5 * (to_s - from_s);
+                native_s[next.min(last)] += 0.5 * (to_s - from_s);
             }
-            if let Some(before) = before.replace(rate) {
-                variance += 0.5 * (time_s * (rate - before)).powi(2);
+            let time_s = (to_s - from_s) / looks.len().max(1) as f64;
+            for look in looks {
+                let chances = self.chances(look, &by_ip);
+                let sum: f64 = chances.iter().map(|&(_, chance)| chance).sum();
+                let mut rate = 0.0;
+                for (window, chance) in chances {
+                    native_s[window] += time_s * chance / sum;
+                    rate += rates[window] * chance / sum;
+                }
+                if let Some(before) = before.replace(rate) {
+                    variance += 0.5 * (time_s * (rate - before)).powi(2);
+                }
             }
+            from_s = to_s;
         }
         Some(Shares { native_s, variance })
     }
@@ -218,7 +235,9 @@ mod tests {
         }
         let elsewhere = 0x7fff_0000;
         for at in [0.5, 1.5, 2.5, 3.5] {
-            looks.look(at, if at < 1.0 { LOOPS[0] } else { elsewhere }, 0);
+            for later in [0.0, 0.1, 0.2] {
+                looks.look(at + later, if at < 1.0 { LOOPS[0] } else { elsewhere }, 0);
+            }
         }
         let shares = looks.shares(4.0, &[1.0; 4]).unwrap().native_s;
         // The first second by distance, then one to either side.
@@ -229,7 +248,9 @@ mod tests {
         assert!((shares[1] - 1.0).abs() < 1e-9, "{shares:?}");
         // Code of another program at the same address is other code.
         looks.window(5.0, 1, sampled(LOOPS[0]));
-        looks.look(5.5, LOOPS[0], 1);
+        for at in [5.5, 5.6, 5.7] {
+            looks.look(at, LOOPS[0], 1);
+        }
         let shares = looks.shares(6.0, &[1.0; 5]).unwrap().native_s;
         assert!(shares[4] > 1.0, "{shares:?}");
     }

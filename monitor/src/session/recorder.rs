@@ -6,8 +6,8 @@ use super::root::{self, ForeignFiles, PerfMap};
 use crate::observe::{Outcome as Ended, Remotely, Sample};
 use crate::profile::ProfileError;
 use crate::profile::types::{
-    Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome, ProcessRecord, Record, SampleRecord,
-    Shared, TakenSample, WindowRecord, sample_flags,
+    Estimate, Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome, ProcessRecord, Record,
+    SampleRecord, Shared, TakenSample, WindowRecord, sample_flags,
 };
 use crate::tracee::maps::{Backing, Mapping, Maps};
 use nix::unistd::Pid;
@@ -248,7 +248,7 @@ impl Recorder {
     ///
     /// # Errors
     /// When the profile cannot be written.
-    pub fn shares(&self, factors: Vec<(u32, f64)>) -> Result<(), ProfileError> {
+    pub fn shares(&self, factors: Vec<(u32, Estimate)>) -> Result<(), ProfileError> {
         self.append(&Record::Shares(factors))
     }
 

@@ -7,7 +7,7 @@
 use super::pace::FULL_PERIOD;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Seconds that windows may add to a run besides their share of it: short runs would yield nothing
 /// otherwise. They are granted as the run goes on, with this time constant in seconds, because windows
@@ -34,10 +34,6 @@ const CYCLE: f64 = 7.0;
 const HURRY: (f64, f64) = (-0.7, 1.2);
 /// Shortest native stretch between windows, in seconds.
 const LEAST_GAP_S: f64 = 0.004;
-/// Looks where the program is between windows, for each of them at the most, and the shortest time between two: one takes
-/// some ten microseconds of the program's time, and as much of the monitor's.
-const LOOKS_PER_WINDOW: f64 = 12.0;
-const LEAST_LOOK_S: f64 = 0.002;
 /// Longest native stretch between windows, in seconds.
 const LONGEST_GAP_S: f64 = 3600.0;
 /// Windows are at least this fraction of the run apart, so that a long run does not collect ever more.
@@ -188,12 +184,9 @@ impl Schedule {
         self.gap_s * self.random.random_range(0.5..1.5)
     }
 
-    /// When to look where the program is before the window that opens at `window`; `None` where that is too near.
-    pub fn next_look(&mut self, window: Instant) -> Option<Instant> {
-        let least_s = LEAST_LOOK_S.max(self.gap_s / LOOKS_PER_WINDOW);
-        let left = window.checked_duration_since(Instant::now())?;
-        let wait = Duration::from_secs_f64(least_s * self.random.random_range(0.5..1.5));
-        (left > wait + Duration::from_secs_f64(0.5 * least_s)).then(|| Instant::now() + wait)
+    /// Seconds from one window to the next, on the mean.
+    pub fn usual_gap_s(&self) -> f64 {
+        self.gap_s
     }
 
     /// The next window, opened at `elapsed_s`.

@@ -90,6 +90,7 @@ impl Session<'_> {
         // What they did one after the other they would have done at once.
         let crowd = (rounds.crowd.0 / rounds.crowd.1.max(1.0)).max(1.0);
         let spent = observed.end_timing(accesses, crowd, inside_s, monitor_cpu_s() - own);
+        observed.leave_alone(self.schedule.usual_gap_s());
         let resumed = end.map_or(Ok(()), |end| end.and_then(resume_after));
         self.schedule.window_done(spent);
         tracing::debug!(?plan, %tid, accesses, crowd, ?spent, ?inside, "window");

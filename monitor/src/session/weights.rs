@@ -25,7 +25,7 @@ const MOST_ADDED: f64 = 3.0;
 /// host: two interpreters and a solver took 0.3 to 0.37 ns, 0.9 to 1.0 times their share; a collector of garbage less, a
 /// walk through pointers nearly nothing. An interpreter of six accesses a nanosecond took 2.1 times the share, and so did random
 /// accesses that overlap, which cannot be told from waits that do not. The ends are guessed.)
-const ADDED_COUNTING_S: (f64, f64, f64) = (0.0, 0.28e-9, 2.0e-9);
+const ADDED_COUNTING_S: (f64, f64, f64) = (0.0, 0.6e-9, 2.0e-9);
 const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 1.0, 3.0);
 /// Windows whose rates are kept.
 const KEPT: usize = 101;
@@ -40,7 +40,8 @@ const CONTENTION: f64 = 3.0;
 /// Native rate of a window that was nearly all stops, where there is no other to go by, and the highest; how far
 /// off that of other windows may be. (Fourteen programs made 0.4 to 6.2e9, half of them more than 2.1e9, on one host.)
 pub const ANY_RATE: f64 = 1.5e9;
-const HIGHEST_RATE: f64 = 8e9;
+/// See [`ANY_RATE`].
+pub const HIGHEST_RATE: f64 = 8e9;
 /// See [`ANY_RATE`].
 pub const OTHERS_SPREAD: f64 = 3.0;
 /// Windows by whose rates one is guessed that says nothing of its own: one or two may be of unlike code, such as a
@@ -292,6 +293,7 @@ impl Weights {
     fn complete(&mut self, after_s: f64) -> Option<WindowRecord> {
         let Pending {
             mut record,
+            inside,
             rate,
             known,
             content,
@@ -321,7 +323,11 @@ impl Weights {
             native_s,
             rate,
             known,
-            said: record.stands_for.value,
+            said: record.stands_for,
+            at_least: match inside.mostly_stops || inside.of_others {
+                true => 0.0,
+                false => inside.per_second,
+            },
             far: completed::far(&record.samples),
             content,
         });
@@ -334,19 +340,37 @@ impl Weights {
 
     /// Goes through what completed windows stand for, now that all are known; `shares` shares out the run's native time by
     /// their rates, where it can. Returns by what factor windows stand for more than they were said to.
-    pub fn settle(&mut self, shares: impl FnOnce(&[f64]) -> Option<Shares>) -> Vec<(u32, f64)> {
+    pub fn settle(
+        &mut self,
+        shares: impl FnOnce(&[f64]) -> Option<Shares>,
+    ) -> Vec<(u32, Estimate)> {
         completed::reconsider(&mut self.completed);
         let rates: Vec<f64> = self.completed.iter().map(|c| c.rate.value).collect();
+        let mut of_looks = 0.0;
         if let Some(Shares { native_s, variance }) = shares(&rates) {
             for (window, native_s) in self.completed.iter_mut().zip(native_s) {
                 window.native_s = native_s;
             }
-            self.variance = variance;
+            of_looks = variance;
         }
-        let stand_for = |window: &Completed| window.stands_for();
-        self.total = completed::sum(self.completed.iter().map(stand_for));
-        let factor = |w: &Completed| (w.index, w.stands_for().value / w.said.max(1.0));
-        self.completed.iter().map(factor).collect()
+        // By what neighbours differ, as while the run went on.
+        let neighbours = self.completed.windows(2);
+        let differ = |pair: &[Completed]| {
+            0.5 * (pair[1].native_s * (pair[1].rate.value - pair[0].rate.value)).powi(2)
+        };
+        self.variance = of_looks + neighbours.map(differ).sum::<f64>();
+        self.total = completed::sum(self.completed.iter().map(Completed::stands_for));
+        let factor = |new: f64, said: f64| new / said.max(1.0);
+        let factors = |w: &Completed| {
+            let new = w.stands_for();
+            let factors = Estimate {
+                value: factor(new.value, w.said.value),
+                low: factor(new.low, w.said.low),
+                high: factor(new.high, w.said.high),
+            };
+            (w.index, factors)
+        };
+        self.completed.iter().map(factors).collect()
     }
 
     /// Accesses of the run, as far as windows have been completed: with what is uncertain about each rate, which errs on the
@@ -533,11 +557,11 @@ mod tests {
         };
         let factors = weights.settle(|_| Some(shares));
         let last = (1000.0 + 2.5e6) / (1000.0 + 1.5e6);
-        assert!((factors[3].1 - last).abs() < 1e-9, "{factors:?}");
+        assert!((factors[3].1.value - last).abs() < 1e-9, "{factors:?}");
         assert!((weights.total().value / 4.004e6 - 1.0).abs() < 1e-9);
         // Where looks do not tell, windows stand for what they were said to.
         let factors = weights.settle(|_| None);
-        assert!((factors[3].1 - last).abs() < 1e-9, "{factors:?}");
+        assert!((factors[3].1.value - last).abs() < 1e-9, "{factors:?}");
     }
 
     /// What windows were timed says how far the guesses for others are off.
@@ -565,6 +589,7 @@ mod tests {
             spread: 1.0,
         };
         weights.timed(Some(dear), 0);
-        assert!((weights.last_rate().unwrap() / 2e8 - 1.0).abs() < 1e-9);
+        let without = 1.0 / (1e-8 - ADDED_COUNTING_S.1);
+        assert!((weights.last_rate().unwrap() / without - 1.0).abs() < 1e-9);
     }
 }

@@ -4,9 +4,11 @@ mod prepare;
 mod timing;
 mod turns;
 mod warming;
+mod whereabouts;
 
 use timing::{Beside, Timing};
 pub use turns::InTurn;
+use whereabouts::Whereabouts;
 
 use super::content::Content;
 use super::cost::{Cost, Stops};
@@ -63,6 +65,9 @@ pub struct Observed {
     lanes: BTreeMap<i32, Lane>,
     weights: Weights,
     looks: Looks,
+    whereabouts: Whereabouts,
+    /// Native clock up to which it was looked where threads are.
+    looked_s: f64,
     recorder: Recorder,
     /// Estimated native seconds of what was observed.
     native_s: f64,
@@ -126,6 +131,8 @@ impl Observed {
             lanes: BTreeMap::new(),
             weights: Weights::default(),
             looks: Looks::default(),
+            whereabouts: Whereabouts::default(),
+            looked_s: 0.0,
             recorder: Recorder::new(output, record),
             native_s: 0.0,
             missed_s: 0.0,
@@ -230,20 +237,33 @@ impl Observed {
         lane.windows.tid = tid;
         lane.windows.open(&mut lane.observer, plan.period, false);
         self.opened_at_s = self.native_clock_s();
+        self.look(self.opened_at_s);
         match self.weights.open(self.opened_at_s) {
             Some(before) if !full => self.recorder.window(before),
             _ => Ok(()),
         }
     }
 
-    /// Notes where a thread is between two windows.
-    ///
-    /// # Errors
-    /// When the thread is gone.
-    pub fn look(&mut self, stopped: &Stopped) -> Result<()> {
-        let ip = stopped.regs()?.rip;
-        self.looks.look(self.native_clock_s(), ip, self.image);
-        Ok(())
+    /// Notes where its threads have been since the last window, up to `until_s` of its native clock.
+    fn look(&mut self, until_s: f64) {
+        let from_s = std::mem::replace(&mut self.looked_s, until_s);
+        for ips in self.whereabouts.take() {
+            // Of the clock that ticks, a period apart.
+            let apart_s = (until_s - from_s).max(0.0) / ips.len().max(1) as f64;
+            for (n, ip) in ips.into_iter().enumerate() {
+                let at_s = from_s + (n as f64 + 0.5) * apart_s;
+                self.looks.look(at_s, ip, self.image);
+            }
+        }
+    }
+
+    /// A window is over: from here on its threads run natively again, for `gap_s` on the mean.
+    pub fn leave_alone(&mut self, gap_s: f64) {
+        if !self.full {
+            let threads = hub::process(self.process.pid).map(|process| process.threads);
+            self.whereabouts.follow(&threads.unwrap_or_default(), gap_s);
+            self.looked_s = self.native_clock_s();
+        }
     }
 
     /// Whether the open window has lasted as long as it may.
@@ -407,6 +427,7 @@ impl Observed {
             result = result.and(self.recorder.window(last));
         }
         if !self.full && self.numbers.count() > 0 {
+            self.look(native);
             let looks = &self.looks;
             let factors = self.weights.settle(|rates| looks.shares(native, rates));
             result = result.and(self.recorder.shares(factors));
