@@ -187,7 +187,8 @@ fn the_torture_set_in_windows() {
         "groups",
         "leaving",
         "longjmp",
-        "masks",
+        // Not "masks" (`tests/shim.rs` has it): a SIGURG of the program's that comes while one of ours is pending is merged with
+        // it by the kernel, which was seen once in some runs on a busy host.
         "mprotect",
         "own_faults",
         "remap",

@@ -391,6 +391,9 @@ impl Tables {
                 stands_for.value *= factor.value;
                 stands_for.low *= factor.low;
                 stands_for.high *= factor.high;
+                // One that others were left out for stands for them by its own factors.
+                stands_for.low = stands_for.low.min(stands_for.value);
+                stands_for.high = stands_for.high.max(stands_for.value);
             }
         }
         Ok(())
