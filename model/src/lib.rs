@@ -10,8 +10,9 @@
 //!
 //! ```text
 //! Window, Sample ─ prepare ─┬─ contiguous ─┐
-//!                           └─ cluster,    ├─ Timeline ─ random | lru ─┐
-//!                              sparse ─────┘                           ├─ CurvePoint
+//!                           └─ worth,      ├─ Timeline ─ random | lru ─┐
+//!                              cluster,    │                           ├─ CurvePoint
+//!                              sparse ─────┘                           │
 //!                 Histogram ─ Survival ─ equation | stack ─ interval ──┘  Attribution
 //! timeline ─ influence (sampling) ──────────────┬─ point
 //!          └ agreement, texture (model of either policy) ┘
@@ -33,6 +34,7 @@
 //!   cannot see are spliced from longer ones, and what none of them sees continues the decay of the
 //!   last two octaves, as far as the process's size allows it ([`Options::footprint_bytes`]: give it,
 //!   it is worth points at the large sizes). The paper's plain mean is [`Options::plain_mean`].
+//!   A long window counts for more than its stretch where its pieces differ as much as windows do (`worth`).
 //! * **Intervals** of curves are meant to hold at 94 % and state two parts. *Sampling*, windows with
 //!   gaps: block bootstrap over windows through the solver, with the bounds of the windows' weights;
 //!   gapless: the spread of the samples' influences on the ratio (its own miss, first touches, the

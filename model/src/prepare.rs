@@ -6,7 +6,7 @@ use crate::given_up::Take;
 use crate::histogram::{CompactHistogram, Histogram};
 use crate::placed::{Entry, Group};
 use crate::sparse::{self, Block};
-use crate::worth::{Course, worth};
+use crate::worth::{self, Course};
 use crate::{
     Estimate, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window, contiguous,
 };
@@ -29,6 +29,7 @@ pub(crate) struct Stored {
     pub stands_for: Estimate,
     pub samples: Vec<Sample>,
     pub count: usize,
+    /// Nothing where nothing is binned, as for `own`.
     course: Course,
     own: Binned,
     all: Option<Binned>,
@@ -61,6 +62,10 @@ impl Stored {
             }
         };
         let own = of(Stream::Own);
+        let course = match bin {
+            true => Course::new(&window.samples, window.refs[LineSize::B64.index()]),
+            false => Course::default(),
+        };
         let all = has_all.then(|| of(Stream::All));
         let any_lost = |s: &Sample| LineSize::ALL.iter().any(|&line| lost(s, line));
         let private = (bin && window.samples.iter().any(any_lost)).then(|| of(Stream::Private));
@@ -72,7 +77,7 @@ impl Stored {
             refs: window.refs,
             stands_for,
             count: window.samples.len(),
-            course: Course::new(&window.samples, window.refs[LineSize::B64.index()]),
+            course,
             samples: if keep { window.samples } else { Vec::new() },
             own,
             all,
@@ -281,26 +286,26 @@ pub(crate) fn groups(
             if options.contiguous || covers_the_run(windows, options) {
                 return contiguous::build(&entries, line, options.from_start, lines);
             }
-            let courses: Vec<(f64, &Course)> = members
+            let weights: Vec<Estimate> = members
                 .iter()
-                .map(|&i| (windows[i].accesses as f64, &windows[i].course))
+                .map(|&i| windows[i].weight(l, options.plain_mean))
                 .collect();
-            let mut worths = worth(&courses);
-            let weights = members
-                .iter()
-                .map(|&i| windows[i].weight(l, options.plain_mean));
-            let weights: Vec<Estimate> = weights.collect();
-            if options.plain_mean {
-                worths.fill(1.0);
-            }
-            // The run is no longer for that.
-            let run: f64 = weights.iter().map(|w| w.value).sum();
-            let worthy: f64 = weights.iter().zip(&worths).map(|(w, x)| w.value * x).sum();
-            let scale = if worthy > 0.0 { run / worthy } else { 1.0 };
+            let factors = match options.plain_mean {
+                true => vec![1.0; members.len()],
+                false => {
+                    let weighed = |(&i, weight): (&usize, &Estimate)| worth::Weighed {
+                        length: windows[i].accesses as f64,
+                        weight: weight.value,
+                        course: &windows[i].course,
+                    };
+                    let weighed: Vec<_> = members.iter().zip(&weights).map(weighed).collect();
+                    worth::factors(&weighed)
+                }
+            };
             let mut blocks = Vec::new();
             for (at, &i) in members.iter().enumerate() {
                 let w = &windows[i];
-                let (weight, worth) = (weights[at], worths[at] * scale);
+                let weight = weights[at];
                 let other = match stream {
                     Stream::Own => None,
                     Stream::Private => w.private.as_ref(),
@@ -308,7 +313,7 @@ pub(crate) fn groups(
                 };
                 let binned = other.unwrap_or(&w.own);
                 let parts = &binned.parts[l];
-                let share = worth / parts.len().max(1) as f64;
+                let share = factors[at] / parts.len().max(1) as f64;
                 blocks.extend(parts.iter().enumerate().map(|(part, h)| {
                     let extreme = |parts: &Parts| Arc::clone(&parts[l][part]);
                     Block {

@@ -28,7 +28,7 @@ const AROUND: usize = 7;
 const MOST: f64 = 12.0;
 
 /// How often lines came back soon, over the course of a window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
     parts: Vec<Counts>,
 }
@@ -71,8 +71,33 @@ impl Course {
     }
 }
 
+/// A window, and what it stands for before any is worth more than another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weighed<'a> {
+    /// Its accesses.
+    pub length: f64,
+    /// Line references of the run.
+    pub weight: f64,
+    pub course: &'a Course,
+}
+
+/// By how much the weight of each window is to be multiplied for what it is worth. The run is no longer for that: the sum of
+/// all weights stays.
+pub(crate) fn factors(windows: &[Weighed]) -> Vec<f64> {
+    let courses: Vec<(f64, &Course)> = windows.iter().map(|w| (w.length, w.course)).collect();
+    let mut factors = worth(&courses);
+    let run: f64 = windows.iter().map(|w| w.weight).sum();
+    let weights = windows.iter().map(|w| w.weight);
+    let worthy: f64 = weights.zip(&factors).map(|(w, x)| w * x).sum();
+    let scale = if worthy > 0.0 { run / worthy } else { 1.0 };
+    for factor in &mut factors {
+        *factor *= scale;
+    }
+    factors
+}
+
 /// What each window is worth, at least 1; they have these lengths.
-pub(crate) fn worth(windows: &[(f64, &Course)]) -> Vec<f64> {
+fn worth(windows: &[(f64, &Course)]) -> Vec<f64> {
     // In windows around it: lengths that change with the phases of a run say nothing.
     let times: Vec<f64> = (0..windows.len())
         .map(|at| {
@@ -191,6 +216,42 @@ mod tests {
         // Nothing differs: all the same.
         let even = worth_of(|_, _| 0.0);
         assert_eq!(even, vec![1.0; 25]);
+    }
+
+    #[test]
+    fn the_run_is_as_long_whatever_its_windows_are_worth() {
+        let mut rng = Rng::new(3);
+        let courses: Vec<(f64, Course)> = (0..25)
+            .map(|w| {
+                let times = if w % 5 == 0 { 10.0 } else { 1.0 };
+                let open = |place: f64| {
+                    let phase = (place * times + f64::from(w) * 0.37) % 2.0;
+                    if phase < 1.0 { 0.1 } else { 0.7 }
+                };
+                (times, course(&mut rng, 200 * times as usize, open))
+            })
+            .collect();
+        let weigh = |weight: fn(f64) -> f64| {
+            let weighed = courses.iter().map(|(times, course)| Weighed {
+                length: times * 1e6,
+                weight: weight(*times),
+                course,
+            });
+            let weighed: Vec<Weighed> = weighed.collect();
+            let factors = factors(&weighed);
+            let sum = |factor: &dyn Fn(usize) -> f64| -> f64 {
+                (0..weighed.len())
+                    .map(|at| weighed[at].weight * factor(at))
+                    .sum()
+            };
+            (sum(&|at| factors[at]), sum(&|_| 1.0), factors)
+        };
+        let (new, old, factors) = weigh(|times| 3e6 * times);
+        assert!((new / old - 1.0).abs() < 1e-12, "{new} {old}");
+        assert!(factors[5] > 5.0 * factors[6] && factors[6] < 1.0);
+        // Where no window stands for anything there is nothing to keep.
+        let (none, _, factors) = weigh(|_| 0.0);
+        assert!(none == 0.0 && factors[6] == 1.0, "{factors:?}");
     }
 
     #[test]
