@@ -124,9 +124,11 @@ impl Timed {
     fn rate(self) -> Rate {
         let native = |shows: f64| self.per_second * (1.0 + shows * (self.expansion - 1.0));
         let (low, value, high) = SHOWS_COUNTING;
+        let value = native(value).min(HIGHEST_RATE);
         Rate {
-            value: native(value).min(HIGHEST_RATE),
-            low: native(low) / RATE_SPREAD.0 / self.spread,
+            value,
+            // One that is faster than threads can be (a `rep` over megabytes) would have it above.
+            low: (native(low) / RATE_SPREAD.0 / self.spread).min(value),
             high: native(high) * RATE_SPREAD.1 * self.spread,
         }
     }
@@ -532,14 +534,18 @@ mod tests {
     /// All is gone through at the end: what is known, and how much time.
     #[test]
     fn the_run_is_shared_out_anew_at_its_end() {
-        let mut weights = Weights::default();
-        for turn in 0..4 {
-            let at = f64::from(turn);
-            weights.open(at);
-            weights.close(window(1000), at, inside(1e6));
-            weights.timed(like(1e6), 0);
-        }
-        weights.finish(4.0);
+        let of_four_seconds = || {
+            let mut weights = Weights::default();
+            for turn in 0..4 {
+                let at = f64::from(turn);
+                weights.open(at);
+                weights.close(window(1000), at, inside(1e6));
+                weights.timed(like(1e6), 0);
+            }
+            weights.finish(4.0);
+            weights
+        };
+        let mut weights = of_four_seconds();
         let shares = Shares {
             native_s: vec![0.5, 0.5, 0.5, 2.5],
             variance: 0.0,
@@ -549,8 +555,30 @@ mod tests {
         assert!((factors[3].1.value - last).abs() < 1e-9, "{factors:?}");
         assert!((weights.total().value / 4.004e6 - 1.0).abs() < 1e-9);
         // Where looks do not tell, windows stand for what they were said to.
+        let mut weights = of_four_seconds();
         let factors = weights.settle(|_| None);
-        assert!((factors[3].1.value - last).abs() < 1e-9, "{factors:?}");
+        assert_eq!(factors.len(), 4);
+        for (_, factor) in &factors {
+            for factor in [factor.low, factor.value, factor.high] {
+                assert!((factor - 1.0).abs() < 1e-9, "{factors:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_lies_within_its_bounds_however_fast() {
+        for (per_second, expansion) in [(1e6, 1.0), (2e9, 3.0), (2.0 * HIGHEST_RATE, 1.0)] {
+            let timed = Timed {
+                per_second,
+                expansion,
+                spread: 1.0,
+            };
+            let rate = timed.rate();
+            assert!(
+                rate.low <= rate.value && rate.value <= rate.high,
+                "{rate:?}"
+            );
+        }
     }
 
     /// What windows were timed says how far the guesses for others are off.
