@@ -5,8 +5,12 @@
 
 mod columns;
 mod error;
+mod fold;
 mod frame;
+#[cfg(test)]
+mod oldest;
 mod reader;
+mod tables;
 mod thin;
 pub mod types;
 mod varint;
