@@ -247,12 +247,12 @@ impl Observed {
     /// Notes where its threads have been since the last window, up to `until_s` of its native clock.
     fn look(&mut self, until_s: f64) {
         let from_s = std::mem::replace(&mut self.looked_s, until_s);
-        for ips in self.whereabouts.take() {
+        for places in self.whereabouts.take() {
             // Of the clock that ticks, a period apart.
-            let apart_s = (until_s - from_s).max(0.0) / ips.len().max(1) as f64;
-            for (n, ip) in ips.into_iter().enumerate() {
+            let apart_s = (until_s - from_s).max(0.0) / places.len().max(1) as f64;
+            for (n, place) in places.into_iter().enumerate() {
                 let at_s = from_s + (n as f64 + 0.5) * apart_s;
-                self.looks.look(at_s, ip, self.image);
+                self.looks.look(at_s, place.ip, place.image);
             }
         }
     }
@@ -260,8 +260,12 @@ impl Observed {
     /// A window is over: from here on its threads run natively again, for `gap_s` on the mean.
     pub fn leave_alone(&mut self, gap_s: f64) {
         if !self.full {
-            let threads = hub::process(self.process.pid).map(|process| process.threads);
-            self.whereabouts.follow(&threads.unwrap_or_default(), gap_s);
+            // Its image may be a new one, which has no engine yet.
+            let (threads, image) = match hub::process(self.process.pid) {
+                Some(process) => (process.threads, process.image),
+                None => (Vec::new(), self.image),
+            };
+            self.whereabouts.follow(&threads, image, gap_s);
             self.looked_s = self.native_clock_s();
         }
     }

@@ -1,7 +1,8 @@
 //! Where the threads of a process are natively: samples of their instruction pointers by the kernel's task clock.
 //!
 //! They take no stop, as a thread that is stopped inside the kernel may come back from a system call with less than it would
-//! have got alone. Where the kernel does not let us have them, in many containers, there are none.
+//! have got alone. Where the kernel does not let us have them, in many containers, there are none. A thread may execute another
+//! program between two times that we ask: the kernel puts that into the same ring, in order, so each sample's image is known.
 //!
 //! Source: perf_event_open(2), `PERF_COUNT_SW_TASK_CLOCK`.
 
@@ -21,6 +22,9 @@ const RING: usize = 4 << 12;
 const MOST_THREADS: usize = 16;
 const MOST: usize = 200;
 
+/// In the `misc` of a record that a task has another name: because it has executed a program (`PERF_RECORD_MISC_COMM_EXEC`).
+const BY_EXEC: u16 = 1 << 13;
+
 /// Samplers of all processes.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -33,7 +37,38 @@ pub struct Whereabouts {
     closed: bool,
 }
 
-struct Sampled(Sampler);
+/// Where a thread was at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its instruction, and the program image it is of, as the hub counts them.
+    pub ip: u64,
+    pub image: u32,
+}
+
+struct Sampled {
+    sampler: Sampler,
+    /// The thread's program image as of the last record read.
+    image: u32,
+}
+
+impl Sampled {
+    /// What there is to read.
+    fn take(&mut self) -> Vec<Place> {
+        let mut places = Vec::new();
+        while let Some(record) = self.sampler.next_record() {
+            let by_exec = record.misc() & BY_EXEC != 0;
+            match record.parse_record() {
+                Ok(Record::Sample(sample)) => {
+                    let image = self.image;
+                    places.extend(sample.ip().map(|ip| Place { ip, image }));
+                }
+                Ok(Record::Comm(_)) if by_exec => self.image += 1,
+                _ => {}
+            }
+        }
+        places
+    }
+}
 
 impl Drop for Sampled {
     fn drop(&mut self) {
@@ -42,8 +77,9 @@ impl Drop for Sampled {
 }
 
 impl Whereabouts {
-    /// Samples these threads from now on, windows being `gap_s` apart on the mean. What there was is forgotten.
-    pub fn follow(&mut self, threads: &[Pid], gap_s: f64) {
+    /// Samples these threads of program image `image` from now on, windows being `gap_s` apart on the mean. What there was is
+    /// forgotten.
+    pub fn follow(&mut self, threads: &[Pid], image: u32, gap_s: f64) {
         let _ = self.take();
         if self.closed || threads.len() > MOST_THREADS {
             self.threads.clear();
@@ -54,14 +90,18 @@ impl Whereabouts {
             self.threads.clear();
             self.period_s = period_s;
         }
-        self.threads
-            .retain(|tid, _| threads.contains(&Pid::from_raw(*tid)));
+        // One of another image is of a thread that is gone, whose id went to the one that executed a program; or its ring was full
+        // when that happened.
+        self.threads.retain(|tid, sampled| {
+            threads.contains(&Pid::from_raw(*tid)) && sampled.image == image
+        });
         for tid in threads {
             if !self.threads.contains_key(&tid.as_raw()) && OPEN.load(Ordering::Relaxed) < MOST {
                 match sampler(*tid, self.period_s) {
                     Ok(sampler) => {
                         OPEN.fetch_add(1, Ordering::Relaxed);
-                        self.threads.insert(tid.as_raw(), Sampled(sampler));
+                        self.threads
+                            .insert(tid.as_raw(), Sampled { sampler, image });
                     }
                     Err(error) => {
                         tracing::debug!(%error, "no samples of the task clock");
@@ -73,19 +113,9 @@ impl Whereabouts {
         }
     }
 
-    /// The instruction pointers sampled since last asked, of each thread in their order.
-    pub fn take(&mut self) -> Vec<Vec<u64>> {
-        let mut all = Vec::new();
-        for Sampled(sampler) in self.threads.values_mut() {
-            let mut ips = Vec::new();
-            while let Some(record) = sampler.next_record() {
-                if let Ok(Record::Sample(sample)) = record.parse_record() {
-                    ips.extend(sample.ip());
-                }
-            }
-            all.push(ips);
-        }
-        all
+    /// Where threads were since last asked, of each thread in order.
+    pub fn take(&mut self) -> Vec<Vec<Place>> {
+        self.threads.values_mut().map(Sampled::take).collect()
     }
 }
 
@@ -97,6 +127,8 @@ fn sampler(tid: Pid, period_s: f64) -> std::io::Result<Sampler> {
         .exclude_hv(true)
         .sample_period((period_s * 1e9) as u64)
         .sample(SampleFlag::IP)
+        .comm(true)
+        .comm_exec(true)
         .wakeup_watermark(RING)
         .enabled(true)
         .build()?;
@@ -106,13 +138,17 @@ fn sampler(tid: Pid, period_s: f64) -> std::io::Result<Sampler> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tracee::maps::{Backing, Mapping, Maps};
+    use std::ops::Range;
+    use std::path::Path;
+    use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
     #[test]
     fn a_thread_is_where_it_spends_its_time() {
         let mut whereabouts = Whereabouts::default();
         let own = nix::unistd::gettid();
-        whereabouts.follow(&[own], 0.0);
+        whereabouts.follow(&[own], 0, 0.0);
         if whereabouts.closed {
             println!("SKIP a_thread_is_where_it_spends_its_time: the kernel gives no samples");
             return;
@@ -120,14 +156,97 @@ mod tests {
         let begun = Instant::now();
         let mut ips = Vec::new();
         while ips.len() < 20 && begun.elapsed() < Duration::from_secs(20) {
-            std::hint::black_box((0..10_000u64).fold(1, |a, b| (a * 31) ^ std::hint::black_box(b)));
+            std::hint::black_box(
+                (0..10_000u64).fold(1, |a: u64, b| a.wrapping_mul(31) ^ std::hint::black_box(b)),
+            );
             ips.extend(whereabouts.take().into_iter().flatten());
         }
         assert!(ips.len() >= 20, "{}", ips.len());
         // In user mode.
-        assert!(ips.iter().all(|&ip| ip >> 47 == 0), "{ips:x?}");
+        assert!(ips.iter().all(|place| place.ip >> 47 == 0), "{ips:x?}");
         // Nothing of a thread that is left alone.
-        whereabouts.follow(&[], 0.0);
+        whereabouts.follow(&[], 0, 0.0);
         assert!(whereabouts.take().is_empty());
+    }
+
+    /// A shell that works, executes another and works on. The kernel puts either at an address of its own.
+    #[test]
+    fn what_was_before_another_program_is_of_the_image_before() {
+        const TEST: &str = "what_was_before_another_program_is_of_the_image_before";
+        const WORKS: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        const FIRST: u32 = 3;
+        let script = format!("{WORKS}; exec sh -c '{WORKS}; {WORKS}; while :; do :; done'");
+        let mut shell = Killed(Command::new("sh").args(["-c", &script]).spawn().unwrap());
+        let pid = shell.0.id() as i32;
+        // Where the shell itself is, once it is mapped.
+        let program = || {
+            let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+            let maps = Maps::read(Pid::from_raw(pid)).ok()?;
+            let own =
+                |m: &&Mapping| matches!(&m.path, Backing::File(path) if exe == Path::new(path));
+            let starts = maps.0.iter().filter(own).map(|m| m.start);
+            let ends = maps.0.iter().filter(own).map(|m| m.end);
+            Some(starts.min()?..ends.max()?)
+        };
+        let begun = Instant::now();
+        let before = loop {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            if let Some(before) = program() {
+                break before;
+            }
+        };
+        let mut whereabouts = Whereabouts::default();
+        whereabouts.follow(&[Pid::from_raw(pid)], FIRST, 0.0);
+        if whereabouts.closed {
+            println!("SKIP {TEST}: the kernel gives no samples");
+            return;
+        }
+        let mut places = Vec::new();
+        let of = |places: &[Place], image| places.iter().filter(|p| p.image == image).count();
+        while of(&places, FIRST + 1) < 20 {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{}",
+                places.len()
+            );
+            assert_eq!(shell.0.try_wait().unwrap(), None);
+            std::thread::sleep(Duration::from_millis(5));
+            places.extend(whereabouts.take().into_iter().flatten());
+        }
+        let after = program().unwrap();
+        if before.start < after.end && after.start < before.end {
+            println!("SKIP {TEST}: both shells are at the same address");
+            return;
+        }
+        let inside = |range: &Range<u64>, image| {
+            let there = places.iter().filter(|p| range.contains(&p.ip));
+            let (right, wrong): (Vec<&Place>, Vec<&Place>) = there.partition(|p| p.image == image);
+            let counts = (right.len(), wrong.len());
+            assert!(
+                counts.0 > 0 && counts.1 == 0,
+                "{image} {range:x?}: {counts:?}"
+            );
+        };
+        inside(&before, FIRST);
+        inside(&after, FIRST + 1);
+        // Still the same thread: its sampler goes on, of the image it is of now.
+        whereabouts.follow(&[Pid::from_raw(pid)], FIRST + 1, 0.0);
+        let mut more = Vec::new();
+        while more.is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(5));
+            more.extend(whereabouts.take().into_iter().flatten());
+        }
+        assert_eq!(of(&more, FIRST + 1), more.len());
+    }
+
+    /// A child process that does not outlive its test.
+    struct Killed(Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 }
