@@ -8,9 +8,13 @@ use rand::rngs::SmallRng;
 use statcache::engine::counter::sampler::{
     Draw, Machine, REFERENCE_SHIFT, Ran, Sampler, SkidComp, Watching, calibrate,
 };
+use statcache::engine::counter::shim::Shim;
 use statcache::engine::counter::simulated::{Recording, Simulated, Skid, record};
+use statcache::engine::counter::window::{Counter, Source};
 use statcache::engine::step::{Limits, Stepper};
 use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use support::{MARK_BEGIN, MARK_END, Tracee, Tracees};
 
 fn seeded(seed: u64) -> SmallRng {
@@ -305,4 +309,50 @@ fn overflow_stops_the_thread() {
         // SAFETY: our own child.
         unsafe { libc::kill(tid.as_raw(), libc::SIGKILL) };
     }
+}
+
+/// The shim turns system calls into signals, and a thread that slept in one when a window ended is under it for longer: the report
+/// must not lay that to the program.
+#[test]
+fn a_call_under_the_shim_is_not_laid_to_the_program() {
+    const TEST: &str = "a_call_under_the_shim_is_not_laid_to_the_program";
+    const PTRACE_SET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4210;
+    let _turn = support::exclusive();
+    let Some((_tracees, program)) = Tracees::build("plain") else {
+        return;
+    };
+    let (tracee, stopped) = Tracee::launch(&program, &[]);
+    let at = stopped.regs().expect("registers").rip;
+    // Where the shim lies the block says: here that is the program itself, which is mapped already.
+    let shim = Rc::new(Shim::create().expect("a shim"));
+    shim.block().call.store(at, Ordering::Relaxed);
+    let source = Source::Simulated { memory: false };
+    let counter = Counter::new(shim, source, stopped.tid(), 1);
+    assert_eq!(counter.must_be_native(&stopped), None);
+    let reason = |mode: u64, dispatcher: u64| {
+        // `struct ptrace_sud_config`: mode, selector, offset, length.
+        let configuration = [mode, 0, dispatcher, 64 * mode];
+        // SAFETY: the kernel reads as many bytes as are said, all of the array.
+        let rc = unsafe {
+            libc::ptrace(
+                PTRACE_SET_SYSCALL_USER_DISPATCH_CONFIG,
+                stopped.tid().as_raw(),
+                size_of_val(&configuration),
+                configuration.as_ptr(),
+            )
+        };
+        (rc == 0).then(|| counter.must_be_native(&stopped))
+    };
+    let Some(ours) = reason(1, at) else {
+        println!(
+            "SKIP {TEST}: the kernel does not let tracers dispatch system calls (before Linux 6.4)"
+        );
+        tracee.finish(stopped);
+        return;
+    };
+    assert_eq!(ours, Some("a system call that an earlier window began"));
+    let theirs = Some("the program turns its system calls into signals");
+    assert_eq!(reason(1, 1 << 46), Some(theirs));
+    assert_eq!(reason(0, 0), Some(None));
+    tracee.finish(stopped);
 }

@@ -307,9 +307,9 @@ impl Stopped {
         rc > 0 && info[0] as u8 == EXIT
     }
 
-    /// Whether the thread has its system calls turned into signals (prctl(2),
-    /// `PR_SET_SYSCALL_USER_DISPATCH`); false where the kernel does not tell, before Linux 6.4.
-    fn dispatches_calls(&self) -> bool {
+    /// Where the code begins that makes system calls for a thread which has all others turned into signals (prctl(2),
+    /// `PR_SET_SYSCALL_USER_DISPATCH`; 0 where there is none). `None`: it has not, or the kernel does not tell, before Linux 6.4.
+    pub fn dispatcher(&self) -> Option<u64> {
         const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
         /// `struct ptrace_sud_config`: mode, selector, offset, length.
         const BYTES: usize = 32;
@@ -323,7 +323,8 @@ impl Stopped {
                 configuration.as_mut_ptr(),
             )
         };
-        rc == 0 && configuration[0] != 0
+        let [mode, _, offset, _] = configuration;
+        (rc == 0 && mode != 0).then_some(offset)
     }
 
     /// Why the thread cannot be in a code cache, if system call `number` with arguments `args` has
@@ -341,7 +342,7 @@ impl Stopped {
 
     /// Why the thread cannot be in a code cache, if it cannot.
     pub fn must_be_native(&self) -> Option<&'static str> {
-        if self.dispatches_calls() {
+        if self.dispatcher().is_some() {
             return Some("the program turns its system calls into signals");
         }
         procinfo::has_shadow_stack(self.tid).then_some("the program has shadow stacks")

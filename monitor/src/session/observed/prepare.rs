@@ -119,7 +119,11 @@ impl Observed {
     /// # Errors
     /// [`crate::tracee::TraceError::Gone`].
     pub fn is_free(&mut self, stopped: &Stopped) -> Result<bool> {
-        if let Some(reason) = stopped.must_be_native() {
+        let native = match &self.engine {
+            Some(Engine::Counter(counter)) => counter.must_be_native(stopped),
+            _ => stopped.must_be_native(),
+        };
+        if let Some(reason) = native {
             *self.declined.entry(reason).or_default() += 1;
             return Ok(false);
         }

@@ -123,6 +123,10 @@ pub const END_OF_PROCESS: &str = "the end of the process";
 /// See [`USER`].
 pub const FILTERED: &str = "a seccomp filter of the program's own";
 
+/// A thread that the shim has let be, because it slept when the last watch went ("dormant", in the shim): it is under it until its
+/// call is over.
+pub const DORMANT: &str = "a system call that an earlier window began";
+
 /// System calls before which a window ends: they make or end threads and processes.
 const ENDING: [i64; 8] = [
     libc::SYS_clone,

@@ -18,7 +18,7 @@ mod mix;
 mod outcome;
 
 use super::live::{
-    BIRTH_OR_END, Counting, END_OF_PROCESS, FILTERED, Live, Mark, Stop, USER, WAITS,
+    BIRTH_OR_END, Counting, DORMANT, END_OF_PROCESS, FILTERED, Live, Mark, Stop, USER, WAITS,
 };
 use super::overflow::{Overflow, Unit};
 use super::sampler::{Draw, Sampler, SkidComp, calibrate};
@@ -155,6 +155,15 @@ impl Counter {
     /// The process's mappings as last read.
     pub fn maps(&self) -> &Maps {
         &self.maps
+    }
+
+    /// As [`Stopped::must_be_native`], which takes what the shim does for what the program does.
+    pub fn must_be_native(&self, stopped: &Stopped) -> Option<&'static str> {
+        let ours = |at| self.image().iter().any(|part| part.contains(&at));
+        match stopped.dispatcher() {
+            Some(at) if ours(at) => Some(DORMANT),
+            _ => stopped.must_be_native(),
+        }
     }
 
     /// What it counts with.
