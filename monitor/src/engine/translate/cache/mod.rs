@@ -5,6 +5,7 @@ mod arena;
 mod changed;
 mod known;
 mod links;
+mod usage;
 
 pub use arena::{ARENA_BYTES, Arena, REACH};
 pub use known::Followed;
@@ -17,6 +18,7 @@ use super::trace::{self, Code, Trace};
 use arena::HOT_BYTES;
 use iced_x86::InstructionInfoFactory;
 use rustc_hash::{FxHashMap, FxHashSet};
+use usage::Usage;
 
 /// Fragments translated ahead at one stop. (Of 0, 1, 3 and 6, 1 took the least CPU time on a compiler, where nearly
 /// all time is translation: `cc1 -O2` observed whole on a busy machine, 14.4, 11.6, 12.2 and 12.9 s.)
@@ -58,6 +60,7 @@ pub struct CodeCache {
     replaced: FxHashMap<u64, u32>,
     tables: Tables,
     factory: InstructionInfoFactory,
+    usage: Usage,
     duty: Duty,
     /// Targets of indirect transfers, in the order they were met.
     indirect: Vec<u64>,
@@ -86,6 +89,7 @@ impl CodeCache {
             replaced: FxHashMap::default(),
             tables: Tables::default(),
             factory: InstructionInfoFactory::new(),
+            usage: Usage::default(),
             duty,
             indirect: Vec::new(),
             returns: Vec::new(),
@@ -179,6 +183,11 @@ impl CodeCache {
         let exits = self.waiting.get(&ip).and_then(|exits| exits.last());
         let before = exits.and_then(|&exit| self.tables.exit(exit));
         let wished = before.map(|exit| self.fragments[exit.fragment as usize].log);
+        // What is observed gains nothing by it that could be measured.
+        let logs = match self.duty {
+            Duty::Count => fragment::log_candidates(wished, self.usage.near(ip, code)),
+            Duty::Observe { .. } => fragment::log_candidates(wished, &[0; 16]),
+        };
         let trace = trace::form(code, ip, self.duty.lengths(), &mut self.factory);
         let calls = trace.items.iter().filter(|item| item.calls());
         self.returns
@@ -186,10 +195,10 @@ impl CodeCache {
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);
         let (runtime, tables) = (&arena.runtime, &mut self.tables);
-        let translated = fragment::translate(trace, id, places, wished, runtime, tables);
+        let translated = fragment::translate(trace, id, places, &logs, runtime, tables);
         let (fragment, bytes) = translated.unwrap_or_else(|_| {
             let nothing = Trace::declined(ip, "an address out of the code cache's reach");
-            fragment::translate(nothing, id, places, wished, runtime, tables)
+            fragment::translate(nothing, id, places, &logs, runtime, tables)
                 .expect("a fragment without instructions reaches nothing")
         });
         arena.memory.write(fragment.hot, &bytes.hot);
@@ -259,6 +268,7 @@ impl CodeCache {
     /// cleared by the caller.
     pub fn flush(&mut self) {
         self.fragments.clear();
+        self.usage.clear();
         self.by_ip.clear();
         self.indirect.clear();
         self.known.clear();

@@ -16,7 +16,7 @@ use super::{
 use crate::arch::{self, Gpr, GprSet, Mask, RepCondition, Shape};
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
-/// Registers tried for the log pointer, least used by compilers first. Never rsp; never rcx, which
+/// Registers for the log pointer, least used by compilers first. Never rsp; never rcx, which
 /// the decision at the end and indirect transfers use.
 const LOG_CANDIDATES: [Gpr; 14] = [
     Gpr::R11,
@@ -38,8 +38,16 @@ const LOG_CANDIDATES: [Gpr; 14] = [
 /// Words after which a trace is cut: leaves room for one more instruction of any kind.
 const CUT_WORDS: usize = MAX_RECORD_QWORDS - 24;
 
-/// Translates `trace` as fragment `id` for addresses `hot` and `cold`. The log pointer will be in `wished` if the trace
-/// leaves that register alone.
+/// The order in which registers are tried for the log pointer: those first that fewest instructions around name (`usage`), and
+/// among these the one that it is in already, `before`.
+pub fn log_candidates(before: Option<Gpr>, usage: &[u16; 16]) -> [Gpr; 14] {
+    let mut candidates = LOG_CANDIDATES;
+    candidates.sort_by_key(|&gpr| (usage[gpr as usize], before != Some(gpr)));
+    candidates
+}
+
+/// Translates `trace` as fragment `id` for addresses `hot` and `cold`. The log pointer will be in the first
+/// of `logs` that the trace leaves alone.
 ///
 /// # Errors
 /// [`OutOfReach`] when not even its first instruction can be placed there.
@@ -47,12 +55,12 @@ pub fn translate(
     trace: Trace,
     id: FragmentId,
     (hot, cold): (u64, u64),
-    wished: Option<Gpr>,
+    logs: &[Gpr],
     runtime: &Runtime,
     tables: &mut Tables,
 ) -> Result<(Fragment, FragmentCode), OutOfReach> {
     let whole = trace.items.len();
-    let (trace, log) = choose_log(trace, wished);
+    let (trace, log) = choose_log(trace, logs);
     let starved = trace.items.len() < whole;
     let mut builder = Builder {
         log,
@@ -156,16 +164,15 @@ pub fn side(
     Some((field, out.asm.into_bytes()))
 }
 
-/// Finds a register that no item uses, `wished` if that is one, cutting the trace where there is none.
-fn choose_log(mut trace: Trace, wished: Option<Gpr>) -> (Trace, Gpr) {
+/// Finds the first register of `logs` that no item uses, cutting the trace where there is none.
+fn choose_log(mut trace: Trace, logs: &[Gpr]) -> (Trace, Gpr) {
     let mut union = GprSet::EMPTY;
-    let candidates = || wished.into_iter().chain(LOG_CANDIDATES);
-    let mut log = wished.unwrap_or(LOG_CANDIDATES[0]);
+    let mut log = logs[0];
     for i in 0..trace.items.len() {
         let (read, written) = trace.items[i].gprs;
         union = union.union(read).union(written);
-        match candidates().find(|gpr| !union.contains(*gpr)) {
-            Some(free) => log = free,
+        match logs.iter().find(|gpr| !union.contains(**gpr)) {
+            Some(&free) => log = free,
             None => {
                 trace.end = End::Fall(trace.items[i].instruction.ip());
                 trace.items.truncate(i);

@@ -11,7 +11,7 @@ mod checked;
 mod close;
 mod count;
 
-pub use build::{side, translate};
+pub use build::{log_candidates, side, translate};
 pub use checked::checked;
 
 use super::asm::Asm;
