@@ -96,6 +96,7 @@ fn session(
     progress: Progress<'_>,
 ) -> Result<(RawSamples, usize), HierarchyError> {
     use crate::hw::{self, Host, isa, share};
+    use crate::probe::{l1, tlb};
     use crate::session;
 
     let registers = isa::registers();
@@ -113,9 +114,9 @@ fn session(
         ));
     }
     raw.registers = registers;
-    let found = crate::infer(&raw);
-    let l1_bytes = found.levels.first().and_then(|l| l.capacity.value);
-    match hw::counters::check(&mut host, l1_bytes, found.translation.entries.value) {
+    let l1_bytes = l1::infer(&raw.l1).value.map(|g| g.bytes());
+    let entries = tlb::infer_entries(&raw.tlb).value;
+    match hw::counters::check(&mut host, l1_bytes, entries) {
         Ok(counted) => raw.counters = counted,
         Err(e) => raw.failures.push(("counters".into(), e.to_string())),
     }
@@ -127,9 +128,14 @@ fn session(
                 "only one CPU is allowed: allow more (taskset, cpuset) to see who shares".into(),
             ));
         }
+        let found = if others.is_empty() {
+            Vec::new()
+        } else {
+            crate::infer(&raw).levels
+        };
         // The four nearest numbers say enough on a large host, in the time there is.
         for cpu in others.into_iter().rev().take(4) {
-            for level in found.levels.iter().filter(|l| l.level <= 2) {
+            for level in found.iter().filter(|l| l.level <= 2) {
                 let Some(bytes) = level.capacity.value else {
                     continue;
                 };

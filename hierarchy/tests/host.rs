@@ -128,16 +128,27 @@ fn scenario_in_a_child() {
     }
     let report = quick();
     println!(
-        "SCENARIO rows {} L1d {} memory {} warnings {:?}",
+        "SCENARIO rows {} figures {} memory {} warnings {:?}",
         report.rows.len(),
         report
             .rows
             .iter()
-            .filter(|r| r.what == "L1d.capacity" && !r.measured.is_empty())
+            .filter(|r| !r.measured.is_empty())
             .count(),
         report.raw.facts.memory_bytes,
         report.warnings
     );
+}
+
+/// Figures that a session has wherever it comes to its end, whoever else uses the core: clock, timer, first-level and memory
+/// latency, registers twice.
+const KEPT: u32 = 6;
+
+/// Parameters that a child measured.
+fn figures(text: &str) -> u32 {
+    let of = text.split("figures ").nth(1);
+    let word = of.and_then(|t| t.split(' ').next());
+    word.and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
 #[test]
@@ -148,7 +159,7 @@ fn one_allowed_cpu_is_enough() {
         .unwrap_or(0)
         .to_string();
     match child("one cpu", &["taskset", "-c", &cpu]) {
-        Some(text) => assert!(text.contains("SCENARIO rows"), "{text}"),
+        Some(text) => assert!(figures(&text) >= KEPT, "{text}"),
         None => println!("SKIP one_allowed_cpu_is_enough: taskset is not installed"),
     }
 }
@@ -161,7 +172,7 @@ fn a_cpuset_that_changes_meanwhile_is_told_and_the_rest_kept() {
         return;
     }
     assert!(text.contains("the allowed CPUs changed"), "{text}");
-    assert!(text.contains("L1d 1"), "{text}");
+    assert!(figures(&text) >= KEPT, "{text}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use statcache_hierarchy::{MachineReport, RawSamples, Verdict, render_svg, render
 const PLAN: Plan = Plan {
     budget_ns: 1_500_000_000,
     stretch: 1.0,
+    after_ns: 0,
     votes: 5,
     evict_votes: 2,
     evict_ns: 200_000_000,
@@ -223,4 +224,93 @@ fn an_architecture_without_a_backend_says_which_one_it_needs() {
         text.contains("aarch64") && text.contains("Linux on x86-64"),
         "{text}"
     );
+}
+
+/// What the tables of X-Ray (Yotov et al. 2005, tables 1 to 3 and section 6) and of AMP (Coleman & Davidson 2001, table 1
+/// and section 3) list, as this table names it.
+const OF_THE_PAPERS: [&str; 36] = [
+    "core clock",
+    "L1d.capacity",
+    "L1d.line",
+    "L1d.ways",
+    "L1d.latency",
+    "L1d.replacement",
+    "L1d.unified",
+    "L2.capacity",
+    "L2.line",
+    "L2.ways",
+    "L2.latency",
+    "L2.replacement",
+    "L2.unified",
+    "L2.inclusion",
+    "L3.capacity",
+    "L3.line",
+    "L3.ways",
+    "L3.latency",
+    "L3.replacement",
+    "L3.unified",
+    "memory.latency",
+    "write-allocate",
+    "L1i.capacity",
+    "L1i.line",
+    "L1i.ways",
+    "L1i.replacement",
+    "page size",
+    "DTLB1.entries",
+    "DTLB1.ways",
+    "DTLB2.entries",
+    "DTLB2.ways",
+    "ITLB1.entries",
+    "ITLB1.ways",
+    "ITLB1.page",
+    "registers",
+    "registers for a compiler",
+];
+
+#[test]
+fn every_parameter_of_the_papers_has_its_row() {
+    let machine = |left| Failing {
+        machine: Machine::new(quiet(17)),
+        left,
+    };
+    // All is well, and nothing is.
+    for left in [u32::MAX, 1] {
+        let raw = session::collect(&mut machine(left), PLAN, 1, &mut |_, _| ());
+        let report = report(raw, Declared::default());
+        for what in OF_THE_PAPERS {
+            let rows: Vec<_> = report.rows.iter().filter(|r| r.what == what).collect();
+            assert_eq!(rows.len(), 1, "rows of {what}");
+            let told = !rows[0].measured.is_empty() || !rows[0].reason.is_empty();
+            assert!(told, "{what} has neither a figure nor a reason");
+            // What could not be measured is listed with its reason, and what was in the table.
+            let name = what.split_once('.').map_or(what, |w| w.1);
+            assert!(render_text(&report).contains(name), "{what} is not shown");
+        }
+    }
+}
+
+#[test]
+fn a_second_translation_level_declared_too_small_is_flagged() {
+    let mut truth = quiet(13);
+    truth.tlbs[1].entries = 1024;
+    let plan = Plan {
+        budget_ns: 4_000_000_000,
+        tlb_pages: 4096,
+        ..PLAN
+    };
+    let raw = session::collect(&mut Machine::new(truth), plan, 1, &mut |_, _| ());
+    let claims = |value| Declared {
+        claims: vec![Claim {
+            what: "DTLB2.entries".into(),
+            source: "cpuid 0x80000006".into(),
+            value,
+        }],
+        ..Declared::default()
+    };
+    let wrong = report(raw.clone(), claims(128));
+    let found = row(&wrong, "DTLB2.entries");
+    assert_eq!(found.verdict, Verdict::DeclaredWrong, "{found:?}");
+    let right = report(raw, claims(1024));
+    let found = row(&right, "DTLB2.entries");
+    assert_eq!(found.verdict, Verdict::Agrees, "{found:?}");
 }

@@ -49,7 +49,7 @@ pub(super) fn second(
         &ways,
         found_line.value,
         linear,
-        evict::colours(&raw.evict),
+        evict::colours(&raw.evict, evict::USABLE),
         &by_curve,
         rise,
     );
@@ -94,11 +94,15 @@ pub(super) fn from_memory(
     tlb: f64,
     ways: u32,
 ) -> bool {
-    let (Some(hit), Some(memory)) = (hit, latency::infer_memory(&raw.latency.memory).value) else {
+    let Some(memory) = latency::infer_memory(&raw.latency.memory).value else {
         return false;
     };
     let memory = memory.cycles_p10;
     let evicted = raw.evict.iter().filter(|v| !v.curve.is_empty());
+    let Some(hit) = hit else {
+        // Where the curve starts from is not known, and so not what it says: the doubt stays.
+        return evicted.clone().any(|v| v.levels.1 > 0.75 * memory);
+    };
     // More of the class than any level holds, and still not memory: a further level has what this one lost.
     let next = behind(raw, Some(hit));
     let next = next.value.map(|l| l.cycles);
@@ -120,7 +124,7 @@ pub(super) fn from_memory(
     // Where the curve leaves the level as the ways and the share of congruent pages foretell, all is well; or as the ways
     // and the place where it is half way to memory do, as it is where nothing lies between.
     let half = at(0.5).map(|bytes| footprint::colours_of(bytes / PAGE as f64, ways));
-    let counted = evict::colours(&raw.evict).map(|c| c.0);
+    let counted = evict::colours(&raw.evict, evict::USABLE).map(|c| c.0);
     for colours in [counted, half].into_iter().flatten() {
         // The whole foot of the rise: a step to a further level shows there, at a tenth of the way or less.
         let as_foretold = [0.03, 0.05, 0.08].iter().all(|&share| {
@@ -232,7 +236,9 @@ pub(crate) fn counted(raw: &RawSamples) -> bool {
         return true;
     }
     let line = line::infer(&raw.line).value;
-    let (linear, colours) = (evict::linear(&raw.evict), evict::colours(&raw.evict));
+    let linear = evict::linear(&raw.evict);
+    // As long as there is time for more, classes whose test hardly errs are worth it.
+    let colours = evict::colours(&raw.evict, evict::SOUND);
     let by_curve = Finding::refused("not asked");
     capacity(&ways, line, linear, colours, &by_curve, None)
         .0

@@ -1,6 +1,7 @@
 //! The report: every parameter as declared, as measured, and the verdict, with the raw samples below it.
 
 mod rows;
+mod words;
 
 use crate::declared::Declared;
 use crate::finding::Confidence;

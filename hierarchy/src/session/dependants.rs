@@ -7,8 +7,11 @@ use crate::probe::{evict, inclusion, l1, latency, line, policy, tlb, tlbways, wr
 impl Session<'_> {
     pub(super) fn wants_l1(&self) -> bool {
         let votes = &self.raw.l1;
+        let found = || l1::infer(votes);
         votes.len() < 5
-            || votes.len() < self.plan.votes && l1::infer(votes).agree < (votes.len() as u32).min(8)
+            || votes.len() < self.plan.votes && found().agree < (votes.len() as u32).min(8)
+            // All the rest builds on it: what is still undecided, or hangs on few votes, has the time of everything else.
+            || votes.len() < 8 * self.plan.votes && self.spent() < 0.5 && found().agree < 3
     }
 
     /// More classes are wanted; where none came to a result so far, a small plan gives up early.
@@ -16,10 +19,15 @@ impl Session<'_> {
         let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
         let short = self.plan.budget_ns < 3_000_000_000;
         let hopeless = short && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
-        // Where classes are found but not sharp enough to agree, as many again are worth their time.
+        // Where classes are found but not sharp enough to agree, as many again are worth their time, and more are while
+        // nothing else has a use for it.
         let doubtful = || {
+            let more = match self.spent() < 0.8 && !short {
+                true => 8 * wanted,
+                false => 2 * wanted,
+            };
             done.iter().any(|v| !v.curve.is_empty())
-                && done.len() < 2 * wanted
+                && done.len() < more
                 && evict::infer(done).value.is_none()
         };
         // So are more where the sets could not be counted yet, while there is time to spare.
@@ -28,7 +36,7 @@ impl Session<'_> {
             spare && !crate::infer::counted(&self.raw)
         };
         let nothing = || {
-            let spare = !short && self.spent() < 0.6 && done.len() < 4 * wanted;
+            let spare = !short && self.spent() < 0.7 && done.len() < 4 * wanted;
             spare && done.iter().all(|v| v.curve.is_empty())
         };
         (done.len() < wanted || doubtful() || uncounted() || nothing()) && !hopeless
@@ -114,10 +122,11 @@ impl Session<'_> {
             || self.spent() > 0.5;
         if round >= 2 && round.is_multiple_of(2) && self.wants_sets() && settled {
             self.probe("second-level sets", |s| {
-                let slow = s.slowness();
-                let long = |ns: u64| (ns as f64 * slow) as u64;
-                let budget = s.start + long(s.plan.budget_ns);
-                let until = (s.m.now_ns() + long(s.plan.evict_ns)).min(budget);
+                let each = (s.plan.evict_ns as f64 * s.slowness()) as u64;
+                // Two classes that time did not suffice for want more of it, while there is some.
+                let none = s.raw.evict.iter().all(|v| v.curve.is_empty());
+                let patience = if none && s.raw.evict.len() >= 2 { 2 } else { 1 };
+                let until = (s.m.now_ns() + patience * each).min(s.end());
                 let hit = s.second_hit();
                 let ask = evict::Ask {
                     line: bytes,

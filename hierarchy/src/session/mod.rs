@@ -71,14 +71,28 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
 impl Session<'_> {
     fn spent(&self) -> f64 {
         let wall = (self.m.now_ns() - self.start) as f64;
-        wall / self.slowness() / self.plan.budget_ns as f64
+        wall / (self.end() - self.start) as f64
     }
 
-    /// How many times as long everything takes because others have the processor, as far as the plan allows for it.
-    fn slowness(&self) -> f64 {
+    /// When measuring ends, as far as can be told now.
+    fn end(&self) -> u64 {
+        let plan = &self.plan;
+        // What others take of the report's time; half of the plan is kept for measuring whatever they do.
+        let lost = (self.busy() - 1.0) * plan.after_ns as f64;
+        let budget = plan.budget_ns as f64;
+        self.start + (self.slowness() * (budget - lost).max(budget / 2.0)) as u64
+    }
+
+    /// How many times as long everything takes because others have the processor.
+    fn busy(&self) -> f64 {
         let wall = (self.m.now_ns() - self.start) as f64;
         let had = (self.m.cpu_ns() - self.start_cpu) as f64;
-        (wall / had.max(1.0)).clamp(1.0, self.plan.stretch.max(1.0))
+        (wall / had.max(1.0)).max(1.0)
+    }
+
+    /// The same, as far as the plan allows for it.
+    fn slowness(&self) -> f64 {
+        self.busy().min(self.plan.stretch.max(1.0))
     }
 
     /// Runs a probe unless it was refused before; notes a refusal.

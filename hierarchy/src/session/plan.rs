@@ -7,6 +7,9 @@ pub struct Plan {
     pub budget_ns: u64,
     /// How many times as long it may take where others have the processor meanwhile; at least 1.
     pub stretch: f64,
+    /// Processor time that the report will take, nanoseconds: where others have the processor it takes longer, and
+    /// measuring ends so much earlier. 0 where nobody was promised an end.
+    pub after_ns: u64,
     /// Votes per parameter after which an undecided one is left.
     pub votes: usize,
     /// Second-level votes.
@@ -36,6 +39,7 @@ impl Plan {
     pub const QUICK: Plan = Plan {
         budget_ns: 1_800_000_000,
         stretch: 1.0,
+        after_ns: 400_000_000,
         votes: 5,
         evict_votes: 3,
         evict_ns: 400_000_000,
@@ -52,6 +56,7 @@ impl Plan {
     pub const STANDARD: Plan = Plan {
         budget_ns: 12_000_000_000,
         stretch: 2.5,
+        after_ns: 0,
         votes: 9,
         evict_votes: 4,
         evict_ns: 1_200_000_000,
@@ -68,6 +73,7 @@ impl Plan {
     pub const FULL: Plan = Plan {
         budget_ns: 50_000_000_000,
         stretch: 1.0,
+        after_ns: 800_000_000,
         votes: 25,
         evict_votes: 9,
         evict_ns: 1_500_000_000,

@@ -34,7 +34,10 @@ const SECTIONS: [(&str, &[&str]); 7] = [
         "data translation",
         &["DTLB1.", "DTLB2.", "page walk", "page size", "huge pages"],
     ),
-    ("instruction side", &["L1i.", "op cache", "ITLB1."]),
+    (
+        "instruction side",
+        &["L1i.", "op cache", "ITLB1.", "ITLB2."],
+    ),
 ];
 
 /// Where a parameter is shown: (section, name within it).
@@ -55,12 +58,22 @@ fn place(what: &str) -> (usize, &str) {
     (0, what)
 }
 
-/// What the host declares, sources that say the same sharing one figure.
+/// What the host declares, sources that say the same sharing one figure. The leaves of CPUID are told apart where they
+/// contradict each other; else they are one source.
 fn declared(row: &Row) -> String {
+    let leaves = row.declared.iter().filter(|d| d.0.starts_with("cpuid"));
+    let mut figures = leaves.map(|d| &d.1);
+    let first = figures.next();
+    let one = figures.all(|f| Some(f) == first);
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
     for (source, value) in &row.declared {
-        let source = source.replace("cpuid 0x", "cpuid ");
+        let source = match source.strip_prefix("cpuid 0x") {
+            Some(_) if one => "cpuid".into(),
+            Some(leaf) => format!("cpuid {leaf}"),
+            None => source.clone(),
+        };
         match all.iter_mut().find(|x| x.0 == value.as_str()) {
+            Some(x) if x.1.contains(&source) => {}
             Some(x) => x.1.push(source),
             None => all.push((value, vec![source])),
         }

@@ -15,7 +15,7 @@ use super::l1::Geometry;
 use crate::measure::{Measure, MeasureError};
 use crate::rng::Rng;
 use infer::step;
-pub use infer::{colours, cost, infer, linear};
+pub use infer::{SOUND, USABLE, colours, cost, infer, linear};
 use serde::{Deserialize, Serialize};
 
 /// What one congruence class taught.

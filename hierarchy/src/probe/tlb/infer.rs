@@ -134,6 +134,9 @@ pub fn infer_second(s: &Samples) -> Finding<(u64, u64, f64)> {
     let (Some(onset), Some(half)) = (cross(0.12), cross(0.5)) else {
         return Finding::refused("no second rise within the sweep");
     };
+    // What is sure to be there is the last count of pages before the rise.
+    let held = extra.iter().map(|e| e.0).rfind(|n| *n < onset);
+    let onset = held.unwrap_or(onset);
     let sharp = (half as f64 / onset as f64) < 1.35;
     let confidence = if sharp {
         Confidence::Medium
