@@ -202,10 +202,18 @@ impl Thread {
 static THREAD: [Thread; THREADS] = [const { Thread::new() }; THREADS];
 
 #[repr(align(64))]
-struct Stacks(UnsafeCell<[[u8; STACK_BYTES]; THREADS]>);
-// SAFETY: only their addresses are used here; the kernel gives each to one thread.
-unsafe impl Sync for Stacks {}
-static STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_BYTES]; THREADS]));
+struct Stacks<const N: usize>(UnsafeCell<[[u8; STACK_BYTES]; N]>);
+// SAFETY: only their addresses are used here; the kernel, or who rings, gives each to one thread.
+unsafe impl<const N: usize> Sync for Stacks<N> {}
+static STACKS: Stacks<THREADS> = Stacks(UnsafeCell::new([[0; STACK_BYTES]; THREADS]));
+
+/// What a rung thread runs on; one at a time.
+static RING_STACK: Stacks<1> = Stacks(UnsafeCell::new([[0; STACK_BYTES]]));
+
+/// Its top.
+pub fn ring_stack() -> u64 {
+    RING_STACK.0.get() as u64 + STACK_BYTES as u64
+}
 
 /// A thread's place and what is its own.
 pub struct Current {

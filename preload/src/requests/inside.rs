@@ -132,6 +132,8 @@ fn leave_before(current: &mut Option<Current>, number: u64, context: &mut Contex
 /// leave, those asleep too, and nobody is taken in again.
 pub fn seal(mut held: Held, current: &mut Option<Current>, number: u64, context: &mut Context) {
     pages::bar(&mut held, result::SEALED, ended::UNMAPPED);
+    // Nobody rings any more from now on.
+    held.rings = false;
     held.arming = held.arming.saturating_sub(held.begun);
     held.begun = 0;
     drop(held);
@@ -146,8 +148,24 @@ pub fn seal(mut held: Held, current: &mut Option<Current>, number: u64, context:
 
 /// Nothing is armed: every thread leaves, and the dispositions are the program's again, once no doorbell is left on its way to
 /// meet them. Who sleeps in a system call is let sleep, as a sleep that is cut begins again, and leaves with its next call.
+///
+/// Where threads are rung from outside they leave one after the other, and the last one sees to the rest.
 pub(super) fn settle_down() {
-    settle(false);
+    if !lock().rings {
+        return settle(false);
+    }
+    for thread in threads::all() {
+        if matches!(in_call(thread.tid.load(Ordering::Acquire)), InCall::Gone) {
+            thread.inside.store(0, Ordering::Release);
+            thread.tid.store(0, Ordering::Release);
+        }
+    }
+    let mut held = lock();
+    held.leaving = held.armed == 0 && held.arming == 0;
+    if held.leaving && held.births == 0 && !threads::any_inside() {
+        held.rings = false;
+        signals::uninstall(&mut held);
+    }
 }
 
 /// As [`settle_down`]; `all`: those asleep are woken.

@@ -20,7 +20,7 @@ mod frames;
 
 pub use calls::{awaits_pending, sigaction, sigaltstack, sigpending, sigprocmask, temporary_mask};
 pub use dispositions::{
-    after_exec, answer_doorbells, answered, before_exec, install, knock, settled, uninstall,
+    after_exec, answer_doorbells, answered, before_exec, install, settled, uninstall,
     uninstall_in_child, unsettled,
 };
 pub use frames::sigreturn;
@@ -50,9 +50,7 @@ pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Cont
     match signal {
         sig::SEGV => step::fault(&mut current, info, context),
         sig::TRAP => step::trap(&mut current, info, context),
-        sig::DOORBELL if requests::is_doorbell(info) => {
-            requests::doorbell(&mut current, info, context)
-        }
+        sig::DOORBELL if requests::is_doorbell(info) => requests::doorbell(&mut current, context),
         sig::SYS => syscalls::dispatched(&mut current, info, context),
         _ => chain(&mut current, signal, info, context),
     }
