@@ -50,6 +50,9 @@ pub struct Own {
     kept: [SignalInfo; KEPT.len()],
     /// The program's signal set for the length of the call it is making (`sigsuspend` and relatives).
     pub temporary: Option<u64>,
+    /// Address of the `syscall` at which the program is to make a call again that was cut short by a signal it does not get; 0 for
+    /// none. To the program it is in that call all the time.
+    pub again: u64,
     /// The program's alternate stack.
     pub alternate: StackSetting,
     /// The instruction being let through.
@@ -155,6 +158,7 @@ impl Thread {
                 pending: 0,
                 kept: [SignalInfo::NONE; KEPT.len()],
                 temporary: None,
+                again: 0,
                 alternate: StackSetting {
                     sp: 0,
                     flags: 0,

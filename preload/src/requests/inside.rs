@@ -64,6 +64,7 @@ pub fn enter(held: &mut Held, context: &mut Context) -> bool {
     thread.exec = false;
     thread.births = false;
     thread.pending = 0;
+    thread.again = 0;
     thread.blocked = 0;
     thread.releases = 0;
     // One that was dormant has been let out of its stub by a handler that did not return.
