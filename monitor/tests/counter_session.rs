@@ -185,6 +185,7 @@ fn the_torture_set_in_windows() {
         "exec",
         "fork",
         "groups",
+        "halted",
         "leaving",
         "longjmp",
         "masks",

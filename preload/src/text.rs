@@ -18,6 +18,9 @@ pub const HOME_WORDS: usize = 19;
 /// Bytes of a stub in either table.
 pub const STUB_BYTES: u64 = 8;
 
+#[cfg(all(feature = "shim", target_feature = "avx"))]
+compile_error!("`shim_ring` saves the state of SSE2 only, as the shim is compiled for no more");
+
 global_asm!(
     ".pushsection .text.statcache_shim,\"ax\",@progbits",
     ".balign 64",

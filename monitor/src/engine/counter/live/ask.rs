@@ -3,7 +3,7 @@
 use super::ring::{Rung, is_free, ring};
 use super::{DELIVERIES, FILTERED, Live, Result, Stop};
 use crate::engine::translate::window::{Control, WindowEnd};
-use crate::tracee::{Event, Resume, StopReason, TraceError, hub, procinfo};
+use crate::tracee::{Event, StopReason, TraceError, hub, procinfo};
 use statcache_abi::{Request, op, result};
 use std::time::{Duration, Instant};
 
@@ -101,10 +101,17 @@ impl<C: Control> Live<'_, C> {
             let mut left = false;
             for tid in procinfo::tasks(pid).unwrap_or_default() {
                 let known = come && self.brought.contains(&tid.as_raw());
-                if tid == self.tid || known || done.contains(&tid) || !hub::knows(tid) {
+                if tid == self.tid || known || done.contains(&tid) {
                     continue;
                 }
                 left = true;
+                if !hub::knows(tid) {
+                    // Born just now. Its first stop is served when it comes.
+                    if begun.elapsed() > PATIENCE || hub::serve().is_err() {
+                        done.push(tid);
+                    }
+                    continue;
+                }
                 match self.follow(tid) {
                     Ok(true) if come => any |= self.brought.insert(tid.as_raw()),
                     Ok(false) if begun.elapsed() <= PATIENCE => {}
@@ -155,8 +162,8 @@ impl<C: Control> Live<'_, C> {
                 hub::release(Event::Stopped(stopped));
                 Ok(self.shim.answer() == Some(result::OK))
             }
-            Rung::Signal(stopped, signal) => {
-                stopped.resume(Resume::Continue, signal)?;
+            Rung::Signal(stopped, _) => {
+                hub::release(Event::Stopped(stopped));
                 Ok(false)
             }
             Rung::Gone(event) => {
@@ -170,6 +177,11 @@ impl<C: Control> Live<'_, C> {
     pub fn in_shim(&self) -> Result<bool> {
         let regs = self.regs()?;
         Ok(self.image.iter().any(|part| part.contains(&regs.rip)))
+    }
+
+    /// Whether the thread can be put into the shim; see [`is_free`].
+    pub fn is_free(&self) -> Result<bool> {
+        Ok(is_free(&self.regs()?, self.shim, self.image))
     }
 
     /// Tells the shim where the kernel writes at any time.

@@ -7,6 +7,7 @@
 //!
 //! Source: ptrace(2); signal(7), "Interruption of system calls and library functions by signal handlers".
 
+use super::SYSCALL_CODE;
 use crate::engine::counter::shim::{HOME, Shim};
 use crate::tracee::remote::{restart_pending, restarted};
 use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, hub};
@@ -72,9 +73,23 @@ fn from_home(home: [u64; HOME], regs: Regs) -> Regs {
     }
 }
 
-/// Whether a thread with these registers can be put into the shim: not where it is there already, in a handler.
+/// Code and stack segment of 64-bit code.
+const SEGMENTS: (u64, u64) = (0x33, 0x2b);
+/// TF, DF, NT, AC: code of ours would trap, copy backwards, or fault at a word that is not aligned.
+const NOT_OURS: u64 = 0x100 | 0x400 | 0x4000 | 0x4_0000;
+
+/// Whether a thread with these registers can be put into the shim: not where it is there already, in a handler, and not out of
+/// 32-bit code, whose system calls have other numbers.
 pub fn is_free(regs: &Regs, shim: &Shim, image: &[std::ops::Range<u64>]) -> bool {
-    shim.stubs().contains(&regs.rip) || !image.iter().any(|part| part.contains(&regs.rip))
+    let here = |part: &std::ops::Range<u64>| part.contains(&regs.rip);
+    regs.cs == SEGMENTS.0 && (shim.stubs().contains(&regs.rip) || !image.iter().any(here))
+}
+
+/// What the kernel finds in the registers of a thread that it is to take for interrupted in a system call.
+struct Interrupted {
+    number: u64,
+    /// One of the errors by which the call is made again, or not.
+    error: u64,
 }
 
 /// Has `stopped` serve the request that has been left in the block.
@@ -82,66 +97,75 @@ pub fn is_free(regs: &Regs, shim: &Shim, image: &[std::ops::Range<u64>]) -> bool
 /// # Errors
 /// What ptrace refuses.
 pub fn ring(stopped: Stopped, shim: &Shim) -> Result<Rung> {
-    let asleep = stopped.regs()?;
-    let sleeps = restart_pending(&asleep);
-    let start = restarted(&asleep);
-    shim.set_home(
-        &to_home(&start),
-        sleeps.then(|| hub::call_of(stopped.tid(), asleep.orig_rax)),
-    );
-    // As the kernel left it, wherever it goes on: it is told that the call was interrupted, not that it is to be made.
-    let home = || {
+    let found = stopped.regs()?;
+    let asleep = restart_pending(&found).then_some(Interrupted {
+        number: found.orig_rax,
+        error: found.rax,
+    });
+    let start = restarted(&found);
+    let call = asleep
+        .as_ref()
+        .map(|call| hub::call_of(stopped.tid(), call.number));
+    shim.set_home(&to_home(&start), call);
+    // Where it is in a call, as the kernel leaves it: that is told that the call was interrupted, not that it is to be made.
+    let home = |call: &Option<Interrupted>| {
         let home = from_home(shim.home(), start);
-        match sleeps {
-            true => Regs {
-                rip: home.rip + 2,
-                rax: asleep.rax,
-                orig_rax: asleep.orig_rax,
+        match call {
+            Some(call) => Regs {
+                rip: home.rip.wrapping_add(SYSCALL_CODE.len() as u64),
+                rax: call.error,
+                orig_rax: call.number,
                 ..home
             },
-            false => home,
+            None => home,
         }
     };
     let [code, stack, end] = shim.ring();
     stopped.set_regs(&Regs {
         rip: code,
         rsp: stack,
+        cs: SEGMENTS.0,
+        ss: SEGMENTS.1,
+        eflags: start.eflags & !NOT_OURS,
         ..start
     })?;
-    let (mut stopped, mut how, mut inside) = (stopped, Resume::Syscall, false);
+    let (mut stopped, mut how, mut signal) = (stopped, Resume::Syscall, 0);
+    let (mut inside, mut blocks) = (false, false);
     loop {
-        stopped = match stopped.resume_near(how, 0)?.wait_near()? {
+        stopped = match stopped.resume_near(how, signal)?.wait_near()? {
             Event::Stopped(stopped) if !stopped.is_replaced() => stopped,
             event => return Ok(Rung::Gone(event)),
         };
-        how = Resume::Syscall;
+        (how, signal) = (Resume::Syscall, 0);
         match stopped.reason {
             StopReason::Syscall => {
+                // The first one blocks all signals.
+                blocks = true;
                 inside = !inside;
                 if !inside && stopped.regs()?.rip == end {
                     break;
                 }
             }
-            // All are blocked from its first system call on.
-            StopReason::Signal(signal) => {
-                stopped.set_regs(&home())?;
+            StopReason::Signal(signal) if !blocks => {
+                stopped.set_regs(&home(&asleep))?;
                 return Ok(Rung::Signal(stopped, signal));
             }
+            // SIGSTOP, which cannot be blocked: it goes on with the request when it is continued. (Or a fault of ours, its end.)
+            StopReason::Signal(unblocked) => signal = unblocked,
             StopReason::Group => how = Resume::Listen,
             _ => {}
         }
     }
-    if !sleeps {
-        stopped.set_regs(&home())?;
+    stopped.set_regs(&home(&None))?;
+    if asleep.is_none() {
         return Ok(Rung::Served(stopped));
     }
     // The kernel looks at the registers of an interrupted call where it looks for signals: another stop brings the thread there,
     // before its next instruction.
-    stopped.set_regs(&from_home(shim.home(), start))?;
     stopped.interrupt()?;
     match stopped.resume_near(Resume::Continue, 0)?.wait_near()? {
         Event::Stopped(stopped) if !stopped.is_replaced() => {
-            stopped.set_regs(&home())?;
+            stopped.set_regs(&home(&asleep))?;
             Ok(Rung::Served(stopped))
         }
         event => Ok(Rung::Gone(event)),

@@ -286,6 +286,9 @@ impl Counter {
         if live.in_shim()? {
             return Err(Stop::Close("in the shim"));
         }
+        if !live.is_free()? {
+            return Err(Stop::Close("32-bit code"));
+        }
         if live.in_critical_section() {
             return Err(Stop::Close("restartable sequence"));
         }
