@@ -34,7 +34,7 @@ pub mod op {
     /// By [`super::Block::ring`] only, as all that follow. Take this thread under the shim, and keep there all that come with
     /// [`FOLLOW`], so that watches come and go at once.
     pub const BEGIN: u32 = 4;
-    /// Drop all watches, undo [`BEGIN`], and let this thread go. The others go with [`FOLLOW`], or with their next system call.
+    /// Drop all watches and undo [`BEGIN`]. Threads go with [`FOLLOW`], or with their next system call.
     pub const END: u32 = 5;
     /// Come under the shim or leave it, as begun or ended by another thread.
     pub const FOLLOW: u32 = 6;
@@ -244,7 +244,8 @@ pub struct Block {
     /// General registers in the order of `struct sigcontext`: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, flags. Of a
     /// thread that sleeps in a system call they are those with which it makes the call (again).
     pub home: [AtomicU64; 18],
-    /// That call's number and one; 0 for none.
+    /// That call's number and one; 0 for none. Once the request is served: of the call that the thread is at and was in already as
+    /// far as the program knows, where the shim, which it has left, was about to make it again.
     pub home_call: AtomicU64,
     /// What a thread at `ring` is asked.
     pub request: Request,

@@ -35,7 +35,8 @@ const SECCOMP_SET_MODE: [u64; 2] = [0, 1];
 const MAP_FIXED: u64 = 0x10;
 const MADV_POPULATE: [u64; 2] = [22, 23];
 const PROT_MASK: u64 = 7;
-const SYSCALL_BYTES: u64 = 2;
+/// Length of `syscall`.
+pub const SYSCALL_BYTES: u64 = 2;
 
 /// The arguments in the registers.
 pub fn arguments(context: &Context) -> [u64; 6] {
@@ -72,7 +73,8 @@ pub fn dispatched(current: &mut Option<Current>, info: &SignalInfo, context: &mu
         thread.again = 0;
     }
     let over = held.leaving && held.armed == 0 && held.arming == 0;
-    if over && thread.blocked == 0 && number != nr::RT_SIGRETURN {
+    // Not before a call that is made again: a signal that comes before the kernel has it would not cut it.
+    if over && thread.blocked == 0 && thread.again == 0 && number != nr::RT_SIGRETURN {
         drop(held);
         return requests::leave_last(current, number, context);
     }

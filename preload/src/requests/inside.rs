@@ -32,12 +32,20 @@ pub fn cut_short(held: &mut Held, current: &Option<Current>, context: &Context) 
     noted.filter(same).map(|noted| noted.number)
 }
 
-/// Makes the `syscall` before the instruction pointer again.
-pub fn make_again(held: &mut Held, number: u64, context: &mut Context) {
-    let at = context.regs[reg::RIP] - 2;
+/// Makes the `syscall` before the instruction pointer again, which a signal has cut short that the program does not get.
+pub fn make_again(
+    held: &mut Held,
+    current: Option<&mut Current>,
+    number: u64,
+    context: &mut Context,
+) {
+    let at = context.regs[reg::RIP].wrapping_sub(syscalls::SYSCALL_BYTES);
     if user::read::<[u8; 2]>(held, at) == Some([0x0f, 0x05]) {
         context.regs[reg::RIP] = at;
         context.regs[reg::RAX] = number;
+        if let Some(thread) = current {
+            thread.again = at;
+        }
     }
 }
 
@@ -125,7 +133,7 @@ pub fn leave_behind(current: &mut Option<Current>, context: &mut Context) {
 /// Leaves, to make the call it was dispatched for by itself.
 fn leave_before(current: &mut Option<Current>, number: u64, context: &mut Context) {
     leave(current, context);
-    context.regs[reg::RIP] -= 2;
+    context.regs[reg::RIP] -= syscalls::SYSCALL_BYTES;
     context.regs[reg::RAX] = number;
 }
 

@@ -111,7 +111,7 @@ pub fn doorbell(current: &mut Option<Current>, context: &mut Context) {
     let cut = cut_short(&mut held, current, context);
     syscalls::settle(&mut held, current.as_mut(), context);
     if let Some(number) = cut {
-        make_again(&mut held, number, context);
+        make_again(&mut held, current.as_mut(), number, context);
     }
     drop(held);
     serve(current, 0, context);

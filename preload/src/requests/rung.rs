@@ -46,8 +46,13 @@ pub extern "C" fn rung() {
     let request = user::read::<Request>(&mut lock(), at).unwrap_or_default();
     let call = block.home_call.load(Ordering::Relaxed).checked_sub(1);
     let mut current = threads::current();
+    let again = current.as_ref().map_or(0, |thread| thread.again);
     let answer = serve(&mut current, &request, call, &mut context);
     set_stack(&context);
+    // The shim does not see any more which signals come before that call is made.
+    let left = again != 0 && again == context.regs[reg::RIP] && !under_shim(&current);
+    let call = left.then(|| context.regs[reg::RAX].wrapping_add(1));
+    block.home_call.store(call.unwrap_or(0), Ordering::Relaxed);
     for (word, register) in block.home.iter().zip(context.regs) {
         word.store(register, Ordering::Relaxed);
     }
@@ -120,12 +125,8 @@ fn serve(
         op::END => {
             drop(held);
             end();
-            let held = lock();
-            let over = held.armed == 0 && held.arming == 0;
-            drop(held);
-            if over {
-                go(current, context);
-            }
+            let mut held = lock();
+            held.leaving = held.armed == 0 && held.arming == 0;
             result::OK
         }
         op::ARM if held.barred != 0 => held.barred,
@@ -160,8 +161,7 @@ fn join(
         // Born under the shim and not yet at its first stop, or let sleep there when all others left: it comes by itself.
         return result::BUSY;
     }
-    const SYSCALL_BYTES: u64 = 2;
-    let behind = here.wrapping_add(SYSCALL_BYTES);
+    let behind = here.wrapping_add(syscalls::SYSCALL_BYTES);
     if call.is_some() && held.site(behind, false).is_none() {
         return result::BUSY;
     }

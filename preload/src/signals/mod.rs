@@ -26,7 +26,7 @@ pub use dispositions::{
 pub use frames::sigreturn;
 
 use crate::frame::{Context, DEFAULT, IGNORE, KernelAction, SignalInfo, reg, sa, sig};
-use crate::state::{Held, count, lock};
+use crate::state::{count, lock};
 use crate::sys::nr;
 use crate::threads::{Current, Own, READY, TAKEN_IN};
 use crate::{pages, process, requests, step, sys, syscalls, threads};
@@ -106,7 +106,7 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
             }
             // What the program does not get cuts no call of its short.
             if let Some(number) = cut {
-                make_again(&mut held, current, number, context);
+                requests::make_again(&mut held, current.as_mut(), number, context);
             }
             return;
         }
@@ -115,7 +115,7 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
     let ignored = action.handler == IGNORE || action.handler == DEFAULT && signal == sig::DOORBELL;
     if ignored && !raised {
         if let Some(number) = cut {
-            make_again(&mut held, current, number, context);
+            requests::make_again(&mut held, current.as_mut(), number, context);
         }
         return;
     }
@@ -142,21 +142,13 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
         && thread.again != 0
         && thread.again == context.regs[reg::RIP]
     {
-        context.regs[reg::RIP] += 2;
+        context.regs[reg::RIP] += syscalls::SYSCALL_BYTES;
         syscalls::answer(context, EINTR);
         thread.again = 0;
     }
     if !enter_program_handler(&mut held, current.as_mut(), signal, &action, info, context) {
         // No room for the frame: what the kernel does then.
         die(sig::SEGV, info, context);
-    }
-}
-
-/// Has the program make a call again that a signal has cut short which it does not get.
-fn make_again(held: &mut Held, current: &mut Option<Current>, number: u64, context: &mut Context) {
-    requests::make_again(held, number, context);
-    if let Some(thread) = current {
-        thread.again = context.regs[reg::RIP];
     }
 }
 

@@ -194,6 +194,14 @@ impl Shim {
         shared.home_call.store(call, Ordering::Release);
     }
 
+    /// The call that the thread, once it has served, is to be in as if it had been interrupted there.
+    pub fn home_call(&self) -> Option<u64> {
+        self.block()
+            .home_call
+            .load(Ordering::Acquire)
+            .checked_sub(1)
+    }
+
     /// The registers of that thread, as they are to be once it has served.
     pub fn home(&self) -> [u64; HOME] {
         self.block()

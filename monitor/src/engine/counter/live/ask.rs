@@ -38,15 +38,17 @@ impl<C: Control> Live<'_, C> {
         self.ask(of(op::ALL))
     }
 
-    /// Lets the process go.
+    /// Lets the process go; this thread, which is stopped meanwhile, last: the handlers of the shim go with it, and until then a signal
+    /// that the program ignores would cut its sleep.
     pub fn end(&mut self) -> Result<()> {
-        let end = Request {
-            op: op::END,
+        let of = |op| Request {
+            op,
             ..Request::default()
         };
-        self.ask(end)?;
-        self.follow_all(false)?;
-        Ok(())
+        self.ask(of(op::END))?;
+        let others = self.follow_all(false);
+        self.ask(of(op::FOLLOW))?;
+        others.map(|_| ())
     }
 
     fn ask(&mut self, request: Request) -> Result<i32> {

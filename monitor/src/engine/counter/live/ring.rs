@@ -3,13 +3,14 @@
 //! No signal is used: each is the program's (`preload/src/requests/rung.rs` says what goes wrong). Its registers are changed while it is
 //! stopped; what it does in the shim it does with all signals blocked, and from there it goes home by itself, should we be
 //! gone. Where it slept in a system call the kernel is left to decide what becomes of that, with a signal that has come meanwhile or
-//! without: made again, gone on with, or failed with `EINTR`.
+//! without: made again, gone on with, or failed with `EINTR`. The same where it was about to make one again for the shim.
 //!
 //! Source: ptrace(2); signal(7), "Interruption of system calls and library functions by signal handlers".
 
 use super::SYSCALL_CODE;
 use crate::engine::counter::shim::{HOME, Shim};
 use crate::tracee::remote::{restart_pending, restarted};
+use crate::tracee::stops::ERESTARTNOHAND;
 use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, hub};
 
 /// What came of it.
@@ -156,8 +157,15 @@ pub fn ring(stopped: Stopped, shim: &Shim) -> Result<Rung> {
             _ => {}
         }
     }
+    let again = || {
+        shim.home_call().map(|number| Interrupted {
+            number,
+            error: -ERESTARTNOHAND as u64,
+        })
+    };
+    let call = asleep.or_else(again);
     stopped.set_regs(&home(&None))?;
-    if asleep.is_none() {
+    if call.is_none() {
         return Ok(Rung::Served(stopped));
     }
     // The kernel looks at the registers of an interrupted call where it looks for signals: another stop brings the thread there,
@@ -165,7 +173,7 @@ pub fn ring(stopped: Stopped, shim: &Shim) -> Result<Rung> {
     stopped.interrupt()?;
     match stopped.resume_near(Resume::Continue, 0)?.wait_near()? {
         Event::Stopped(stopped) if !stopped.is_replaced() => {
-            stopped.set_regs(&home(&asleep))?;
+            stopped.set_regs(&home(&call))?;
             Ok(Rung::Served(stopped))
         }
         event => Ok(Rung::Gone(event)),
