@@ -103,12 +103,21 @@ int main(void) {
     pthread_sigmask(SIG_SETMASK, &before, 0);
     signal(SIGURG, SIG_DFL), signal(SIGBUS, SIG_IGN);
     pthread_create(&id, 0, cuts, &me);
-    /* Long: each ends with the last signal, however busy the machine. */
+    /* Long: each ends with the last signal, however busy the machine; none sleeps on. And none ends with one that is ignored, but for
+       those that have been sent and not been taken when a monitor's window begins: the shim's handlers are in place then, and this
+       thread is not under it. That was one nap in 6,000 or less often; two of these are not chance. */
+    int early = 0;
     for (int n = 0; n < ROUNDS; n++) {
         struct timespec nap = {30, 0};
         int before_it = got[SIGUSR1];
-        must(nanosleep(&nap, 0) == -1 && errno == EINTR && got[SIGUSR1] == before_it + 1, "only by the last one");
+        must(nanosleep(&nap, 0) == -1 && errno == EINTR, "cut short");
+        pthread_sigmask(SIG_BLOCK, &wanted, &before);
+        early += got[SIGUSR1] == before_it;
+        while (got[SIGUSR1] == before_it) must(sigsuspend(&before) == -1 && errno == EINTR, "cut at last");
+        pthread_sigmask(SIG_SETMASK, &before, 0);
+        must(got[SIGUSR1] == before_it + 1, "by the last one");
     }
+    must(early <= (getenv("TRACEE_UNARMED") ? 1 : 0), "only by the last one");
     pthread_join(id, 0);
     disarm();
     for (int n = 0; n < 7; n++) printf("%d:%d ", all[n], got[all[n]]);
