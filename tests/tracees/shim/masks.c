@@ -105,7 +105,7 @@ int main(void) {
     pthread_create(&id, 0, cuts, &me);
     /* Long: each ends with the last signal, however busy the machine; none sleeps on. And none ends with one that is ignored, but for
        those that have been sent and not been taken when a monitor's window begins: the shim's handlers are in place then, and this
-       thread is not under it. That was one nap in 6,000 or less often; two of these are not chance. */
+       thread is not under it. That was one nap in about 10,000; two of these are not chance. */
     int early = 0;
     for (int n = 0; n < ROUNDS; n++) {
         struct timespec nap = {30, 0};
