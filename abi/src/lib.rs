@@ -3,7 +3,7 @@
 //! Plain data with a version; no code that knows a process. The block is a `memfd` made by the user of the shim,
 //! inherited under the descriptor named in [`ENV_FD`], and mapped by both sides. The shim writes events and
 //! counts, the other side moves [`Block::tail`] and reads; requests go either through the shim's exported
-//! `statcache_shim_call` or, while a watch is armed, through [`Block::request`] and a SIGURG queued with [`DOORBELL`].
+//! `statcache_shim_call` or through [`Block::request`] and a stopped thread that is put at [`Block::ring`].
 #![no_std]
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
@@ -11,13 +11,11 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// First word of a block that belongs to this project.
 pub const MAGIC: u64 = 0x5741_5443_4845_5301;
 /// Changes with any change of layout or meaning.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Environment variable with the number of the block's descriptor.
 pub const ENV_FD: &str = "STATCACHE_SHIM_FD";
 /// Events that the ring holds.
 pub const EVENTS: usize = 1024;
-/// `si_value` of a SIGURG that asks the shim to look at [`Block::request`].
-pub const DOORBELL: u64 = 0x5ca0_d00b_e110_0001;
 /// Pages that can be watched at a time: one bit each in the shim's masks.
 pub const MAX_PAGES: usize = 64;
 /// Watches at a time.
@@ -33,10 +31,15 @@ pub mod op {
     pub const DISARM: u32 = 2;
     /// Drop all watches.
     pub const DISARM_ALL: u32 = 3;
-    /// Take every thread under the shim and keep it there, so that watches come and go at once.
+    /// By [`super::Block::ring`] only, as all that follow. Take this thread under the shim, and keep there all that come with
+    /// [`FOLLOW`], so that watches come and go at once.
     pub const BEGIN: u32 = 4;
-    /// Drop all watches and undo [`BEGIN`].
+    /// Drop all watches and undo [`BEGIN`]. Threads go with [`FOLLOW`], or with their next system call.
     pub const END: u32 = 5;
+    /// Come under the shim or leave it, as begun or ended by another thread.
+    pub const FOLLOW: u32 = 6;
+    /// Whether every thread of the process is under the shim, after which watches may be armed.
+    pub const ALL: u32 = 7;
 }
 
 /// Bits of [`Request::flags`].
@@ -230,12 +233,21 @@ pub struct Block {
     /// Not 0 where the program is to find its environment as it was before the shim was named there; children do not load the shim
     /// then, and an `execve` only by whoever asked for this.
     pub hides: AtomicU64,
-    /// What `rt_sigaction` is to be given for SIGURG, so that the first doorbell is answered: in place of what the program has, which
-    /// goes to `before`. From the first request on it is the shim's affair to put that back.
-    pub knock: [AtomicU64; 4],
-    /// See `knock`.
-    pub before: [AtomicU64; 4],
-    /// The request that a doorbell announces.
+    /// How a stopped thread is made to serve `request` (one at a time): its registers go to `home`, it to `ring[0]` with
+    /// `ring[1]` for its stack pointer. There it blocks all signals, serves, puts what its registers are to be into `home`, and
+    /// takes its signals back by its last system call, which ends at `ring[2]`: from there the thread goes home by itself, or is
+    /// put there.
+    pub ring: [AtomicU64; 3],
+    /// Where the stubs lie in which the program's system calls are made: begin and end. A thread in any other place of the shim must
+    /// not be put at `ring`.
+    pub stubs: [AtomicU64; 2],
+    /// General registers in the order of `struct sigcontext`: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, flags. Of a
+    /// thread that sleeps in a system call they are those with which it makes the call (again).
+    pub home: [AtomicU64; 18],
+    /// That call's number and one; 0 for none. Once the request is served: of the call that the thread is at and was in already as
+    /// far as the program knows, where the shim, which it has left, was about to make it again.
+    pub home_call: AtomicU64,
+    /// What a thread at `ring` is asked.
     pub request: Request,
     /// Counts.
     pub counts: Counts,

@@ -185,15 +185,16 @@ fn the_torture_set_in_windows() {
         "exec",
         "fork",
         "groups",
+        "halted",
         "leaving",
         "longjmp",
-        // Not "masks" (`tests/shim.rs` has it): a SIGURG of the program's that comes while one of ours is pending is merged with
-        // it by the kernel, which was seen once in some runs on a busy host.
+        "masks",
         "mprotect",
         "own_faults",
         "remap",
         "robust",
         "sealed",
+        "sleeps",
         "stack",
         "stack_growth",
         "strict",

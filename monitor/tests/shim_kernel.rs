@@ -122,6 +122,11 @@ fn memory_that_moves() {
 }
 
 #[test]
+fn stopped_and_continued() {
+    both("halted", &[]);
+}
+
+#[test]
 fn masks_and_signals_of_faults() {
     both("masks", &[]);
 }

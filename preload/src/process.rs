@@ -75,6 +75,7 @@ fn begin_child(held: &mut Held, on: Option<&threads::Thread>) {
     held.callers = 0;
     held.arming = 0;
     held.begun = 0;
+    held.rings = false;
     held.births = 0;
     signals::uninstall(held);
     threads::forget_all(on);

@@ -5,7 +5,7 @@ use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, MAGIC, Request, VERSION};
 
 use crate::state::connect;
 use crate::sys::{self, nr};
-use crate::{process, requests, signals, text};
+use crate::{process, requests, signals, text, threads};
 
 /// Serves a request of the program's own; see `statcache_abi::Request`. For tests, and for programs that know of the shim.
 ///
@@ -64,7 +64,11 @@ pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const 
     shared.handler.store(handler, Ordering::Relaxed);
     shared.restorer.store(text::restorer(), Ordering::Relaxed);
     shared.base.store(at as u64, Ordering::Relaxed);
-    for (word, value) in shared.knock.iter().zip(signals::knock()) {
+    let [ring, rung] = text::ring();
+    for (word, value) in shared.ring.iter().zip([ring, threads::ring_stack(), rung]) {
+        word.store(value, Ordering::Relaxed);
+    }
+    for (word, value) in shared.stubs.iter().zip(text::stubs()) {
         word.store(value, Ordering::Relaxed);
     }
     shared.images.fetch_add(1, Ordering::Release);

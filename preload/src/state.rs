@@ -94,6 +94,8 @@ pub struct State {
     pub arming: u32,
     /// Of these, the users who have begun.
     pub begun: u32,
+    /// Threads are brought here and let go by whoever rings, so that none is asked by a signal.
+    pub rings: bool,
     /// Nothing is armed, nor will be soon: who makes a system call leaves.
     pub leaving: bool,
     /// Threads that their parents have asked for and that have not had their first stop: SIGTRAP stays the shim's for them.
@@ -152,6 +154,7 @@ static STATE: Guarded = Guarded {
         callers: 0,
         arming: 0,
         begun: 0,
+        rings: false,
         leaving: false,
         births: 0,
         waiting: [Waiting {

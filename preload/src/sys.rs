@@ -37,6 +37,7 @@ pub mod nr {
     pub const EXIT: u64 = 60;
     pub const SHMDT: u64 = 67;
     pub const SIGALTSTACK: u64 = 131;
+    pub const RESTART: u64 = 219;
     pub const MLOCK: u64 = 149;
     pub const MLOCKALL: u64 = 151;
     pub const PRCTL: u64 = 157;
@@ -129,6 +130,14 @@ pub fn set_mask(mask: u64) -> u64 {
             [2, &raw const mask as u64, &raw mut old as u64, 8, 0, 0],
         )
     };
+    old
+}
+
+/// This thread's alternate signal stack.
+pub fn alternate() -> StackSetting {
+    let mut old = StackSetting::NONE;
+    // SAFETY: a live structure.
+    unsafe { syscall(nr::SIGALTSTACK, [0, &raw mut old as u64, 0, 0, 0, 0]) };
     old
 }
 

@@ -35,6 +35,8 @@ const SECCOMP_SET_MODE: [u64; 2] = [0, 1];
 const MAP_FIXED: u64 = 0x10;
 const MADV_POPULATE: [u64; 2] = [22, 23];
 const PROT_MASK: u64 = 7;
+/// Length of `syscall`.
+pub const SYSCALL_BYTES: u64 = 2;
 
 /// The arguments in the registers.
 pub fn arguments(context: &Context) -> [u64; 6] {
@@ -67,8 +69,12 @@ pub fn dispatched(current: &mut Option<Current>, info: &SignalInfo, context: &mu
     let mut held = lock();
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
     thread.temporary = None;
+    if thread.again.wrapping_add(SYSCALL_BYTES) != context.regs[reg::RIP] {
+        thread.again = 0;
+    }
     let over = held.leaving && held.armed == 0 && held.arming == 0;
-    if over && thread.blocked == 0 && number != nr::RT_SIGRETURN {
+    // Not before a call that is made again: a signal that comes before the kernel has it would not cut it.
+    if over && thread.blocked == 0 && thread.again == 0 && number != nr::RT_SIGRETURN {
         drop(held);
         return requests::leave_last(current, number, context);
     }
@@ -243,7 +249,6 @@ pub fn settle(held: &mut Held, current: Option<&mut Current>, context: &mut Cont
         return;
     };
     let returns = text::returns(site).load(Ordering::Relaxed);
-    const SYSCALL_BYTES: u64 = 2;
     context.regs[reg::RIP] = match unmade {
         true => returns - SYSCALL_BYTES,
         false => returns,
@@ -252,6 +257,9 @@ pub fn settle(held: &mut Held, current: Option<&mut Current>, context: &mut Cont
     let Some(thread) = current else { return };
     thread.shared.call.store(NO_CALL, Ordering::Relaxed);
     thread.temporary = None;
+    if !unmade {
+        thread.again = 0;
+    }
     let opened = core::mem::take(&mut thread.opened);
     let gave_birth = core::mem::take(&mut thread.births);
     if gave_birth {

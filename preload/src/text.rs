@@ -13,16 +13,21 @@ use core::arch::global_asm;
 
 /// Places of system calls in the program that can be told apart.
 pub const SITES: usize = 1024;
+/// Registers of `statcache_abi::Block::home`, and the signal mask.
+pub const HOME_WORDS: usize = 19;
 /// Bytes of a stub in either table.
 pub const STUB_BYTES: u64 = 8;
+
+#[cfg(all(feature = "shim", target_feature = "avx"))]
+compile_error!("`shim_ring` saves the state of SSE2 only, as the shim is compiled for no more");
 
 global_asm!(
     ".pushsection .text.statcache_shim,\"ax\",@progbits",
     ".balign 64",
     ".hidden shim_text_begin, shim_text_end, shim_syscall, shim_restorer, shim_plain, shim_ask",
-    ".hidden shim_direct, shim_closing, shim_returns",
+    ".hidden shim_direct, shim_closing, shim_returns, shim_ring, shim_rung, shim_home",
     ".globl shim_text_begin, shim_text_end, shim_syscall, shim_restorer, shim_plain, shim_ask",
-    ".globl shim_direct, shim_closing, shim_returns",
+    ".globl shim_direct, shim_closing, shim_returns, shim_ring, shim_rung, shim_home",
     "shim_text_begin:",
     // shim_syscall(number, a, b, c, d, e, f)
     "shim_syscall:",
@@ -49,6 +54,41 @@ global_asm!(
     "shim_ask:",
     "int3",
     "ret",
+    // See `requests::rung`. This code is compiled for SSE2, so that saves all vector state it may change: the upper halves stay.
+    ".balign 16",
+    "shim_ring:",
+    "cld",
+    "sub rsp, 512",
+    "fxsave64 [rsp]",
+    "call {rung}",
+    "fxrstor64 [rsp]",
+    // rt_sigprocmask(SIG_SETMASK, the mask behind the registers, null, 8)
+    "mov edi, 2",
+    "lea rsi, [rip + shim_home + 8 * 18]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "mov eax, 14",
+    "syscall",
+    "shim_rung:",
+    "push qword ptr [rip + shim_home + 8 * 17]",
+    "popfq",
+    "mov r8, [rip + shim_home]",
+    "mov r9, [rip + shim_home + 8]",
+    "mov r10, [rip + shim_home + 8 * 2]",
+    "mov r11, [rip + shim_home + 8 * 3]",
+    "mov r12, [rip + shim_home + 8 * 4]",
+    "mov r13, [rip + shim_home + 8 * 5]",
+    "mov r14, [rip + shim_home + 8 * 6]",
+    "mov r15, [rip + shim_home + 8 * 7]",
+    "mov rdi, [rip + shim_home + 8 * 8]",
+    "mov rsi, [rip + shim_home + 8 * 9]",
+    "mov rbp, [rip + shim_home + 8 * 10]",
+    "mov rbx, [rip + shim_home + 8 * 11]",
+    "mov rdx, [rip + shim_home + 8 * 12]",
+    "mov rax, [rip + shim_home + 8 * 13]",
+    "mov rcx, [rip + shim_home + 8 * 14]",
+    "mov rsp, [rip + shim_home + 8 * 15]",
+    "jmp qword ptr [rip + shim_home + 8 * 16]",
     ".balign 64",
     "shim_direct:",
     ".set shim_slot, 0",
@@ -68,7 +108,9 @@ global_asm!(
     ".pushsection .bss.statcache_shim,\"aw\",@nobits",
     ".balign 64",
     "shim_returns: .skip 8 * 1024",
+    "shim_home: .skip 8 * 19",
     ".popsection",
+    rung = sym crate::requests::rung,
 );
 
 unsafe extern "C" {
@@ -78,6 +120,9 @@ unsafe extern "C" {
     static shim_direct: u8;
     static shim_closing: u8;
     static shim_returns: [core::sync::atomic::AtomicU64; SITES];
+    static shim_ring: u8;
+    static shim_rung: u8;
+    static shim_home: [core::sync::atomic::AtomicU64; HOME_WORDS];
     fn shim_ask(request: u64, mask: u64) -> i32;
     fn shim_restorer();
     fn shim_syscall(number: u64, a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> i64;
@@ -103,6 +148,23 @@ pub fn ask(request: u64, mask: u64) -> i32 {
 /// Whether a SIGTRAP at `rip` is from [`ask`].
 pub fn asked(rip: u64) -> bool {
     rip == shim_ask as *const () as u64 + 1
+}
+
+/// Where a rung thread is put, and the end of its last system call there.
+pub fn ring() -> [u64; 2] {
+    [&raw const shim_ring as u64, &raw const shim_rung as u64]
+}
+
+/// What it goes home with.
+pub fn home() -> &'static [core::sync::atomic::AtomicU64; HOME_WORDS] {
+    // SAFETY: zeroed memory of the size declared, only accessed atomically; plain loads by the rung thread's way home.
+    unsafe { &shim_home }
+}
+
+/// Where the stubs lie: begin and end.
+pub fn stubs() -> [u64; 2] {
+    let begin = &raw const shim_direct as u64;
+    [begin, begin + 2 * SITES as u64 * STUB_BYTES]
 }
 
 /// A stub that makes the system call in the registers and does not expect to come back.

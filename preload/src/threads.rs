@@ -50,6 +50,9 @@ pub struct Own {
     kept: [SignalInfo; KEPT.len()],
     /// The program's signal set for the length of the call it is making (`sigsuspend` and relatives).
     pub temporary: Option<u64>,
+    /// Address of the `syscall` at which the program is to make a call again that was cut short by a signal it does not get; 0 for
+    /// none. To the program it is in that call all the time.
+    pub again: u64,
     /// The program's alternate stack.
     pub alternate: StackSetting,
     /// The instruction being let through.
@@ -155,6 +158,7 @@ impl Thread {
                 pending: 0,
                 kept: [SignalInfo::NONE; KEPT.len()],
                 temporary: None,
+                again: 0,
                 alternate: StackSetting {
                     sp: 0,
                     flags: 0,
@@ -202,10 +206,18 @@ impl Thread {
 static THREAD: [Thread; THREADS] = [const { Thread::new() }; THREADS];
 
 #[repr(align(64))]
-struct Stacks(UnsafeCell<[[u8; STACK_BYTES]; THREADS]>);
-// SAFETY: only their addresses are used here; the kernel gives each to one thread.
-unsafe impl Sync for Stacks {}
-static STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_BYTES]; THREADS]));
+struct Stacks<const N: usize>(UnsafeCell<[[u8; STACK_BYTES]; N]>);
+// SAFETY: only their addresses are used here; the kernel, or who rings, gives each to one thread.
+unsafe impl<const N: usize> Sync for Stacks<N> {}
+static STACKS: Stacks<THREADS> = Stacks(UnsafeCell::new([[0; STACK_BYTES]; THREADS]));
+
+/// What a rung thread runs on; one at a time.
+static RING_STACK: Stacks<1> = Stacks(UnsafeCell::new([[0; STACK_BYTES]]));
+
+/// Its top.
+pub fn ring_stack() -> u64 {
+    RING_STACK.0.get() as u64 + STACK_BYTES as u64
+}
 
 /// A thread's place and what is its own.
 pub struct Current {

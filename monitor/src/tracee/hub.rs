@@ -8,6 +8,7 @@
 mod dying;
 mod serve;
 
+use super::remote::restart_pending;
 pub use super::stops::{leave_kernel, mend};
 use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo};
 pub use dying::{is_wanted_out, set_in_cache};
@@ -68,6 +69,8 @@ struct Thread {
     exiting: bool,
     /// Until when it is not to be held, if not for good.
     spared: Option<Instant>,
+    /// The system call in which a stop has interrupted it last, of those that go on as `restart_syscall`.
+    interrupted_call: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -322,6 +325,15 @@ pub fn release(event: Event) {
     }
 }
 
+/// The call that a thread is in by its registers, where need be from before stops interrupted it. Known since [`at_exec`].
+pub fn call_of(tid: Pid, number: u64) -> u64 {
+    let first = || with(|hub| hub.threads.get(&tid.as_raw())?.interrupted_call).flatten();
+    match number == libc::SYS_restart_syscall as u64 {
+        true => first().unwrap_or(number),
+        false => number,
+    }
+}
+
 /// Notes that a stop was asked for; called by [`Running::interrupt`].
 pub(super) fn interrupt_sent(tid: Pid) {
     with(|hub| {
@@ -358,6 +370,12 @@ impl Hub {
                 {
                     let _ = mend(stopped);
                 }
+                if matches!(
+                    stopped.reason,
+                    StopReason::Interrupt | StopReason::Signal(_)
+                ) {
+                    self.note_call(stopped);
+                }
                 if stopped.reason != StopReason::Exiting {
                     dying::survived(tid);
                 }
@@ -386,6 +404,21 @@ impl Hub {
         tid
     }
 
+    /// Remembers which call a stop has interrupted: once it goes on nobody can tell. Only where somebody may ask, because this costs
+    /// a system call at every stop.
+    fn note_call(&mut self, stopped: &Stopped) {
+        if self.at_exec.is_none() {
+            return;
+        }
+        if let Some(thread) = self.threads.get_mut(&stopped.tid().as_raw())
+            && let Ok(regs) = stopped.regs()
+            && restart_pending(&regs)
+            && regs.orig_rax != libc::SYS_restart_syscall as u64
+        {
+            thread.interrupted_call = Some(regs.orig_rax);
+        }
+    }
+
     fn birth(&mut self, tid: Pid) {
         let (pid, ppid) = procinfo::family(tid).unwrap_or((tid, Pid::from_raw(0)));
         let known = Thread {
@@ -393,6 +426,7 @@ impl Hub {
             interrupted: false,
             exiting: false,
             spared: None,
+            interrupted_call: None,
         };
         if self.threads.insert(tid.as_raw(), known).is_some() {
             return;

@@ -353,6 +353,14 @@ impl Stopped {
         self.tid
     }
 
+    /// Asks the thread to stop again at its resume, before its next instruction.
+    ///
+    /// # Errors
+    /// [`TraceError::Gone`] when it was killed meanwhile.
+    pub fn interrupt(&self) -> Result<()> {
+        Running::new(self.tid).interrupt()
+    }
+
     /// General registers, with `fs_base` and `gs_base`.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub fn leave_kernel(stopped: &Stopped) -> bool {
 }
 
 /// `ERESTARTNOHAND`: made again, unless a handler runs. Source: linux/errno.h.
-const ERESTARTNOHAND: i64 = 514;
+pub const ERESTARTNOHAND: i64 = 514;
 
 /// Some calls fail with `EINTR` when the thread is stopped, handler or not (signal(7),
 /// "Interruption of system calls by stop signals"). Where only we stopped it, and nothing has been

@@ -32,12 +32,20 @@ pub fn cut_short(held: &mut Held, current: &Option<Current>, context: &Context) 
     noted.filter(same).map(|noted| noted.number)
 }
 
-/// Makes the `syscall` before the instruction pointer again.
-pub fn make_again(held: &mut Held, number: u64, context: &mut Context) {
-    let at = context.regs[reg::RIP] - 2;
+/// Makes the `syscall` before the instruction pointer again, which a signal has cut short that the program does not get.
+pub fn make_again(
+    held: &mut Held,
+    current: Option<&mut Current>,
+    number: u64,
+    context: &mut Context,
+) {
+    let at = context.regs[reg::RIP].wrapping_sub(syscalls::SYSCALL_BYTES);
     if user::read::<[u8; 2]>(held, at) == Some([0x0f, 0x05]) {
         context.regs[reg::RIP] = at;
         context.regs[reg::RAX] = number;
+        if let Some(thread) = current {
+            thread.again = at;
+        }
     }
 }
 
@@ -64,6 +72,7 @@ pub fn enter(held: &mut Held, context: &mut Context) -> bool {
     thread.exec = false;
     thread.births = false;
     thread.pending = 0;
+    thread.again = 0;
     thread.blocked = 0;
     thread.releases = 0;
     // One that was dormant has been let out of its stub by a handler that did not return.
@@ -124,7 +133,7 @@ pub fn leave_behind(current: &mut Option<Current>, context: &mut Context) {
 /// Leaves, to make the call it was dispatched for by itself.
 fn leave_before(current: &mut Option<Current>, number: u64, context: &mut Context) {
     leave(current, context);
-    context.regs[reg::RIP] -= 2;
+    context.regs[reg::RIP] -= syscalls::SYSCALL_BYTES;
     context.regs[reg::RAX] = number;
 }
 
@@ -132,6 +141,8 @@ fn leave_before(current: &mut Option<Current>, number: u64, context: &mut Contex
 /// leave, those asleep too, and nobody is taken in again.
 pub fn seal(mut held: Held, current: &mut Option<Current>, number: u64, context: &mut Context) {
     pages::bar(&mut held, result::SEALED, ended::UNMAPPED);
+    // Nobody rings any more from now on.
+    held.rings = false;
     held.arming = held.arming.saturating_sub(held.begun);
     held.begun = 0;
     drop(held);
@@ -146,8 +157,24 @@ pub fn seal(mut held: Held, current: &mut Option<Current>, number: u64, context:
 
 /// Nothing is armed: every thread leaves, and the dispositions are the program's again, once no doorbell is left on its way to
 /// meet them. Who sleeps in a system call is let sleep, as a sleep that is cut begins again, and leaves with its next call.
+///
+/// Where threads are rung from outside they leave one after the other, and the last one sees to the rest.
 pub(super) fn settle_down() {
-    settle(false);
+    if !lock().rings {
+        return settle(false);
+    }
+    for thread in threads::all() {
+        if matches!(in_call(thread.tid.load(Ordering::Acquire)), InCall::Gone) {
+            thread.inside.store(0, Ordering::Release);
+            thread.tid.store(0, Ordering::Release);
+        }
+    }
+    let mut held = lock();
+    held.leaving = held.armed == 0 && held.arming == 0;
+    if held.leaving && held.births == 0 && !threads::any_inside() {
+        held.rings = false;
+        signals::uninstall(&mut held);
+    }
 }
 
 /// As [`settle_down`]; `all`: those asleep are woken.

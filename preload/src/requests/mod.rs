@@ -1,48 +1,52 @@
 //! Requests: who asks, and what has to be true of every thread before a page may be protected.
 //!
-//! A request arrives by a signal, so that it is served on a handler stack with all signals blocked, whoever asks. Before the
-//! first page is protected, every thread of the process must be under the shim: handler stack in place, system calls dispatched,
-//! signals of faults open. Each is sent a doorbell and does this for itself. A thread asleep in a system call is
-//! woken by it, and makes the call again from its beginning, as after a stop. One that cannot be reached, or that is in
-//! a call on the very page, makes the request fail: it is the user's to count.
+//! Before the first page is protected, every thread of the process must be under the shim: handler stack in place, system calls
+//! dispatched, signals of faults open. One that cannot be reached, or that is in a call on the very page, makes the request
+//! fail: it is the user's to count.
+//!
+//! Whoever traces the program puts one thread after the other, stopped, into the shim: [`rung`]. A program that arms watches by
+//! itself asks by an `int3` ([`call`]), so that it is served on a handler stack with all signals blocked; there each other thread is
+//! sent a doorbell (SIGURG) and does for itself what is to be done. A thread asleep in a system call is woken by it, and makes the call again from
+//! its beginning, as after a stop.
 //!
 //! [`inside`]: how a thread comes under the shim and leaves it; [`others`]: what the kernel says of the other threads, and
 //! waiting for them; [`watches`]: the requests themselves.
 
 mod inside;
 mod others;
+mod rung;
 mod watches;
 
 pub use inside::{cut_short, enter, leave_behind, leave_last, leave_place, make_again, seal};
+pub use rung::rung;
 
-use statcache_abi::{Block, DOORBELL, Request, op, result};
+use statcache_abi::{Request, op, result};
 
 use crate::frame::{Context, SignalInfo, code, reg, sig};
-use crate::state::{block, block_raw, lock};
+use crate::state::{block, lock};
 use crate::sys;
 use crate::threads::{self, Current, TAKEN_IN};
 use crate::{maps, process, signals, syscalls, text, user};
 use core::sync::atomic::Ordering;
 use inside::{leave, settle_down};
 use others::everyone_inside;
-use watches::{arm, begin, disarm, end};
+use watches::{arm, disarm};
 
 /// `si_errno` of a doorbell, by which it is told from the program's own signal.
 const DOORBELL_MARK: i32 = 0x5ca0;
 
 /// Whether a signal is one.
 pub fn is_doorbell(info: &SignalInfo) -> bool {
-    info.code == code::QUEUE && (info.errno == DOORBELL_MARK || info.value() == DOORBELL)
+    info.code == code::QUEUE && info.errno == DOORBELL_MARK
 }
 
-fn ring(tid: i32, request: u64) {
-    let mut info = SignalInfo {
+fn ring(tid: i32) {
+    let info = SignalInfo {
         signo: sig::DOORBELL,
         errno: DOORBELL_MARK,
         code: code::QUEUE,
         ..SignalInfo::default()
     };
-    info.fields[1] = request;
     sys::queue(tid, sig::DOORBELL, &info);
 }
 
@@ -101,22 +105,16 @@ pub fn asked(current: &mut Option<Current>, context: &mut Context) {
     signals::answered(&mut lock());
 }
 
-/// A signal with a doorbell's mark.
-pub fn doorbell(current: &mut Option<Current>, info: &SignalInfo, context: &mut Context) {
+/// A signal with a doorbell's mark: by another thread, which has changed what the state of the shim asks of this one.
+pub fn doorbell(current: &mut Option<Current>, context: &mut Context) {
     let mut held = lock();
     let cut = cut_short(&mut held, current, context);
     syscalls::settle(&mut held, current.as_mut(), context);
     if let Some(number) = cut {
-        make_again(&mut held, number, context);
+        make_again(&mut held, current.as_mut(), number, context);
     }
     drop(held);
-    let at = match info.value() {
-        DOORBELL => block_raw() as u64 + core::mem::offset_of!(Block, request) as u64,
-        at => at,
-    };
-    if serve(current, at, context) {
-        ring(sys::gettid(), info.value());
-    }
+    serve(current, 0, context);
 }
 
 /// Does what the request at `at` asks, and what the state of the shim asks of every thread. True where something had to be
@@ -127,7 +125,7 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         0 => None,
         at => user::read::<Request>(&mut held, at).filter(|r| r.result == result::PENDING),
     };
-    let arms = request.is_some_and(|request| matches!(request.op, op::ARM | op::BEGIN));
+    let arms = request.is_some_and(|request| request.op == op::ARM);
     if arms && held.barred != 0 {
         let reason = held.barred;
         drop(held);
@@ -182,8 +180,6 @@ fn serve(current: &mut Option<Current>, at: u64, context: &mut Context) -> bool 
         op::ARM => arm(&request),
         op::DISARM => disarm(Some(request.id)),
         op::DISARM_ALL => disarm(None),
-        op::BEGIN => begin(),
-        op::END => end(),
         _ => result::INVALID,
     };
     finish(at, answer);

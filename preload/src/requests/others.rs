@@ -3,6 +3,7 @@
 //! Source: proc(5), `/proc/self/task`.
 
 use super::ring;
+use super::rung::goes_on;
 use crate::frame::sig;
 use crate::state::{Waiting, lock};
 use crate::sys::{self, File, nr};
@@ -60,14 +61,18 @@ pub(super) fn wait_for(mut done: impl FnMut(bool) -> bool) -> bool {
     }
 }
 
-/// Rings at another thread, which does what the state of the shim asks of it.
+/// Rings at another thread, which does what the state of the shim asks of it. Where threads are rung from outside it is not for
+/// us to do so.
 pub(super) fn ask(tid: i32) {
+    if lock().rings {
+        return;
+    }
     if threads::find(tid).is_none()
         && let InCall::Waiting(waiting) = in_call(tid)
     {
         lock().note_waiting(waiting);
     }
-    ring(tid, 0);
+    ring(tid);
 }
 
 pub(super) enum InCall {
@@ -217,6 +222,10 @@ pub(super) fn in_use(page: u64) -> bool {
         let end = page + PAGE_BYTES;
         match in_call(tid) {
             InCall::Gone => false,
+            // It sleeps on in the call that it was made for.
+            InCall::Waiting(call) if goes_on(call.number) && noted != NO_CALL => {
+                uses((noted - 1) as u64, thread.arguments(), page, end)
+            }
             InCall::Waiting(call) => uses(call.number, call.arguments, page, end),
             // Between the dispatcher and the kernel, or long done: both look alike.
             InCall::Running => {

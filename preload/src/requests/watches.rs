@@ -21,16 +21,11 @@ pub(super) fn arm(request: &Request) -> i32 {
     answer
 }
 
-pub(super) fn begin() -> i32 {
-    lock().arming += 1;
-    let all = everyone_inside(READY);
-    let mut held = lock();
-    if all {
-        held.begun += 1;
-        return result::OK;
-    }
-    held.arming -= 1;
-    result::BUSY
+pub(super) fn begin(held: &mut Held) {
+    held.leaving = false;
+    held.rings = true;
+    held.begun += 1;
+    held.arming += 1;
 }
 
 pub(super) fn end() -> i32 {

@@ -183,7 +183,8 @@ pub fn temporary_mask(held: &mut Held, number: u64, a: [u64; 6]) -> Option<u64> 
         nr::PPOLL => a[3],
         // A pointer to the set, and its size.
         nr::PSELECT6 => user::read::<u64>(held, a[5])?,
-        _ => a[4],
+        nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => a[4],
+        _ => return None,
     };
     user::read::<u64>(held, at)
 }

@@ -2,9 +2,8 @@
 
 use super::handler;
 use crate::frame::{DEFAULT, IGNORE, KernelAction, sa, sig};
-use crate::state::{Held, block};
+use crate::state::Held;
 use crate::{sys, text};
-use core::sync::atomic::Ordering;
 
 pub(super) fn ours(signal: i32, theirs: &KernelAction, settled: bool) -> KernelAction {
     let passed = sa::RESTART | sa::NOCLDSTOP | sa::NOCLDWAIT;
@@ -22,26 +21,6 @@ pub(super) fn ours(signal: i32, theirs: &KernelAction, settled: bool) -> KernelA
         flags: sa::SIGINFO | stack | sa::RESTORER | restart | theirs.flags & passed,
         restorer: text::restorer(),
         mask: !0,
-    }
-}
-
-/// What answers the first doorbell; see `Block::knock`.
-pub fn knock() -> [u64; 4] {
-    let action = ours(sig::DOORBELL, &KernelAction::default(), false);
-    [action.handler, action.flags, action.restorer, action.mask]
-}
-
-/// The program's disposition of the doorbell's signal, where [`knock`] has taken its place.
-pub(super) fn knocked() -> KernelAction {
-    let Some(block) = block() else {
-        return KernelAction::default();
-    };
-    let [handler, flags, restorer, mask] = &block.before;
-    KernelAction {
-        handler: handler.load(Ordering::Relaxed),
-        flags: flags.load(Ordering::Relaxed),
-        restorer: restorer.load(Ordering::Relaxed),
-        mask: mask.load(Ordering::Relaxed),
     }
 }
 
@@ -99,10 +78,6 @@ pub fn install(held: &mut Held) {
         let action = match (signal, held.trap_before) {
             (sig::TRAP, Some(before)) => before,
             _ => sys::sigaction(signal, None).unwrap_or_default(),
-        };
-        let action = match signal == sig::DOORBELL && is_ours(&action) {
-            true => knocked(),
-            false => action,
         };
         if let Some(entry) = held.actions.get_mut(signal as usize) {
             *entry = action;

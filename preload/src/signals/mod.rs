@@ -20,12 +20,12 @@ mod frames;
 
 pub use calls::{awaits_pending, sigaction, sigaltstack, sigpending, sigprocmask, temporary_mask};
 pub use dispositions::{
-    after_exec, answer_doorbells, answered, before_exec, install, knock, settled, uninstall,
+    after_exec, answer_doorbells, answered, before_exec, install, settled, uninstall,
     uninstall_in_child, unsettled,
 };
 pub use frames::sigreturn;
 
-use crate::frame::{Context, DEFAULT, IGNORE, KernelAction, SignalInfo, sa, sig};
+use crate::frame::{Context, DEFAULT, IGNORE, KernelAction, SignalInfo, reg, sa, sig};
 use crate::state::{count, lock};
 use crate::sys::nr;
 use crate::threads::{Current, Own, READY, TAKEN_IN};
@@ -34,6 +34,8 @@ use core::sync::atomic::Ordering;
 use dispositions::stands_in;
 use frames::enter_program_handler;
 use statcache_abi::ended;
+
+const EINTR: i64 = -4;
 
 /// Every signal the shim stands in for comes here, with all signals blocked.
 pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Context) {
@@ -50,9 +52,7 @@ pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Cont
     match signal {
         sig::SEGV => step::fault(&mut current, info, context),
         sig::TRAP => step::trap(&mut current, info, context),
-        sig::DOORBELL if requests::is_doorbell(info) => {
-            requests::doorbell(&mut current, info, context)
-        }
+        sig::DOORBELL if requests::is_doorbell(info) => requests::doorbell(&mut current, context),
         sig::SYS => syscalls::dispatched(&mut current, info, context),
         _ => chain(&mut current, signal, info, context),
     }
@@ -106,7 +106,7 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
             }
             // What the program does not get cuts no call of its short.
             if let Some(number) = cut {
-                requests::make_again(&mut held, number, context);
+                requests::make_again(&mut held, current.as_mut(), number, context);
             }
             return;
         }
@@ -115,7 +115,7 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
     let ignored = action.handler == IGNORE || action.handler == DEFAULT && signal == sig::DOORBELL;
     if ignored && !raised {
         if let Some(number) = cut {
-            requests::make_again(&mut held, number, context);
+            requests::make_again(&mut held, current.as_mut(), number, context);
         }
         return;
     }
@@ -136,6 +136,15 @@ pub fn chain(current: &mut Option<Current>, signal: i32, info: &SignalInfo, cont
         if !stands_in(signal, &reset) {
             sys::sigaction(signal, Some(&reset));
         }
+    }
+    // It comes before a call that another one has cut short is made again: this one cuts it.
+    if let Some(thread) = current.as_mut()
+        && thread.again != 0
+        && thread.again == context.regs[reg::RIP]
+    {
+        context.regs[reg::RIP] += syscalls::SYSCALL_BYTES;
+        syscalls::answer(context, EINTR);
+        thread.again = 0;
     }
     if !enter_program_handler(&mut held, current.as_mut(), signal, &action, info, context) {
         // No room for the frame: what the kernel does then.

@@ -24,6 +24,9 @@ pub struct Shim {
     image: OwnedFd,
 }
 
+/// Registers of [`Block::home`].
+pub const HOME: usize = 18;
+
 /// What the shim has counted; see `statcache_abi::Counts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -153,7 +156,7 @@ impl Shim {
         matches!(path, Some(Backing::File(path) | Backing::Other(path)) if path.contains(BLOCK))
     }
 
-    /// Leaves a request for who answers the next doorbell.
+    /// Leaves a request for the thread that is put into the shim next.
     pub fn ask(&self, request: Request) {
         let shared = self.block();
         shared.answered.store(0, Ordering::Relaxed);
@@ -165,6 +168,46 @@ impl Shim {
                 ..request
             })
         };
+    }
+
+    /// Where threads are put to serve a request, the top of the stack they run on there, and the end of their last system call.
+    pub fn ring(&self) -> [u64; 3] {
+        self.block()
+            .ring
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// The addresses at which threads of the target are in its system calls, though in the shim's code.
+    pub fn stubs(&self) -> std::ops::Range<u64> {
+        let [begin, end] = &self.block().stubs;
+        begin.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the registers of the thread that is about to serve a request, which is to make system call `call` (again).
+    pub fn set_home(&self, registers: &[u64; HOME], call: Option<u64>) {
+        let shared = self.block();
+        for (word, register) in shared.home.iter().zip(registers) {
+            word.store(*register, Ordering::Relaxed);
+        }
+        let call = call.map_or(0, |number| number + 1);
+        shared.home_call.store(call, Ordering::Release);
+    }
+
+    /// The call that the thread, once it has served, is to be in as if it had been interrupted there.
+    pub fn home_call(&self) -> Option<u64> {
+        self.block()
+            .home_call
+            .load(Ordering::Acquire)
+            .checked_sub(1)
+    }
+
+    /// The registers of that thread, as they are to be once it has served.
+    pub fn home(&self) -> [u64; HOME] {
+        self.block()
+            .home
+            .each_ref()
+            .map(|word| word.load(Ordering::Acquire))
     }
 
     /// The answer to the last request, once there is one.

@@ -1,112 +1,189 @@
-//! Requests to the shim of a stopped thread: the doorbell, which it answers in a handler of its own.
+//! Requests to the shim: of the thread in its window, and of the others, which come under the shim and leave it with that.
 
+use super::ring::{Rung, is_free, ring};
 use super::{DELIVERIES, FILTERED, Live, Result, Stop};
-use crate::engine::translate::window::Control;
-use crate::tracee::remote::{self, CallSite, restarted};
-use crate::tracee::{Resume, StopReason, TraceError, maps::Maps, procinfo};
-use statcache_abi::{Block, DOORBELL, Request};
-use std::sync::atomic::Ordering;
+use crate::engine::translate::window::{Control, WindowEnd};
+use crate::tracee::{Event, StopReason, TraceError, hub, procinfo};
+use statcache_abi::{Request, op, result};
+use std::time::{Duration, Instant};
+
+/// How long another thread may take to stop where it can be put into the shim.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// And between two tries.
+const BREATH: Duration = Duration::from_micros(50);
 
 impl<C: Control> Live<'_, C> {
     /// Asks the shim for something; its answer.
     pub fn call(&mut self, request: Request) -> Result<i32> {
+        let answer = self.ask(request)?;
+        if request.op == op::ARM && answer == result::BUSY && self.follow_all(true)? {
+            // Threads have been born since.
+            return self.ask(request);
+        }
+        Ok(answer)
+    }
+
+    /// Brings the process under the shim.
+    pub fn begin(&mut self) -> Result<i32> {
+        let of = |op| Request {
+            op,
+            ..Request::default()
+        };
+        match self.ask(of(op::BEGIN))? {
+            result::OK => {}
+            refused => return Ok(refused),
+        }
+        self.brought.clear();
+        self.follow_all(true)?;
+        self.ask(of(op::ALL))
+    }
+
+    /// Lets the process go; this thread, which is stopped meanwhile, last: the handlers of the shim go with it, and until then a signal
+    /// that the program ignores would cut its sleep.
+    pub fn end(&mut self) -> Result<()> {
+        let of = |op| Request {
+            op,
+            ..Request::default()
+        };
+        self.ask(of(op::END))?;
+        let others = self.follow_all(false);
+        self.ask(of(op::FOLLOW))?;
+        others.map(|_| ())
+    }
+
+    fn ask(&mut self, request: Request) -> Result<i32> {
         if self.shim.sealed() {
             return Err(Stop::Close(FILTERED));
         }
-        self.shim.ask(request);
-        self.ring()?;
         for _ in 0..DELIVERIES {
+            if self.in_critical_section() {
+                // A signal would make it start over; what we do to its registers would not. A step does.
+                self.execute()?;
+                continue;
+            }
             let stopped = self.take();
-            let stopped = self.go(stopped, Resume::Syscall, 0)?;
-            match stopped.reason {
-                StopReason::Signal(libc::SIGURG) => {
-                    let stopped = self.through(stopped, libc::SIGURG)?;
+            self.shim.ask(request);
+            self.stops += 1;
+            match ring(stopped, self.shim)? {
+                Rung::Served(stopped) => {
+                    let reason = stopped.reason;
                     self.thread = Some(stopped);
-                    if let Some(answer) = self.shim.answer() {
-                        self.collect(None);
-                        return Ok(answer);
+                    self.collect(None);
+                    let answer = self.shim.answer().unwrap_or(result::BUSY);
+                    if let StopReason::Signal(signal) = reason {
+                        let stopped = self.take();
+                        self.deliver(stopped, signal)?;
                     }
+                    return Ok(answer);
                 }
-                StopReason::Signal(signal) => {
+                Rung::Signal(stopped, signal) => {
                     self.deliver(stopped, signal)?;
                 }
-                _ => self.thread = Some(stopped),
+                Rung::Gone(Event::Stopped(stopped)) => {
+                    return Err(Stop::End(match stopped.reason {
+                        StopReason::Exec => WindowEnd::Exec(stopped),
+                        _ => WindowEnd::Exiting(stopped),
+                    }));
+                }
+                Rung::Gone(event) => return Err(Stop::End(WindowEnd::Gone(event))),
             }
         }
         Err(Stop::Close("the shim does not answer"))
     }
 
-    fn ring(&self) -> Result<()> {
-        const SI_QUEUE: i32 = -1;
-        // `siginfo_t`: number, errno, code; the value behind sender and user.
-        let mut info = [0u64; 16];
-        info[0] = libc::SIGURG as u64;
-        info[1] = u64::from(SI_QUEUE as u32);
-        info[3] = DOORBELL;
+    /// Has the other threads come under the shim, those that have not, or leave it; they sleep on where they do. True where there
+    /// were any.
+    fn follow_all(&mut self, come: bool) -> Result<bool> {
         let pid = procinfo::family(self.tid).map_or(self.tid, |(pid, _)| pid);
-        // SAFETY: `info` is live and as large as a siginfo_t.
-        let sent = unsafe {
-            libc::syscall(
-                libc::SYS_rt_tgsigqueueinfo,
-                pid.as_raw(),
-                self.tid.as_raw(),
-                libc::SIGURG,
-                info.as_ptr(),
-            )
-        };
-        match sent {
-            0 => Ok(()),
-            _ => Err(Stop::Trace(TraceError::Os {
-                operation: "rt_tgsigqueueinfo",
-                tid: self.tid,
-                source: std::io::Error::last_os_error(),
-            })),
+        let mut any = false;
+        let begun = Instant::now();
+        // Those that have left, or will by themselves.
+        let mut done = Vec::new();
+        loop {
+            let mut left = false;
+            for tid in procinfo::tasks(pid).unwrap_or_default() {
+                let known = come && self.brought.contains(&tid.as_raw());
+                if tid == self.tid || known || done.contains(&tid) {
+                    continue;
+                }
+                left = true;
+                if !hub::knows(tid) {
+                    // Born just now. Its first stop is served when it comes.
+                    if begun.elapsed() > PATIENCE || hub::serve().is_err() {
+                        done.push(tid);
+                    }
+                    continue;
+                }
+                match self.follow(tid) {
+                    Ok(true) if come => any |= self.brought.insert(tid.as_raw()),
+                    Ok(false) if begun.elapsed() <= PATIENCE => {}
+                    Ok(_) | Err(TraceError::Gone(_)) => done.push(tid),
+                    Err(error) => return Err(Stop::Trace(error)),
+                }
+            }
+            if !left {
+                return Ok(any);
+            }
+            std::thread::sleep(BREATH);
         }
     }
 
-    /// Makes the shim answer the first doorbell.
-    pub fn knock(&mut self, maps: &Maps) -> Result<()> {
-        let stopped = self.take();
-        let block = self.shim.block();
-        let base = block.base.load(Ordering::Relaxed);
-        let at = |offset: usize| base + offset as u64;
-        let args = [
-            libc::SIGURG as u64,
-            at(std::mem::offset_of!(Block, knock)),
-            at(std::mem::offset_of!(Block, before)),
-            8,
-            0,
-            0,
-        ];
-        let Some(slack) = remote::find_slack(&stopped, maps) else {
-            self.thread = Some(stopped);
-            return Err(Stop::Close("no place for an injected call"));
+    /// Has another thread do what the state of the shim asks of it. False where it cannot now.
+    fn follow(&mut self, tid: nix::unistd::Pid) -> crate::tracee::Result<bool> {
+        let Some(mut running) = hub::interrupt(tid) else {
+            return Err(TraceError::Gone(tid));
         };
-        let site = CallSite::open(&stopped, slack, restarted(&stopped.regs()?))?;
-        let mut caller = site.caller(stopped);
-        let called = caller.call("rt_sigaction", libc::SYS_rt_sigaction, args);
-        let stopped = caller
-            .done()
-            .ok_or(Stop::Trace(TraceError::Gone(self.tid)))?;
-        let signal = match stopped.reason {
-            StopReason::Signal(signal) => Some(signal),
-            _ => None,
+        let begun = Instant::now();
+        let stopped = loop {
+            match running.poll()? {
+                Ok(Event::Stopped(stopped)) => break stopped,
+                Ok(event) => {
+                    hub::release(event);
+                    return Err(TraceError::Gone(tid));
+                }
+                // In a call that nothing interrupts. Its stop is served when it comes.
+                Err(_) if begun.elapsed() > PATIENCE => return Err(TraceError::Gone(tid)),
+                Err(again) => running = again,
+            }
+            std::thread::sleep(BREATH);
         };
-        site.close(&stopped)?;
-        match (called, signal) {
-            (Ok(_), _) => {
-                self.thread = Some(stopped);
-                Ok(())
+        self.stops += 1;
+        let clean = stopped.reason == StopReason::Interrupt
+            && is_free(&stopped.regs()?, self.shim, self.image)
+            && !super::in_critical_section(&stopped);
+        if !clean {
+            hub::release(Event::Stopped(stopped));
+            return Ok(false);
+        }
+        self.shim.ask(Request {
+            op: op::FOLLOW,
+            ..Request::default()
+        });
+        match ring(stopped, self.shim)? {
+            Rung::Served(stopped) => {
+                hub::release(Event::Stopped(stopped));
+                Ok(self.shim.answer() == Some(result::OK))
             }
-            (Err(_), Some(signal)) => {
-                self.deliver(stopped, signal)?;
-                Err(Stop::Close("a signal came first"))
+            Rung::Signal(stopped, _) => {
+                hub::release(Event::Stopped(stopped));
+                Ok(false)
             }
-            (Err(error), None) => {
-                self.thread = Some(stopped);
-                Err(Stop::Trace(error))
+            Rung::Gone(event) => {
+                hub::release(event);
+                Err(TraceError::Gone(tid))
             }
         }
+    }
+
+    /// Whether the thread is in a handler of the shim's, or in a stub.
+    pub fn in_shim(&self) -> Result<bool> {
+        let regs = self.regs()?;
+        Ok(self.image.iter().any(|part| part.contains(&regs.rip)))
+    }
+
+    /// Whether the thread can be put into the shim; see [`is_free`].
+    pub fn is_free(&self) -> Result<bool> {
+        Ok(is_free(&self.regs()?, self.shim, self.image))
     }
 
     /// Tells the shim where the kernel writes at any time.
@@ -119,10 +196,6 @@ impl<C: Control> Live<'_, C> {
 
     /// Whether the thread is in, or about to be in, a restartable sequence, which is aborted at every step.
     pub fn in_critical_section(&self) -> bool {
-        let (Some(area), Some(stopped)) = (procinfo::rseq_area(self.tid), &self.thread) else {
-            return false;
-        };
-        let mut word = [0; 8];
-        stopped.read(area + 8, &mut word).is_ok() && word != [0; 8]
+        self.thread.as_ref().is_some_and(super::in_critical_section)
     }
 }

@@ -6,7 +6,7 @@
 //! goes through the shim's stub. Nothing is held back: at any stop the thread's own state is all there is, and a
 //! monitor that dies leaves a thread that runs on under the shim.
 //!
-//! [`signals`] delivers and waits, [`execute`] steps one instruction, [`ask`] talks to the shim, [`machine`] is the whole as
+//! [`signals`] delivers and waits, [`execute`] steps one instruction, [`ask`] talks to the shim, by putting a thread into it as [`ring`] does, [`machine`] is the whole as
 //! the sampler sees it.
 //!
 //! Source: ptrace(2); `preload/src/lib.rs`.
@@ -14,6 +14,7 @@
 mod ask;
 mod execute;
 mod machine;
+mod ring;
 mod signals;
 
 use super::overflow::Overflow;
@@ -21,9 +22,10 @@ use super::shim::Shim;
 use crate::engine::step::decode::Decoder;
 use crate::engine::translate::window::{Control, WindowEnd};
 use crate::observe::{Access, LINE_SHIFTS};
-use crate::tracee::{Event, Regs, Resume, Running, StopReason, Stopped, TraceError};
+use crate::tracee::{Event, Regs, Resume, Running, StopReason, Stopped, TraceError, procinfo};
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
+use rustc_hash::FxHashSet;
 use statcache_abi::Event as Touched;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -108,6 +110,8 @@ pub struct Live<'a, C> {
     pub stops: u64,
     /// The instruction executed last accesses memory.
     accessed: bool,
+    /// Threads that have come under the shim.
+    brought: FxHashSet<i32>,
 }
 
 /// Why a window is closed though nothing is wrong: somebody wants it, the thread sleeps, or it makes a call before which a
@@ -143,7 +147,7 @@ const TRAP_FLAG: u64 = 0x100;
 const SYSCALL_CODE: [u8; 2] = [0x0f, 0x05];
 /// Iterations of a string instruction up to which all of its accesses are known beforehand.
 const MOST_ITERATIONS: u64 = 64;
-/// Signals at a time between a doorbell and its answer.
+/// Signals at a time that come before a request can be served.
 const DELIVERIES: u32 = 64;
 
 impl<'a, C: Control> Live<'a, C> {
@@ -173,6 +177,7 @@ impl<'a, C: Control> Live<'a, C> {
             recent: VecDeque::new(),
             stops: 0,
             accessed: false,
+            brought: FxHashSet::default(),
         }
     }
 
@@ -244,6 +249,15 @@ fn is_step(stopped: &Stopped) -> Result<bool> {
         stopped.siginfo()?.si_code,
         TRAP_TRACE | TRAP_BRKPT
     ))
+}
+
+/// Whether a stopped thread is in, or about to be in, a restartable sequence.
+fn in_critical_section(stopped: &Stopped) -> bool {
+    let Some(area) = procinfo::rseq_area(stopped.tid()) else {
+        return false;
+    };
+    let mut word = [0; 8];
+    stopped.read(area + 8, &mut word).is_ok() && word != [0; 8]
 }
 
 fn add(refs: &mut [u64; 5], access: &Access) {

@@ -241,12 +241,7 @@ impl Counter {
         };
         // Whatever ended it, nothing of ours stays in a thread that goes on.
         let end = match end {
-            Ok(reason) => live
-                .call(Request {
-                    op: op::END,
-                    ..Request::default()
-                })
-                .map(|_| reason),
+            Ok(reason) => live.end().map(|()| reason),
             Err(other) => Err(other),
         };
         shim.set_stepping(false);
@@ -288,16 +283,17 @@ impl Counter {
 
     /// Takes the thread and its process under the shim.
     fn begin<C: Control>(&mut self, live: &mut Live<'_, C>) -> std::result::Result<(), Stop> {
+        if live.in_shim()? {
+            return Err(Stop::Close("in the shim"));
+        }
+        if !live.is_free()? {
+            return Err(Stop::Close("32-bit code"));
+        }
         if live.in_critical_section() {
             return Err(Stop::Close("restartable sequence"));
         }
         live.note_rseq()?;
-        live.knock(&self.maps)?;
-        let begin = Request {
-            op: op::BEGIN,
-            ..Request::default()
-        };
-        match live.call(begin)? {
+        match live.begin()? {
             result::OK => Ok(()),
             result::UNSUPPORTED => Err(Stop::Close("a kernel without Syscall User Dispatch")),
             result::ASYNCHRONOUS => Err(Stop::Close("io_uring, which would fail on watched pages")),
