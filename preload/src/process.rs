@@ -79,6 +79,7 @@ fn begin_child(held: &mut Held, on: Option<&threads::Thread>) {
     held.births = 0;
     signals::uninstall(held);
     threads::forget_all(on);
+    signals::forget_others(on.is_some());
     mark();
 }
 

@@ -153,6 +153,10 @@ pub fn seal(mut held: Held, current: &mut Option<Current>, number: u64, context:
     // Whoever was arming is refused, and gone soon.
     wait_for(|_| lock().arming == 0);
     settle(true);
+    // Who has left may still be in the handler in which it did, and there look whether others have: with system calls that the
+    // filter would kill it for. Nobody comes there any more.
+    let alone = || signals::at_work() <= 1;
+    wait_for(|_| alone() && !doorbells_pending() && alone());
 }
 
 /// Nothing is armed: every thread leaves, and the dispositions are the program's again, once no doorbell is left on its way to

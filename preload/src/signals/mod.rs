@@ -30,18 +30,32 @@ use crate::state::{count, lock};
 use crate::sys::nr;
 use crate::threads::{Current, Own, READY, TAKEN_IN};
 use crate::{pages, process, requests, step, sys, syscalls, threads};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicI32, Ordering};
 use dispositions::stands_in;
 use frames::enter_program_handler;
 use statcache_abi::ended;
 
 const EINTR: i64 = -4;
 
+/// Threads in [`handler`]; none of them can be told from its place alone, as one that leaves the shim is still there for a while.
+static AT_WORK: AtomicI32 = AtomicI32::new(0);
+
+/// How many threads are in a handler of the shim, the caller included.
+pub fn at_work() -> i32 {
+    AT_WORK.load(Ordering::SeqCst)
+}
+
+/// In a new process, which has one thread, `here` or not.
+pub fn forget_others(here: bool) {
+    AT_WORK.store(i32::from(here), Ordering::SeqCst);
+}
+
 /// Every signal the shim stands in for comes here, with all signals blocked.
 pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Context) {
     // SAFETY: the kernel's arguments to a handler with SA_SIGINFO, alive and unshared until it returns.
     let (info, context) = unsafe { (&*info, &mut *context) };
     process::notice_fork();
+    AT_WORK.fetch_add(1, Ordering::SeqCst);
     let mut current = threads::current();
     if let Some(thread) = &current
         && thread.shared.inside.load(Ordering::Relaxed) == TAKEN_IN
@@ -61,6 +75,7 @@ pub extern "C" fn handler(signal: i32, info: *mut SignalInfo, context: *mut Cont
     {
         context.stack = current.stack();
     }
+    AT_WORK.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// The signal set as the program sees it.
