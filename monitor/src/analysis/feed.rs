@@ -288,6 +288,7 @@ fn model_sample(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::example;
     use crate::profile::types::{Header, Instr, Memory, Record, Shared, TakenSample};
 
     fn share(tid: i32, accesses: u64) -> ThreadShare {
@@ -300,23 +301,16 @@ mod tests {
 
     fn window(threads: Vec<ThreadShare>) -> WindowRecord {
         let accesses = threads.iter().map(|t| t.accesses).sum();
+        let stands_for = Estimate {
+            value: 1000.0,
+            low: 500.0,
+            high: 2000.0,
+        };
         WindowRecord {
-            index: 0,
-            start_s: 0.0,
-            cpu_start_s: 0.0,
-            wall_s: 0.0,
-            contiguous_with_previous: false,
             tid: 7,
-            accesses,
             refs: [2 * accesses; 5],
             threads,
-            stands_for: Estimate {
-                value: 1000.0,
-                low: 500.0,
-                high: 2000.0,
-            },
-            samples: Vec::new(),
-            declined: 0,
+            ..example::window(0, accesses, stands_for)
         }
     }
 

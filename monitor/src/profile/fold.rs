@@ -104,22 +104,8 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::types::{Footer, Header, Instr, Module, ProcessRecord};
-
-    fn base() -> Vec<Record> {
-        vec![
-            Record::Header(Header::example(&["./app", "x"])),
-            Record::Modules(vec![Module {
-                path: "/bin/app".to_owned(),
-                bias: 0x1000,
-                build_id: "ab".to_owned(),
-            }]),
-            Record::Instrs(vec![Instr {
-                module: Some(0),
-                offset: 16,
-            }]),
-        ]
-    }
+    use crate::profile::example::beginning;
+    use crate::profile::types::{Footer, ProcessRecord};
 
     #[test]
     fn each_process_has_its_own_tables() {
@@ -137,8 +123,8 @@ mod tests {
                 ..Footer::default()
             })
         };
-        let mut records = base();
-        records.extend([process(7, "sh"), base()[1].clone(), process(3, "ls")]);
+        let mut records = beginning();
+        records.extend([process(7, "sh"), beginning()[1].clone(), process(3, "ls")]);
         records.extend([
             process(7, "cc"),
             footer(5),

@@ -5,6 +5,8 @@
 
 mod columns;
 mod error;
+#[cfg(test)]
+pub(crate) mod example;
 mod fold;
 mod frame;
 #[cfg(test)]

@@ -177,23 +177,9 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::example::beginning;
     use crate::profile::frame;
     use crate::profile::types::{Estimate, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION};
-
-    fn base() -> Vec<Record> {
-        vec![
-            Record::Header(Header::example(&["./app", "x"])),
-            Record::Modules(vec![Module {
-                path: "/bin/app".to_owned(),
-                bias: 0x1000,
-                build_id: "ab".to_owned(),
-            }]),
-            Record::Instrs(vec![Instr {
-                module: Some(0),
-                offset: 16,
-            }]),
-        ]
-    }
 
     fn bytes(records: &[Record]) -> (Vec<u8>, Vec<usize>) {
         let mut out = frame::preamble().to_vec();
@@ -207,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_file_cut_anywhere_gives_what_was_complete_and_a_warning() {
-        let mut records = base();
+        let mut records = beginning();
         records.push(Record::Footer(Footer::default()));
         let (all, ends) = bytes(&records);
         for n in 0..=all.len() {
@@ -241,7 +227,7 @@ mod tests {
                 low: 1.0,
                 high: bad,
             };
-            let mut records = base();
+            let mut records = beginning();
             records.push(Record::Shares(vec![(7, factor)]));
             let (all, _) = bytes(&records);
             let text = Profile::from_bytes(&all, Path::new("p"))
@@ -275,7 +261,7 @@ mod tests {
 
     #[test]
     fn data_named_later_is_found_too() {
-        let mut p = Profile::from_records(base()).unwrap();
+        let mut p = Profile::from_records(beginning()).unwrap();
         p.name_data([
             (0, 0x300, 4, "late".to_owned()),
             (0, 0x100, 4, "early".to_owned()),
@@ -287,7 +273,7 @@ mod tests {
 
     #[test]
     fn data_symbols_are_found_by_address() {
-        let mut records = base();
+        let mut records = beginning();
         let symbol = |start, size, name: &str| (0, start, size, name.to_owned());
         records.push(Record::DataSymbols(vec![
             symbol(0x200, 16, "b"),

@@ -206,21 +206,7 @@ pub(super) fn in_order(symbols: &mut [DataSymbol]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn base() -> Vec<Record> {
-        vec![
-            Record::Header(Header::example(&["./app", "x"])),
-            Record::Modules(vec![Module {
-                path: "/bin/app".to_owned(),
-                bias: 0x1000,
-                build_id: "ab".to_owned(),
-            }]),
-            Record::Instrs(vec![Instr {
-                module: Some(0),
-                offset: 16,
-            }]),
-        ]
-    }
+    use crate::profile::example::{self, beginning};
 
     fn read(records: impl IntoIterator<Item = Record>) -> Result<Profile, String> {
         Profile::from_records(records)
@@ -230,22 +216,9 @@ mod tests {
         Estimate { value, low, high }
     }
 
-    /// A window without samples that stands for so much.
+    /// A window that stands for so much.
     fn window(index: u32, stands_for: Estimate) -> Record {
-        Record::Window(WindowRecord {
-            index,
-            start_s: f64::from(index),
-            cpu_start_s: 0.0,
-            wall_s: 0.01,
-            contiguous_with_previous: false,
-            tid: 1,
-            accesses: 10,
-            refs: [10; 5],
-            threads: Vec::new(),
-            stands_for,
-            samples: Vec::new(),
-            declined: 0,
-        })
+        Record::Window(example::window(index, 10, stands_for))
     }
 
     fn footer(accesses_estimated: f64) -> Record {
@@ -261,7 +234,7 @@ mod tests {
 
     #[test]
     fn references_to_nothing_are_damage() {
-        let mut records = base();
+        let mut records = beginning();
         records.push(Record::Instrs(vec![Instr {
             module: Some(1),
             offset: 0,
@@ -271,7 +244,7 @@ mod tests {
 
     /// Three windows of 100 accesses, the second of which stands for twice as much as it said, the third for half.
     fn shared_out() -> Vec<Record> {
-        let mut records = base();
+        let mut records = beginning();
         records.extend((0..3).map(|n| window(n, estimate(80.0, 100.0, 150.0))));
         let twice = estimate(1.5, 2.0, 3.0);
         records.push(Record::Shares(vec![(1, twice), (2, twice.times(0.25))]));
@@ -295,7 +268,7 @@ mod tests {
     /// A window that others were left out for has been multiplied: its bounds may not hold its value any more.
     #[test]
     fn bounds_hold_the_value_after_factors_of_their_own() {
-        let mut records = base();
+        let mut records = beginning();
         records.push(window(0, estimate(100.0, 100.0, 100.0)));
         records.push(Record::Shares(vec![(0, estimate(1.2, 1.0, 0.9))]));
         let read = read(records).unwrap();
@@ -318,7 +291,7 @@ mod tests {
         assert!((second.value / first.value - 2.0).abs() < 1e-12);
         assert!((first.low / first.value - 0.8).abs() < 1e-12);
         // A run that was not gone through at its end: the total is nothing to go by.
-        let mut records = base();
+        let mut records = beginning();
         records.extend([window(0, estimate(80.0, 100.0, 150.0)), footer(450.0)]);
         let read = read(records).unwrap();
         assert_eq!(stand_for(&read), [estimate(80.0, 100.0, 150.0)]);

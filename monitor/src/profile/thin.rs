@@ -175,34 +175,24 @@ fn rewrite(bytes: &[u8], windows: &[Place], forgotten: &HashSet<u32>) -> Result<
 mod tests {
     use super::super::types::{Header, ProcessRecord, ThreadShare};
     use super::*;
-    use crate::profile::Profile;
+    use crate::profile::{Profile, example};
     use rand::SeedableRng;
     use std::path::Path;
 
     fn window(index: u32, accesses: u64, value: f64) -> Record {
+        let stands_for = Estimate {
+            value,
+            low: 0.5 * value,
+            high: 2.0 * value,
+        };
+        let share = |tid| ThreadShare {
+            tid,
+            accesses: accesses / 2,
+            refs: [accesses / 2; 5],
+        };
         Record::Window(WindowRecord {
-            index,
-            start_s: f64::from(index),
-            cpu_start_s: 0.0,
-            wall_s: 0.01,
-            contiguous_with_previous: false,
-            tid: 1,
-            accesses,
-            refs: [accesses; 5],
-            threads: [1, 2]
-                .map(|tid| ThreadShare {
-                    tid,
-                    accesses: accesses / 2,
-                    refs: [accesses / 2; 5],
-                })
-                .to_vec(),
-            stands_for: Estimate {
-                value,
-                low: 0.5 * value,
-                high: 2.0 * value,
-            },
-            samples: Vec::new(),
-            declined: 0,
+            threads: [1, 2].map(share).to_vec(),
+            ..example::window(index, accesses, stands_for)
         })
     }
 

@@ -196,10 +196,10 @@ fn read_and_thin(
 mod tests {
     use super::*;
     use crate::cli::run::EngineChoice;
-    use crate::profile::Profile;
     use crate::profile::types::{
         Estimate, Header, Memory, Outcome, SampleRecord, TakenSample, WindowRecord,
     };
+    use crate::profile::{Profile, example};
 
     fn process(id: u32) -> ProcessRecord {
         ProcessRecord {
@@ -231,18 +231,8 @@ mod tests {
             high: 1e6,
         };
         Record::Window(WindowRecord {
-            index,
-            start_s: f64::from(index),
-            cpu_start_s: 0.0,
-            wall_s: 0.01,
-            contiguous_with_previous: false,
-            tid: 1,
-            accesses: 100_000,
-            refs: [100_000; 5],
-            threads: Vec::new(),
-            stands_for,
             samples: (0..100).map(sample).collect(),
-            declined: 0,
+            ..example::window(index, 100_000, stands_for)
         })
     }
 

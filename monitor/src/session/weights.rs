@@ -23,8 +23,8 @@ const SHOWS: (f64, f64, f64) = (0.0, 0.8, 2.5);
 const MOST_ADDED: f64 = 3.0;
 /// The same of those that counting adds, once the code is warm, as a share. (Of programs kept in the counting cache for all of a run,
 /// on one host: 0.9 to 1.0 on two interpreters and a solver, 1.2 on sweeps, less on a collector of garbage, 0.05 on a walk through
-/// pointers; 2.1 on an interpreter of six accesses a nanosecond, 2.5 on random accesses that overlap, which nothing tells from
-/// waits that do not. 1.3 on three programs of another host. The ends are guessed.)
+/// pointers; 2.1 on an interpreter of six accesses a nanosecond; 1.3 on three programs of another host. Later, on a busy host: 1.0 on random
+/// accesses that overlap, 1.0 on a solver, 0.7 on an interpreter, 2 to 6 on a chess program. The ends are guessed.)
 const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 1.0, 3.0);
 /// Windows whose rates are kept.
 const KEPT: usize = 101;
@@ -400,22 +400,10 @@ fn median(values: &VecDeque<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::example;
 
     fn window(accesses: u64) -> WindowRecord {
-        WindowRecord {
-            index: 0,
-            start_s: 0.0,
-            cpu_start_s: 0.0,
-            wall_s: 0.01,
-            contiguous_with_previous: false,
-            tid: 1,
-            accesses,
-            refs: [accesses; 5],
-            threads: Vec::new(),
-            stands_for: Estimate::default(),
-            samples: Vec::new(),
-            declined: 0,
-        }
+        example::window(0, accesses, Estimate::default())
     }
 
     fn inside(per_second: f64) -> Inside {
