@@ -31,19 +31,23 @@ const STOP_S: f64 = 18e-6;
 const MISS_S: f64 = 50e-6;
 /// Part of a window's time that its code must be left with to say something.
 const LEAST_PART: f64 = 0.6;
-/// Pieces that tell stops and accesses apart, and by how many times the long ones are longer than the short ones.
-const ENOUGH_PIECES: usize = 18;
+/// Pieces of a window that tell stops and accesses apart, and by how many times the long ones are longer than the short ones.
+const ENOUGH_PIECES: usize = 12;
 const CONTRAST: f64 = 2.0;
-/// Pieces that are kept.
-const KEPT: usize = 240;
+/// The same of laps.
+const LAPS_ENOUGH: usize = 6;
+/// Windows whose stops are kept: the median is believed.
+const KEPT: usize = 25;
 
-/// What a stop costs the observed threads of a process, and an access in the code cache, learnt as the run goes on.
+/// What a stop costs the observed threads of a process, and an access in the code cache, learnt as the run goes on. From one window
+/// at a time: in another one accesses may take a hundred times as long, and would pass for stops.
 #[derive(Debug, Default)]
 pub struct Stops {
-    pieces: VecDeque<Piece>,
-    /// Seconds of a stop and of an access.
-    line: Option<(f64, f64)>,
-    /// Instructions executed for each of the program's own where that was learnt.
+    /// Seconds of a stop and of an access, by windows.
+    windows: VecDeque<(f64, f64)>,
+    /// Seconds of a stop where nothing but accesses is counted, by windows that were timed.
+    timed: VecDeque<f64>,
+    /// Instructions executed for each of the program's own where accesses were learnt.
     expansion: f64,
 }
 
@@ -51,20 +55,31 @@ impl Stops {
     /// Learns from the pieces of a window.
     pub fn learn(&mut self, mut pieces: Vec<Piece>, expansion: f64) {
         pieces.retain(|piece| piece.stops == 1);
-        if pieces.is_empty() {
-            return;
+        if let Some(line) = line(&mut pieces, ENOUGH_PIECES) {
+            self.expansion = expansion;
+            keep(&mut self.windows, line);
         }
-        self.expansion = expansion;
-        self.pieces.extend(pieces);
-        let surplus = self.pieces.len().saturating_sub(KEPT);
-        self.pieces.drain(..surplus);
-        let mut sorted: Vec<Piece> = self.pieces.iter().copied().collect();
-        self.line = line(&mut sorted).or(self.line);
     }
 
-    /// CPU seconds of one.
+    /// Learns from long and short laps beside a window.
+    pub fn learn_timed(&mut self, laps: &[Piece]) {
+        let mut laps = laps.to_vec();
+        laps.retain(|piece| piece.stops == 1);
+        if let Some((stop_s, _)) = line(&mut laps, LAPS_ENOUGH) {
+            keep(&mut self.timed, stop_s);
+        }
+    }
+
+    /// CPU seconds of a stop in a window.
     pub fn seconds(&self) -> f64 {
-        self.line.map_or(STOP_S, |(stop_s, _)| stop_s)
+        let windows: Vec<f64> = self.windows.iter().map(|&(stop_s, _)| stop_s).collect();
+        median(&windows).unwrap_or_else(|| self.seconds_timed())
+    }
+
+    /// The same of one that ends a lap.
+    pub fn seconds_timed(&self) -> f64 {
+        let timed: Vec<f64> = self.timed.iter().copied().collect();
+        median(&timed).unwrap_or(STOP_S)
     }
 
     /// How a thread ran that took `cost` for so many accesses, `inside` having been seen of the code it ran. Where
@@ -75,8 +90,9 @@ impl Stops {
         let stops_s = self.seconds() * (cost.stops - cost.misses) as f64;
         let cache_s = cost.thread_s - misses_s - stops_s;
         let mostly_stops = cache_s < LEAST_PART * cost.thread_s;
-        match self.line {
-            Some((_, access_s)) if mostly_stops => Inside {
+        let accesses_s: Vec<f64> = self.windows.iter().map(|&(_, access_s)| access_s).collect();
+        match median(&accesses_s) {
+            Some(access_s) if mostly_stops => Inside {
                 per_second: 1.0 / access_s,
                 expansion: self.expansion,
                 of_others: true,
@@ -93,8 +109,8 @@ impl Stops {
 
 /// Seconds of a stop and of an access: the line through the medians of the short and of the long pieces, which those that
 /// something else happened in do not move.
-fn line(pieces: &mut [Piece]) -> Option<(f64, f64)> {
-    if pieces.len() < ENOUGH_PIECES {
+fn line(pieces: &mut [Piece], enough: usize) -> Option<(f64, f64)> {
+    if pieces.len() < enough {
         return None;
     }
     pieces.sort_unstable_by_key(|piece| piece.accesses);
@@ -111,6 +127,13 @@ fn line(pieces: &mut [Piece]) -> Option<(f64, f64)> {
     let slope = (long.1 - short.1) / (long.0 - short.0);
     let stop_s = short.1 - slope * short.0;
     (slope > 0.0 && stop_s > 0.0).then_some((stop_s, slope))
+}
+
+fn keep<T>(kept: &mut VecDeque<T>, one: T) {
+    if kept.len() == KEPT {
+        kept.pop_front();
+    }
+    kept.push_back(one);
 }
 
 fn median(values: &[f64]) -> Option<f64> {
@@ -166,5 +189,24 @@ mod tests {
         let before = stops.seconds();
         stops.learn(vec![piece(1); 400], 3.0);
         assert_eq!(stops.seconds(), before);
+    }
+
+    /// Long and short laps in code of any speed say the same of the stops between them.
+    #[test]
+    fn stops_are_told_within_one_code() {
+        let mut stops = Stops::default();
+        for turn in 0..20 {
+            let access_s = if turn % 2 == 0 { 0.3e-9 } else { 70e-9 };
+            let lap = |accesses: u64| Piece {
+                stops: 1,
+                accesses,
+                cpu_s: 12e-6 + accesses as f64 * access_s,
+                end_s: 0.0,
+            };
+            stops.learn_timed(&[20_000, 500, 20_004, 500, 20_001, 500, 20_000].map(lap));
+        }
+        assert!((stops.seconds_timed() - 12e-6).abs() < 1e-6, "{stops:?}");
+        // Nothing else is known of windows.
+        assert_eq!(stops.seconds(), stops.seconds_timed());
     }
 }

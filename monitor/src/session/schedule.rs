@@ -43,19 +43,27 @@ const LEAST_ACCESSES: f64 = 100e3;
 const LEAST_STEPPED: f64 = 1000.0;
 /// Most accesses of a window.
 const MOST_ACCESSES: f64 = 2e9;
-/// Most samples aimed at in a short and in a long window. Windows differ more from each other than the
-/// samples of one do, and samples cost stops: more windows tell more than more samples in each.
+/// Sample periods of short windows, in references. They are sampled so densely that every record is kept: that costs twice as
+/// much for an access as it does to come out of the cache for each cluster of samples, and gives six times as many, independent of
+/// each other (where one in 3000 was drawn, z3 gave 3,000 samples and `bwa` 6,900, with one in 300 19,700 and 36,400, in as
+/// many windows).
+const DENSEST_PERIOD: f64 = 50.0;
+const DENSE_PERIOD: f64 = 500.0;
+/// More samples than this tell less than more windows do, which differ more from each other than the samples of one.
+const DENSE_SAMPLES: f64 = 600.0;
+/// Short windows that are. Later ones are sampled as sparsely as long ones, or profiles of long runs would be large.
+const DENSE_WINDOWS: u32 = 200;
+/// Shortest period otherwise, and most samples aimed at in a window. A cluster of samples costs a stop or two.
+const SPARSE_PERIOD: f64 = 3000.0;
 const SHORT_SAMPLES: f64 = 384.0;
 const LONG_SAMPLES: f64 = 4000.0;
-/// Shortest sample period in references. A sample costs the monitor about as much as reading this
-/// some hundred accesses. (Guessed from the cost of a stop, shared by the samples of a cluster.)
-const LEAST_PERIOD: f64 = 3000.0;
-/// Seconds that a sample adds to a window, and the share of a window's time that samples may take where it is dear
-/// for other reasons, as in code met for the first time: there they are taken as densely as that allows, down to this
-/// period. (Measured: 27 to 45 us on xz, mcf and python.)
-const SAMPLE_S: f64 = 30e-6;
+/// Seconds that a sample adds to a window where every record is kept, and where samples are sparse. (Measured: 1.3 to 1.8 us on mcf,
+/// z3 and `bwa`; 27 to 45 us on xz, mcf and python.)
+const DENSE_S: f64 = 1.5e-6;
+const SPARSE_S: f64 = 30e-6;
+/// Share of a window's time that samples may take where it is dear for other reasons, as in code met for the first time: there
+/// they are taken as densely as that allows.
 const SAMPLES_SHARE: f64 = 0.25;
-const DENSEST_PERIOD: f64 = 50.0;
 /// In code met for the first time a window takes several times what it was meant to, as a target that is not translated yet
 /// takes more than this many seconds, but no more than that; and the fewest of them. (Guessed.)
 const MISS_S: f64 = 20e-6;
@@ -108,15 +116,21 @@ pub struct Schedule {
     random: SmallRng,
     /// Seconds the windows have added, as far as known.
     spent_s: f64,
-    /// Added seconds per access inside windows, as last seen.
-    cost_per_access: f64,
+    /// Added seconds per access inside short windows and inside long ones, as last seen.
+    short_access_s: f64,
+    long_access_s: Option<f64>,
+    /// Whether the last window planned is a long one.
+    long: bool,
     /// Seconds that go with a window and do not depend on its length, as last seen.
     beside_s: f64,
     least_accesses: f64,
-    least_period: f64,
     least_time_s: f64,
+    /// Whether windows are stepped: every reference is a sample.
+    stepped: bool,
     /// Seconds from one window to the next, on the mean.
     gap_s: f64,
+    /// Windows since the last long one; short and long ones so far.
+    turn: u32,
     shorts: u32,
     longs: u32,
 }
@@ -129,12 +143,15 @@ impl Schedule {
             random: SmallRng::seed_from_u64(seed ^ 0x5ced),
             spent_s: 0.0,
             // Guessed for the first window, which pays for translating its code.
-            cost_per_access: 20e-9,
+            short_access_s: 20e-9,
+            long_access_s: None,
+            long: false,
             beside_s: 1e-3,
             least_accesses: LEAST_ACCESSES,
-            least_period: LEAST_PERIOD,
             least_time_s: LEAST_TIME_S,
+            stepped: false,
             gap_s: LEAST_GAP_S,
+            turn: 0,
             shorts: 0,
             longs: 0,
         }
@@ -143,10 +160,10 @@ impl Schedule {
     /// The same for windows of single steps.
     pub fn stepping(overhead: f64, seed: u64) -> Schedule {
         Schedule {
-            cost_per_access: 30e-6,
+            short_access_s: 30e-6,
             least_accesses: LEAST_STEPPED,
-            least_period: 1.0,
             least_time_s: LEAST_TIME_STEPPED_S,
+            stepped: true,
             ..Self::new(overhead, seed)
         }
     }
@@ -191,26 +208,40 @@ impl Schedule {
 
     /// The next window, opened at `elapsed_s`.
     pub fn plan(&mut self, elapsed_s: f64) -> Plan {
-        self.shorts += 1;
-        let (seconds, samples, least) = if self.shorts <= SHORTS_PER_LONG {
-            (SHORT_S, SHORT_SAMPLES, self.least_period)
-        } else {
-            self.shorts = 0;
+        self.turn = (self.turn + 1) % (SHORTS_PER_LONG + 1);
+        self.long = self.turn == 0;
+        let (seconds, samples, access_s) = if self.long {
             self.longs += 1;
             let longest = self.longs % LONGS_PER_LONGEST == 1;
             let share = if longest { LONGEST_SHARE } else { LONG_SHARE };
-            (
-                self.long_s(elapsed_s, share),
-                LONG_SAMPLES,
-                0.5 * self.least_period,
-            )
+            let access_s = self.long_access_s.unwrap_or(self.short_access_s);
+            (self.long_s(elapsed_s, share), LONG_SAMPLES, access_s)
+        } else {
+            self.shorts += 1;
+            (SHORT_S, SHORT_SAMPLES, self.short_access_s)
         };
-        let accesses = (seconds / self.cost_per_access).clamp(self.least_accesses, MOST_ACCESSES);
-        let period = (accesses / samples).max(least);
-        let affordable = SAMPLE_S / (SAMPLES_SHARE * self.cost_per_access);
+        let accesses = (seconds / access_s).clamp(self.least_accesses, MOST_ACCESSES);
+        let affordable = |sample_s: f64| sample_s / (SAMPLES_SHARE * access_s);
+        let period = if self.stepped {
+            1.0
+        } else if !self.long && self.shorts <= DENSE_WINDOWS {
+            affordable(DENSE_S)
+                .max(accesses / DENSE_SAMPLES)
+                .clamp(DENSEST_PERIOD, DENSE_PERIOD)
+        } else {
+            let least = if self.long {
+                0.5 * SPARSE_PERIOD
+            } else {
+                SPARSE_PERIOD
+            };
+            (accesses / samples)
+                .max(least)
+                .min(affordable(SPARSE_S))
+                .max(DENSEST_PERIOD)
+        };
         Plan {
             accesses: accesses as u64,
-            period: period.min(affordable.max(DENSEST_PERIOD)).max(1.0) as u64,
+            period: period as u64,
             misses: (seconds / MISS_S).max(LEAST_MISSES) as u64,
             time: Duration::from_secs_f64((TIMES * seconds).max(self.least_time_s)),
         }
@@ -221,13 +252,13 @@ impl Schedule {
         self.spent_s += spent.all_s;
         if spent.accesses > 500 {
             let cost = (spent.inside_s / spent.accesses as f64).clamp(2e-11, 1e-4);
-            // The first ones pay for translation: down it goes faster than up.
-            let weight = if cost < self.cost_per_access {
-                0.6
-            } else {
-                0.5
+            let last = match self.long {
+                true => self.long_access_s.get_or_insert(cost),
+                false => &mut self.short_access_s,
             };
-            self.cost_per_access += weight * (cost - self.cost_per_access);
+            // The first ones pay for translation: down it goes faster than up.
+            let weight = if cost < *last { 0.6 } else { 0.5 };
+            *last += weight * (cost - *last);
         }
         let beside_s = spent.all_s - spent.inside_s;
         self.beside_s = 0.8 * self.beside_s + 0.2 * beside_s.clamp(0.0, MOST_BESIDE_S);
@@ -288,19 +319,45 @@ mod tests {
         }
     }
 
-    /// Windows that cost what they cost anyway give more samples.
+    fn after(windows: u32, access_s: f64) -> Schedule {
+        let mut schedule = Schedule::new(0.1, 1);
+        for _ in 0..windows {
+            schedule.plan(10.0);
+            schedule.window_done(spent(100_000, 1e5 * access_s));
+        }
+        schedule
+    }
+
+    /// Windows that cost what they cost anyway give more samples, but none more than tell something.
     #[test]
     fn dear_windows_are_sampled_densely() {
-        let period = |added_s_per_access: f64| {
-            let mut schedule = Schedule::new(0.1, 1);
-            for _ in 0..20 {
-                schedule.window_done(spent(100_000, 1e5 * added_s_per_access));
-            }
-            schedule.plan(10.0).period
-        };
-        assert_eq!(period(5e-9), 3000);
-        assert_eq!(period(1e-6), 120);
-        assert_eq!(period(1e-4), DENSEST_PERIOD as u64);
+        let period = |access_s: f64| after(14, access_s).plan(10.0).period;
+        assert_eq!(period(2e-9), 500);
+        assert!(period(15e-9).abs_diff(400) < 10);
+        assert_eq!(period(1e-6), 166);
+        // Long ones only if they are dear.
+        let long = |access_s: f64| after(6, access_s).plan(10.0);
+        assert!(long(2e-9).period >= 1500 && long(2e-9).accesses > 1_000_000);
+        assert!(long(1e-6).period.abs_diff(120) < 5);
+        // And of a long run, only the first ones.
+        let windows = 2 * DENSE_WINDOWS;
+        assert_eq!(after(windows - windows % 7, 15e-9).plan(10.0).period, 3000);
+    }
+
+    /// Where every record is kept an access costs more: long windows are not shorter for that.
+    #[test]
+    fn long_windows_go_by_what_long_windows_cost() {
+        let mut schedule = Schedule::new(0.1, 1);
+        let mut long = Vec::new();
+        for turn in 1..=70 {
+            let plan = schedule.plan(10.0);
+            let is_long = turn % 7 == 0;
+            let access_s = if is_long { 2e-9 } else { 15e-9 };
+            schedule.window_done(spent(plan.accesses, plan.accesses as f64 * access_s));
+            long.extend(is_long.then_some(plan.accesses as f64));
+        }
+        let least = LONG_SHARE * schedule.allowance(10.0) / 2e-9;
+        assert!(long[1..].iter().all(|&n| n > 0.99 * least), "{long:?}");
     }
 
     /// A window of single steps is given the time that its fewest accesses take, also where a step takes thrice what it does

@@ -29,6 +29,9 @@ const MOST: u64 = 8_000_000;
 const MOST_FIRST: u64 = 200_000;
 /// Misses after which it is given up: so much new code costs more than it tells.
 const MOST_MISSES: u64 = 150;
+/// Laps of next to nothing in between, which tell what the stop at the end of one takes, and accesses of them.
+const EMPTY_LAPS: usize = 3;
+const EMPTY: u64 = 500;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 3;
 /// What times the threads of a process.
@@ -56,9 +59,11 @@ pub struct Beside {
 struct Laps<'a> {
     signals: &'a mut Signals,
     until: Option<Instant>,
-    /// Laps to come, and whether none has begun.
+    /// Laps to come, empty ones likewise, whether none has begun, and whether this one is empty.
     left: usize,
+    empty_left: usize,
     first: bool,
+    empty: bool,
     /// Accesses of one, and when it began.
     accesses: u64,
     begun: Instant,
@@ -92,13 +97,21 @@ impl Control for Laps<'_> {
             self.left -= 1;
             return self.accesses;
         }
-        if lap < LAP / 2 && self.accesses < MOST {
-            // Too fast to be timed.
-            self.accesses *= 4;
-        } else if self.left == 0 {
-            return 0;
-        } else if lap > 3 * LAP {
-            self.accesses = (self.accesses as f64 * LAP.as_secs_f64() / lap.as_secs_f64()) as u64;
+        if !std::mem::take(&mut self.empty) {
+            if lap < LAP / 2 && self.accesses < MOST {
+                // Too fast to be timed.
+                self.accesses *= 4;
+            } else if self.left == 0 {
+                return 0;
+            } else if lap > 3 * LAP {
+                let of_one = LAP.as_secs_f64() / lap.as_secs_f64();
+                self.accesses = (self.accesses as f64 * of_one) as u64;
+            }
+            if self.empty_left > 0 {
+                self.empty_left -= 1;
+                self.empty = true;
+                return EMPTY;
+            }
         }
         self.left = self.left.saturating_sub(1);
         self.accesses = self.accesses.clamp(LEAST, MOST);
@@ -167,7 +180,9 @@ impl Observed {
             signals,
             until,
             left: if long { LAPS_LONG } else { LAPS },
+            empty_left: EMPTY_LAPS,
             first: true,
+            empty: false,
             accesses: accesses.clamp(LEAST, MOST_FIRST),
             begun: Instant::now(),
             started: Instant::now(),
@@ -188,10 +203,14 @@ impl Observed {
             cpu_s = cpu_now - cpu,
             stops = timing.stats.stops - stats.stops,
             misses = timing.stats.misses - stats.misses,
+            stop_s = self.stops.seconds_timed(),
+            of_window_s = self.stops.seconds(),
             "timed"
         );
         // Without the thread's clock nothing is told cold from warm.
-        let laps = clean(&laps, begun_s.unwrap_or(f64::NAN), self.stops.seconds());
+        self.stops.learn_timed(&laps);
+        let stop_s = self.stops.seconds_timed();
+        let laps = clean(&laps, begun_s.unwrap_or(f64::NAN), stop_s);
         if long {
             warming.learn(&laps);
         }
