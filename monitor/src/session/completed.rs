@@ -5,7 +5,7 @@
 //! the run goes on such a window is taken to be like the others so far. At its end there are better ones to go by: those
 //! that were timed in the same code; and otherwise those that missed as much, as it is for waits for memory that code is slow.
 
-use super::content::{Content, Speeds};
+use super::content::{Content, Place, Speeds};
 use super::weights::{ENOUGH_OTHERS, HIGHEST_RATE, OTHERS_SPREAD, Rate, UNTIMED_SPREAD};
 use crate::profile::types::{Estimate, LINE_SIZES, Outcome, TakenSample};
 
@@ -40,6 +40,8 @@ pub struct Completed {
     /// See [`far`].
     pub far: Option<f64>,
     pub content: Content,
+    /// What was timed beside it.
+    pub places: Vec<Place>,
 }
 
 /// What is known of a window's rate.
@@ -90,27 +92,34 @@ pub fn far(samples: &[TakenSample]) -> Option<f64> {
     (near + far >= LEAST_SAMPLES).then(|| far as f64 / (near + far) as f64)
 }
 
-/// Gives windows that were not timed in their own code the rate of others. In the order of time.
+/// Gives each window the rate of the code that it is of. In the order of time.
 pub fn reconsider(windows: &mut [Completed]) {
-    let own = |w: &Completed| w.known == Known::Timed && w.content.settled;
     let mut speeds = Speeds::default();
-    for (at, window) in windows.iter().enumerate().filter(|(_, w)| own(w)) {
-        speeds.learn(at, &window.content, 1.0 / window.rate.value.max(1.0));
+    for window in &*windows {
+        speeds.learn(&window.places);
     }
-    if windows.iter().filter(|w| own(w)).count() < ENOUGH_OTHERS {
+    if windows.iter().filter(|w| w.known == Known::Timed).count() < ENOUGH_OTHERS {
         return;
     }
-    let waits = Waits::of(windows);
+    let mut rest = Vec::new();
     for (at, window) in windows.iter_mut().enumerate() {
-        if own(window) {
-            continue;
+        let (covered, access_s) = speeds.of(at, &window.content);
+        let rate = 1.0 / access_s;
+        match window.known {
+            _ if window.content.is_empty() => {}
+            _ if covered < COVERED => rest.push((at, covered, access_s)),
+            Known::Timed => window.rate = window.rate.about(rate.min(HIGHEST_RATE)),
+            _ => window.rate = Rate::within(window.possible(rate), UNTIMED_SPREAD),
         }
-        let (covered, timed_s) = speeds.of(at, &window.content);
-        let waits_s = waits.as_ref().map(|waits| waits.access_s(window.far));
-        if covered >= COVERED {
-            let access_s = covered * timed_s + (1.0 - covered) * waits_s.unwrap_or(timed_s);
-            window.rate = Rate::within(window.possible(1.0 / access_s), UNTIMED_SPREAD);
-        } else if let (Some(access_s), true) = (waits_s, window.known != Known::Seen) {
+    }
+    let Some(waits) = Waits::of(windows) else {
+        return;
+    };
+    for (at, covered, timed_s) in rest {
+        let window = &mut windows[at];
+        // What was timed beside it was other code.
+        if window.known != Known::Seen {
+            let access_s = covered * timed_s + (1.0 - covered) * waits.access_s(window.far);
             window.rate = Rate::within(window.possible(1.0 / access_s), OTHERS_SPREAD);
         }
     }
@@ -129,14 +138,9 @@ struct Waits {
 impl Waits {
     fn of(windows: &[Completed]) -> Option<Waits> {
         let known = || {
-            let own = |w: &&Completed| match w.known {
-                Known::Timed => w.content.settled,
-                Known::Seen => true,
-                Known::Nothing => false,
-            };
             windows
                 .iter()
-                .filter(own)
+                .filter(|w| w.known != Known::Nothing)
                 .map(|w| (w.far, 1.0 / w.rate.value.max(1.0)))
         };
         let any_s = median(known().map(|(_, access_s)| access_s))?;
@@ -175,6 +179,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::content::granule;
     use super::*;
 
     fn window(known: Known, rate: f64, far: f64, place: u64) -> Completed {
@@ -189,7 +194,24 @@ mod tests {
             at_least: 0.0,
             far: Some(far),
             content: Content::new(0, &ips),
+            places: match known {
+                Known::Timed => laps(&[(place, rate)]),
+                _ => Vec::new(),
+            },
         }
+    }
+
+    /// Four laps in each of these places, of these accesses a second.
+    fn laps(places: &[(u64, f64)]) -> Vec<Place> {
+        let of = |&(ip, rate): &(u64, f64)| {
+            let place = Place {
+                at: granule(0, ip),
+                part: 0.5,
+                access_s: 1.0 / rate,
+            };
+            [place; 8]
+        };
+        places.iter().flat_map(of).collect()
     }
 
     fn close(window: &Completed, rate: f64) -> bool {
@@ -206,23 +228,38 @@ mod tests {
             window(Known::Timed, 3e9, 0.0, 0x2000),
             window(Known::Timed, 5e9, 0.0, 0x7000),
         ];
-        // It was timed where it ended, and is of slow code mostly.
+        // It went on into fast code, and is of slow code mostly.
         let ips = [[0x1000; 300].as_slice(), &[0x2000; 100]].concat();
         windows[4].content = Content::new(0, &ips);
+        windows[5] = window(Known::Timed, 1e9, 0.0, 0x1000);
         reconsider(&mut windows);
         assert!(
             close(&windows[0], 1e9) && close(&windows[1], 1e9),
             "{windows:?}"
         );
         assert!(close(&windows[3], 4e9), "{windows:?}");
+        let access_s = 0.75 / 1e9 + 0.25 / 3e9;
+        assert!(close(&windows[4], 1.0 / access_s), "{windows:?}");
         // No slower than it was seen.
         windows[1].at_least = 2e9;
         reconsider(&mut windows);
         assert!(close(&windows[1], 2e9), "{windows:?}");
-        assert!(
-            close(&windows[4], 4.0 / (3.0 / 1e9 + 1.0 / 3e9)),
-            "{windows:?}"
-        );
+    }
+
+    /// What was timed beside a window says nothing of it where that is other code.
+    #[test]
+    fn windows_that_were_timed_elsewhere_go_by_what_they_miss() {
+        let mut windows: Vec<Completed> = (0..6)
+            .map(|_| window(Known::Timed, 1e9, 0.0, 0x1000))
+            .collect();
+        windows[3] = Completed {
+            content: Content::new(0, &[0x8000; 100]),
+            far: Some(0.5),
+            ..window(Known::Timed, 3e9, 0.5, 0x5000)
+        };
+        reconsider(&mut windows);
+        let waits = 1.0 / (1e-9 + 0.5 * WAIT_S);
+        assert!(close(&windows[3], waits), "{windows:?}");
     }
 
     #[test]

@@ -2,105 +2,177 @@
 
 use super::looks::falling;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// Bytes of code that are taken together.
 const GRANULE: u64 = 16;
-/// Samples at a window's end that are compared with all of it, and how much less like it they may be than as many from all over it.
-const LAST: usize = 64;
-const SETTLED: f64 = 0.6;
-/// Windows on either side of one that tell how fast its code is.
-const FAR: usize = 200;
+/// Of the image in a granule's number.
+const IMAGE_SHIFT: u32 = 48;
+/// Windows on either side of one whose laps tell how fast its code is.
+const FAR: usize = 30;
+/// Numbers of code that is near, at the most: half a kilobyte, a function or so.
+const REACH: u64 = 32;
+/// What laps must weigh together that tell how fast code is, one of the window's own being 1: the nearest in code are asked until they do.
+const ENOUGH: f64 = 1.0;
+/// Below this they tell nothing.
+const LITTLE: f64 = 0.05;
+
+/// The number of the code at `ip` of program image `image`: near ones have near numbers.
+pub fn granule(image: u32, ip: u64) -> u64 {
+    (ip / GRANULE) ^ (u64::from(image) << IMAGE_SHIFT)
+}
 
 /// What the samples of a window are of.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     /// Code and its share of the samples, in the order of addresses.
-    code: Vec<(u64, f32)>,
-    /// Whether the window ended in the code that it is of, on the whole: only then is what was timed behind it its own rate.
-    pub settled: bool,
+    code: Vec<(u64, f64)>,
 }
 
 impl Content {
-    /// Of a window of program image `image` with samples of these instructions, in the order of their execution.
+    /// Of a window of program image `image` with samples of these instructions.
     pub fn new(image: u32, ips: &[u64]) -> Content {
-        let code = |ips: &mut dyn Iterator<Item = u64>| {
-            let mut counts: FxHashMap<u64, u32> = FxHashMap::default();
-            let mut all = 0;
-            for ip in ips {
-                *counts
-                    .entry((ip / GRANULE) ^ (u64::from(image) << 48))
-                    .or_default() += 1;
-                all += 1;
-            }
-            let share = |(granule, count)| (granule, count as f32 / all as f32);
-            let mut code: Vec<(u64, f32)> = counts.into_iter().map(share).collect();
-            code.sort_unstable_by_key(|&(granule, _)| granule);
-            code
-        };
-        let all = code(&mut ips.iter().copied());
-        let last = code(&mut ips.iter().rev().take(LAST).copied());
-        let stride = ips.len().div_ceil(LAST).max(1);
-        let any = code(&mut ips.iter().step_by(stride).copied());
-        Content {
-            settled: common(&last, &all) >= SETTLED * common(&any, &all),
-            code: all,
+        let mut counts: FxHashMap<u64, u32> = FxHashMap::default();
+        for &ip in ips {
+            *counts.entry(granule(image, ip)).or_default() += 1;
         }
+        let share = |(granule, count)| (granule, f64::from(count) / ips.len() as f64);
+        let mut code: Vec<(u64, f64)> = counts.into_iter().map(share).collect();
+        code.sort_unstable_by_key(|&(granule, _)| granule);
+        Content { code }
+    }
+
+    /// Whether nothing is known of it.
+    pub fn is_empty(&self) -> bool {
+        self.code.is_empty()
+    }
+
+    /// Whether samples are next to this one.
+    fn is_near(&self, granule: u64) -> bool {
+        let next = self.code.partition_point(|&(at, _)| at + REACH < granule);
+        let next = self.code.get(next);
+        next.is_some_and(|&(at, _)| at <= granule + REACH)
     }
 }
 
-/// Common part of two windows' samples.
-fn common(a: &[(u64, f32)], b: &[(u64, f32)]) -> f64 {
-    let mut b = b.iter().peekable();
-    let mut common = 0.0;
-    for &(granule, share) in a {
-        while b.next_if(|other| other.0 < granule).is_some() {}
-        if let Some(other) = b.next_if(|other| other.0 == granule) {
-            common += f64::from(share.min(other.1));
-        }
-    }
-    common
+/// One end of a lap.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// See [`granule`].
+    pub at: u64,
+    /// What it counts: half of the lap's accesses, in those of a mean one.
+    pub part: f64,
+    /// Native seconds per access of the lap.
+    pub access_s: f64,
 }
 
-/// How long an access takes in what code, by windows that were timed.
+/// How long an access takes in what code, by the laps beside windows.
 #[derive(Debug, Default)]
 pub struct Speeds {
-    /// For code, windows in their order, with its share of their samples, and seconds per access there.
-    by_code: FxHashMap<u64, Vec<(usize, f32, f64)>>,
+    /// The windows in their order.
+    windows: Vec<Vec<Place>>,
 }
 
 impl Speeds {
-    /// Learns from a window, its number being larger than all before.
-    pub fn learn(&mut self, window: usize, content: &Content, access_s: f64) {
-        for &(granule, share) in &content.code {
-            let of = self.by_code.entry(granule).or_default();
-            of.push((window, share, access_s));
-        }
+    /// Learns from the next window.
+    pub fn learn(&mut self, places: &[Place]) {
+        self.windows.push(places.to_vec());
     }
 
-    /// The share of a window's samples that is of code which was timed near it, and seconds per access there: windows fall
-    /// evenly in time, so those that were faster made more of the accesses.
+    /// Native seconds per access in the code that window number `window` is of, and the share of it for which there are laps.
+    ///
+    /// Each piece of code is as fast as the laps nearest to it: the window's own where they are among these, else those of other windows, near
+    /// ones rather, and as far as these do not suffice the window's own in other parts of its code. A lap that went on into other code is
+    /// then heard only where the window was in that, too.
     pub fn of(&self, window: usize, content: &Content) -> (f64, f64) {
+        let from = window.saturating_sub(FAR);
+        let windows = self.windows.iter().enumerate();
+        let near = windows.take(window + FAR + 1).skip(from);
+        let all = near.flat_map(|(other, places)| places.iter().map(move |place| (other, place)));
+        let mut all: Vec<(usize, &Place)> = all.collect();
+        all.sort_by_key(|(_, place)| place.at);
+        let own = |&&(other, _): &&(usize, &Place)| other == window;
+        let of_own = all.iter().filter(own);
+        let (parts, own_s) = mean(of_own.filter(|(_, p)| content.is_near(p.at)), window);
         let (mut covered, mut access_s) = (0.0, 0.0);
-        for (granule, share) in &content.code {
-            let Some(timed) = self.by_code.get(granule) else {
-                continue;
-            };
-            let begin = timed.partition_point(|&(other, ..)| other + FAR < window);
-            let near = timed[begin..]
-                .iter()
-                .take_while(|&&(other, ..)| other <= window + FAR);
-            let (mut weight, mut accesses) = (0.0, 0.0);
-            for &(other, part, s) in near {
-                let how = f64::from(part) * falling(window.abs_diff(other));
-                weight += how;
-                accesses += how / s;
+        for &(granule, share) in &content.code {
+            let nearest = nearest(&all, granule, window);
+            let (mut weight, mut near_s) = mean(nearest.iter().filter(own), window);
+            if weight < ENOUGH {
+                (weight, near_s) = mean(nearest.iter(), window);
             }
-            if weight > 0.0 {
-                covered += f64::from(*share);
-                access_s += f64::from(*share) * weight / accesses;
+            if parts > 0.0 {
+                let near = weight.min(1.0);
+                covered += share;
+                access_s += share * (near * near_s + (1.0 - near) * own_s);
+            } else if weight >= LITTLE {
+                covered += share;
+                access_s += share * near_s;
             }
         }
         (covered, access_s / f64::max(covered, f64::MIN_POSITIVE))
+    }
+}
+
+/// What places of windows weigh seen from this one, and seconds per access: within a window the mean, over windows that of the rates,
+/// because windows fall evenly in time, and those that were faster made more of the accesses.
+fn mean<'p>(places: impl Iterator<Item = &'p (usize, &'p Place)>, window: usize) -> (f64, f64) {
+    let mut windows: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    for (other, place) in places {
+        let sum = windows.entry(*other).or_default();
+        *sum = (sum.0 + place.part, sum.1 + place.part * place.access_s);
+    }
+    let (mut weight, mut accesses) = (0.0, 0.0);
+    for (other, (part, seconds)) in windows {
+        let counts = part * falling(window.abs_diff(other));
+        weight += counts;
+        accesses += counts * part / seconds;
+    }
+    match accesses > 0.0 {
+        true => (weight, weight / accesses),
+        false => (0.0, 0.0),
+    }
+}
+
+/// The places nearest to this one, in the order of code, that together weigh [`ENOUGH`] seen from the window.
+fn nearest<'a, 'p>(
+    places: &'a [(usize, &'p Place)],
+    granule: u64,
+    window: usize,
+) -> &'a [(usize, &'p Place)] {
+    let distance = |at: usize| {
+        places
+            .get(at)
+            .map(|(_, place)| place.at.abs_diff(granule))
+            .filter(|&far| far <= REACH)
+    };
+    let middle = places.partition_point(|(_, place)| place.at < granule);
+    let (mut from, mut to) = (middle, middle);
+    let (mut weight, mut reach) = (0.0, 0);
+    loop {
+        let down = from.checked_sub(1).and_then(distance);
+        let up = distance(to);
+        let (next, far) = match (down, up) {
+            (Some(down), up) if up.is_none_or(|up| down <= up) => {
+                from -= 1;
+                (from, down)
+            }
+            (_, Some(up)) => {
+                to += 1;
+                (to - 1, up)
+            }
+            _ => return &places[from..to],
+        };
+        // With all that are equally near.
+        if weight >= ENOUGH && far > reach {
+            return match next < middle {
+                true => &places[from + 1..to],
+                false => &places[from..to - 1],
+            };
+        }
+        reach = far;
+        let (other, place) = places[next];
+        weight += place.part * falling(window.abs_diff(other));
     }
 }
 
@@ -109,37 +181,72 @@ mod tests {
     use super::*;
 
     fn loop_at(place: u64, samples: usize) -> Vec<u64> {
-        (0..samples as u64).map(|i| place + 8 * (i % 40)).collect()
+        (0..samples as u64).map(|i| place + 8 * (i % 10)).collect()
+    }
+
+    fn places(laps: &[(u64, f64)]) -> Vec<Place> {
+        let ends = |&(ip, access_s): &(u64, f64)| {
+            let end = Place {
+                at: granule(0, ip),
+                part: 0.5,
+                access_s,
+            };
+            [end, end]
+        };
+        laps.iter().flat_map(ends).collect()
+    }
+
+    fn of(speeds: &Speeds, window: usize, ips: &[u64]) -> (f64, f64) {
+        speeds.of(window, &Content::new(0, ips))
     }
 
     #[test]
-    fn a_window_is_settled_where_its_end_is_like_all_of_it() {
-        let one = loop_at(0x1000, 400);
-        assert!(Content::new(0, &one).settled);
-        let two = [loop_at(0x1000, 300), loop_at(0x9000, 100)].concat();
-        assert!(!Content::new(0, &two).settled);
-        // In turn: code of many parts.
-        let turns: Vec<u64> = (0..10)
-            .flat_map(|n| loop_at(0x1000 * (n % 2), 40))
-            .collect();
-        assert!(Content::new(0, &turns).settled);
-        assert!(Content::new(0, &[]).settled);
-    }
-
-    #[test]
-    fn code_is_as_fast_as_where_it_was_timed() {
-        let content = |place| Content::new(0, &loop_at(place, 200));
+    fn code_is_as_fast_as_the_laps_in_it() {
         let mut speeds = Speeds::default();
-        speeds.learn(0, &content(0x1000), 1e-9);
-        speeds.learn(1, &content(0x9000), 9e-9);
-        let half = [loop_at(0x1000, 200), loop_at(0x9000, 200)].concat();
-        let (covered, access_s) = speeds.of(2, &Content::new(0, &half));
-        assert!((covered - 1.0).abs() < 1e-6 && (access_s - 5e-9).abs() < 1e-12);
-        let half = [loop_at(0x1000, 200), loop_at(0x5000, 200)].concat();
-        let (covered, access_s) = speeds.of(2, &Content::new(0, &half));
-        assert!((covered - 0.5).abs() < 1e-6 && (access_s - 1e-9).abs() < 1e-12);
+        // The laps of the first window went on into the other loop, 200 bytes away.
+        speeds.learn(&places(&[(0x1000, 1e-9), (0x1000, 1e-9), (0x10c8, 9e-9)]));
+        speeds.learn(&places(&[(0x10c8, 9e-9), (0x10c8, 9e-9), (0x1000, 1e-9)]));
+        let both = [loop_at(0x1000, 300), loop_at(0x10c8, 100)].concat();
+        for window in 0..2 {
+            for (ips, access_s) in [
+                (loop_at(0x1000, 200), 1e-9),
+                (loop_at(0x10c8, 200), 9e-9),
+                (both.clone(), 3e-9),
+            ] {
+                let (covered, seen_s) = of(&speeds, window, &ips);
+                assert!((covered - 1.0).abs() < 1e-6, "{covered}");
+                assert!((seen_s / access_s - 1.0).abs() < 1e-6, "{seen_s}");
+            }
+        }
         // The same addresses in another program, and nothing at all.
-        assert_eq!(speeds.of(2, &Content::new(1, &half)).0, 0.0);
-        assert_eq!(speeds.of(2, &Content::default()).0, 0.0);
+        let elsewhere = Content::new(1, &both);
+        assert_eq!(speeds.of(0, &elsewhere).0, 0.0);
+        assert_eq!(speeds.of(0, &Content::default()).0, 0.0);
+    }
+
+    /// The same code may be faster at another time, or on other data.
+    #[test]
+    fn a_windows_own_laps_count_rather_than_others() {
+        let mut speeds = Speeds::default();
+        for window in 0..40 {
+            let access_s = if window < 20 { 1e-9 } else { 4e-9 };
+            speeds.learn(&places(&[(0x1000, access_s); 4]));
+        }
+        let seen_s = |window| of(&speeds, window, &loop_at(0x1000, 100)).1;
+        assert!((seen_s(19) - 1e-9).abs() < 1e-15 && (seen_s(20) - 4e-9).abs() < 1e-15);
+        // One without goes by near ones.
+        speeds.windows[19].clear();
+        speeds.windows[38].clear();
+        let (middle, late) = (
+            of(&speeds, 19, &loop_at(0x1000, 100)),
+            of(&speeds, 38, &loop_at(0x1000, 100)),
+        );
+        assert!(
+            middle.0 == 1.0 && middle.1 > 1.2e-9 && middle.1 < 2.5e-9,
+            "{middle:?}"
+        );
+        assert!(late.1 > 3.5e-9, "{late:?}");
+        // Nor is there anything in other code.
+        assert_eq!(of(&speeds, 38, &loop_at(0x9000, 100)).0, 0.0);
     }
 }

@@ -162,6 +162,7 @@ mod tests {
                 + (500 + n * 1700 % 9000) as f64 * 5e-9
                 + if n.is_multiple_of(7) { 1e-3 } else { 0.0 },
             end_s: 0.0,
+            ips: [0; 2],
         };
         let seen = Inside {
             per_second: 0.0,
@@ -202,6 +203,7 @@ mod tests {
                 accesses,
                 cpu_s: 12e-6 + accesses as f64 * access_s,
                 end_s: 0.0,
+                ips: [0; 2],
             };
             stops.learn_timed(&[20_000, 500, 20_004, 500, 20_001, 500, 20_000].map(lap));
         }

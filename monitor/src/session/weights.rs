@@ -5,7 +5,7 @@
 //! inside a window is no substitute for the native rate: translated code is slower by a factor that depends on the code.
 
 use super::completed::{self, Completed, Known};
-use super::content::Content;
+use super::content::{Content, Place};
 use super::looks::Shares;
 use crate::profile::types::{Estimate, WindowRecord};
 use std::collections::VecDeque;
@@ -68,6 +68,15 @@ impl Rate {
         }
     }
 
+    /// As uncertain, about another value.
+    pub fn about(self, value: f64) -> Rate {
+        Rate {
+            value,
+            low: self.low / self.value * value,
+            high: self.high / self.value * value,
+        }
+    }
+
     /// Accesses of so many seconds, beside so many that are known.
     pub fn stands_for(self, own: f64, native_s: f64) -> Estimate {
         Estimate {
@@ -120,6 +129,11 @@ pub struct Timed {
 }
 
 impl Timed {
+    /// Accesses that would have been made natively in the time of one.
+    pub fn native(self) -> f64 {
+        self.rate().value / self.per_second
+    }
+
     /// The native rate that this tells.
     fn rate(self) -> Rate {
         let native = |shows: f64| self.per_second * (1.0 + shows * (self.expansion - 1.0));
@@ -164,6 +178,7 @@ struct Pending {
     rate: Rate,
     known: Known,
     content: Content,
+    places: Vec<Place>,
     /// Native CPU seconds before it that it stands for.
     before_s: f64,
     /// Accesses counted beside it.
@@ -197,6 +212,7 @@ impl Weights {
                 false => Known::Seen,
             },
             content: Content::default(),
+            places: Vec::new(),
             before_s: self.before_s,
             beside: 0,
         });
@@ -206,6 +222,13 @@ impl Weights {
     pub fn of(&mut self, content: Content) {
         if let Some(pending) = &mut self.pending {
             pending.content = content;
+        }
+    }
+
+    /// What the code was that was timed beside it.
+    pub fn of_places(&mut self, places: Vec<Place>) {
+        if let Some(pending) = &mut self.pending {
+            pending.places = places;
         }
     }
 
@@ -288,6 +311,7 @@ impl Weights {
             rate,
             known,
             content,
+            places,
             before_s,
             beside,
             ..
@@ -321,6 +345,7 @@ impl Weights {
             },
             far: completed::far(&record.samples),
             content,
+            places,
         });
         self.seen += own;
         self.total.value += record.stands_for.value;
@@ -351,6 +376,15 @@ impl Weights {
         };
         self.variance = of_looks + neighbours.map(differ).sum::<f64>();
         self.total = completed::sum(self.completed.iter().map(Completed::stands_for));
+        for window in &self.completed {
+            tracing::debug!(
+                index = window.index,
+                native_s = window.native_s,
+                rate = window.rate.value,
+                known = ?window.known,
+                "settled"
+            );
+        }
         let factor = |new: f64, said: f64| new / said.max(1.0);
         let factors = |w: &Completed| {
             let new = w.stands_for();

@@ -1,6 +1,7 @@
 //! How fast the thread of a window is natively: behind the window it is for a moment in a code cache that only counts,
 //! which takes little beside the program's own work.
 
+use super::super::content::{Place, granule};
 use super::super::engine::Engine;
 use super::super::pace::{LONE_PATIENCE, PATIENCE};
 use super::super::schedule::Spent;
@@ -18,7 +19,10 @@ use std::time::{Duration, Instant};
 const LAP: Duration = Duration::from_micros(250);
 /// Laps, the first of which warms the caches.
 const LAPS: usize = 5;
-/// The same of a long stay, which tells how code warms up; every so many-th is one, and has more misses.
+/// Laps behind those, where no more misses were met before.
+const LAPS_MORE: usize = 8;
+const FEW_MISSES: u64 = 10;
+/// Laps of a long stay, which tells how code warms up; every so many-th is one, and has more misses.
 const LAPS_LONG: usize = 17;
 const LONG_ONE_IN: u32 = 4;
 const MOST_MISSES_LONG: u64 = 250;
@@ -190,7 +194,16 @@ impl Observed {
         let begun_s = procinfo::thread_cpu_s(pid, tid);
         let cpu = begun_s.unwrap_or(0.0);
         let (stats, before) = (timing.stats, observer.accesses());
-        let end = timing.window(stopped, observer, &mut laps);
+        let mut end = timing.window(stopped, observer, &mut laps);
+        let few = timing.stats.misses - stats.misses <= FEW_MISSES;
+        end = match end {
+            // In code that is known, more laps cost little and are of a warm cache.
+            Ok(WindowEnd::Closed(stopped)) if few && laps.left == 0 => {
+                (laps.left, laps.first) = (LAPS_MORE, true);
+                timing.window(stopped, observer, &mut laps)
+            }
+            other => other,
+        };
         let accesses = observer.accesses() - before;
         let cpu_now = procinfo::thread_cpu_s(pid, tid).unwrap_or(cpu).max(cpu);
         self.in_windows_s += cpu_now - cpu;
@@ -211,9 +224,7 @@ impl Observed {
         self.stops.learn_timed(&laps);
         let stop_s = self.stops.seconds_timed();
         let laps = clean(&laps, begun_s.unwrap_or(f64::NAN), stop_s);
-        if long {
-            warming.learn(&laps);
-        }
+        warming.learn(&laps);
         let (factor, spread) = warming.factor();
         tracing::debug!(factor, spread, "warming");
         self.beside
@@ -240,6 +251,10 @@ impl Observed {
         let beside = std::mem::take(&mut self.beside);
         let timed = timed(&beside.laps, expansion, beside.spread);
         self.weights.timed(timed, beside.accesses);
+        if let Some(timed) = timed {
+            let places = places(&beside.laps, timed.native(), self.image);
+            self.weights.of_places(places);
+        }
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE).max(1.0);
         tracing::debug!(?timed, rate, accesses = beside.accesses, "timing");
         let beside_s = beside.accesses as f64 / rate;
@@ -263,4 +278,18 @@ fn timed(laps: &[Lap], expansion: f64, spread: f64) -> Option<Timed> {
         expansion,
         spread,
     })
+}
+
+/// What laps say of the code that they began and ended in, `native` accesses having been made natively for each there.
+fn places(laps: &[Lap], native: f64, image: u32) -> Vec<Place> {
+    let mean = laps.iter().map(|lap| lap.accesses).sum::<f64>() / laps.len() as f64;
+    let of_lap = |lap: &Lap| {
+        let (part, access_s) = (0.5 * lap.accesses / mean, lap.cpu_s / lap.accesses / native);
+        lap.ips.map(|ip| Place {
+            at: granule(image, ip),
+            part,
+            access_s,
+        })
+    };
+    laps.iter().flat_map(of_lap).collect()
 }

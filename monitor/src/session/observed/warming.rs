@@ -32,6 +32,8 @@ pub struct Lap {
     pub cpu_s: f64,
     /// CPU seconds from the beginning of the stay to its end; not a number where that is unknown.
     into_s: f64,
+    /// Addresses of the program's code that it began and ended at.
+    pub ips: [u64; 2],
 }
 
 impl Lap {
@@ -65,6 +67,7 @@ pub fn clean(pieces: &[Piece], begun_s: f64, stop_s: f64) -> Vec<Lap> {
             accesses: piece.accesses as f64,
             cpu_s: piece.cpu_s - stops_s(piece),
             into_s: piece.end_s - begun_s,
+            ips: piece.ips,
         })
         .collect();
     let mut each: Vec<f64> = laps.iter().map(|lap| lap.cpu_s / lap.accesses).collect();
@@ -129,6 +132,7 @@ mod tests {
             accesses: (230e-6 * rate * if n < 8 { 1.0 } else { factor }) as u64,
             cpu_s: 250e-6,
             end_s: 7.0 + 250e-6 * (n + 1) as f64,
+            ips: [0; 2],
         };
         (0..17).map(lap).collect()
     }

@@ -152,7 +152,8 @@ impl Translate {
         let (hits, waiting) = (observer.filter_hits(), self.reader.waiting);
         self.drain(self.log_pointer(), None, observer);
         if !self.exact {
-            self.pieces.read(self.stats.stops, observer.accesses());
+            let ip = self.cache.fragment(fragment).ip;
+            self.pieces.read(self.stats.stops, observer.accesses(), ip);
         }
         let waiting = self.reader.waiting - waiting;
         let observes = self.duty != Duty::Count;

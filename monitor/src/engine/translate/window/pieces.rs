@@ -16,6 +16,8 @@ pub struct Piece {
     pub cpu_s: f64,
     /// CPU seconds of the thread at its end.
     pub end_s: f64,
+    /// Addresses of the program's code that it began and ended at.
+    pub ips: [u64; 2],
 }
 
 /// Pieces of a window, and of a thread's turn: each costs a look at the thread's clock.
@@ -26,8 +28,8 @@ const MOST_IN_TURN: usize = 24;
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     clock: Option<(Pid, File)>,
-    /// Stops, accesses and CPU seconds at the last reading.
-    last: Option<(u64, u64, f64)>,
+    /// Stops, accesses, CPU seconds and place at the last reading.
+    last: Option<(u64, u64, f64, u64)>,
     in_turn: usize,
     list: Vec<Piece>,
 }
@@ -42,15 +44,15 @@ impl Pieces {
         }
     }
 
-    /// The log has been read at stop number `stops`, up to this access.
-    pub fn read(&mut self, stops: u64, accesses: u64) {
+    /// The log has been read at stop number `stops`, up to this access, in the code at `ip`.
+    pub fn read(&mut self, stops: u64, accesses: u64, ip: u64) {
         if self.list.len() >= MOST || self.in_turn >= MOST_IN_TURN {
             return;
         }
         let Some(now) = self.clock.as_ref().and_then(|(_, file)| cpu_s(file)) else {
             return;
         };
-        if let Some((before, from, cpu_s)) = self.last.replace((stops, accesses, now))
+        if let Some((before, from, cpu_s, from_ip)) = self.last.replace((stops, accesses, now, ip))
             && before < stops
         {
             self.in_turn += 1;
@@ -59,6 +61,7 @@ impl Pieces {
                 stops: stops - before,
                 cpu_s: now - cpu_s,
                 end_s: now,
+                ips: [from_ip, ip],
             });
         }
     }
