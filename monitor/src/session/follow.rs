@@ -98,10 +98,11 @@ impl<'a> Session<'a> {
 
     /// Counts instructions instead of translating.
     pub(super) fn count_with(&mut self, shim: Rc<Shim>, source: Source) {
-        if source.is_simulated() {
-            let overhead = self.config.overhead_percent / 100.0;
-            self.schedule = Schedule::stepping(overhead, self.config.seed);
-        }
+        let overhead = self.config.overhead_percent / 100.0;
+        self.schedule = match source.is_simulated() {
+            true => Schedule::stepping(overhead, self.config.seed),
+            false => Schedule::counting(overhead, self.config.seed),
+        };
         self.kind = Kind::Counter(shim, source);
     }
 

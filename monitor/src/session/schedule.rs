@@ -109,6 +109,17 @@ pub struct Spent {
     pub all_s: f64,
 }
 
+/// How densely windows are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sampling {
+    /// Every reference.
+    Every,
+    /// Short windows densely, the others sparsely.
+    Dense,
+    /// All of them sparsely.
+    Sparse,
+}
+
 /// Account of the run so far.
 #[derive(Debug)]
 pub struct Schedule {
@@ -125,8 +136,7 @@ pub struct Schedule {
     beside_s: f64,
     least_accesses: f64,
     least_time_s: f64,
-    /// Whether windows are stepped: every reference is a sample.
-    stepped: bool,
+    sampling: Sampling,
     /// Seconds from one window to the next, on the mean.
     gap_s: f64,
     /// Windows since the last long one; short and long ones so far.
@@ -149,7 +159,7 @@ impl Schedule {
             beside_s: 1e-3,
             least_accesses: LEAST_ACCESSES,
             least_time_s: LEAST_TIME_S,
-            stepped: false,
+            sampling: Sampling::Dense,
             gap_s: LEAST_GAP_S,
             turn: 0,
             shorts: 0,
@@ -163,7 +173,15 @@ impl Schedule {
             short_access_s: 30e-6,
             least_accesses: LEAST_STEPPED,
             least_time_s: LEAST_TIME_STEPPED_S,
-            stepped: true,
+            sampling: Sampling::Every,
+            ..Self::new(overhead, seed)
+        }
+    }
+
+    /// The same for windows in which each sample costs an interrupt and page faults.
+    pub fn counting(overhead: f64, seed: u64) -> Schedule {
+        Schedule {
+            sampling: Sampling::Sparse,
             ..Self::new(overhead, seed)
         }
     }
@@ -222,22 +240,19 @@ impl Schedule {
         };
         let accesses = (seconds / access_s).clamp(self.least_accesses, MOST_ACCESSES);
         let affordable = |sample_s: f64| sample_s / (SAMPLES_SHARE * access_s);
-        let period = if self.stepped {
-            1.0
-        } else if !self.long && self.shorts <= DENSE_WINDOWS {
-            affordable(DENSE_S)
+        let dense = !self.long && self.shorts <= DENSE_WINDOWS;
+        let period = match self.sampling {
+            Sampling::Every => 1.0,
+            Sampling::Dense if dense => affordable(DENSE_S)
                 .max(accesses / DENSE_SAMPLES)
-                .clamp(DENSEST_PERIOD, DENSE_PERIOD)
-        } else {
-            let least = if self.long {
-                0.5 * SPARSE_PERIOD
-            } else {
-                SPARSE_PERIOD
-            };
-            (accesses / samples)
-                .max(least)
-                .min(affordable(SPARSE_S))
-                .max(DENSEST_PERIOD)
+                .clamp(DENSEST_PERIOD, DENSE_PERIOD),
+            _ => {
+                let part = if self.long { 0.5 } else { 1.0 };
+                (accesses / samples)
+                    .max(part * SPARSE_PERIOD)
+                    .min(affordable(SPARSE_S))
+                    .max(DENSEST_PERIOD)
+            }
         };
         Plan {
             accesses: accesses as u64,
@@ -339,6 +354,9 @@ mod tests {
         let long = |access_s: f64| after(6, access_s).plan(10.0);
         assert!(long(2e-9).period >= 1500 && long(2e-9).accesses > 1_000_000);
         assert!(long(1e-6).period.abs_diff(120) < 5);
+        // None where each sample costs page faults.
+        let counting = Schedule::counting(0.1, 1).plan(10.0);
+        assert!(counting.period >= 3000, "{counting:?}");
         // And of a long run, only the first ones.
         let windows = 2 * DENSE_WINDOWS;
         assert_eq!(after(windows - windows % 7, 15e-9).plan(10.0).period, 3000);
