@@ -5,7 +5,7 @@
 //! the run goes on such a window is taken to be like the others so far. At its end there are better ones to go by: those
 //! that were timed in the same code; and otherwise those that missed as much, as it is for waits for memory that code is slow.
 
-use super::content::{Content, Place, Speeds};
+use super::content::{Content, Place, Speed, Speeds};
 use super::weights::{ENOUGH_OTHERS, HIGHEST_RATE, OTHERS_SPREAD, Rate, UNTIMED_SPREAD};
 use crate::profile::types::{Estimate, LINE_SIZES, Outcome, TakenSample};
 
@@ -103,23 +103,36 @@ pub fn reconsider(windows: &mut [Completed]) {
     }
     let mut rest = Vec::new();
     for (at, window) in windows.iter_mut().enumerate() {
-        let (covered, access_s) = speeds.of(at, &window.content);
-        let rate = 1.0 / access_s;
+        if window.known != Known::Nothing && window.content.is_empty() {
+            continue;
+        }
+        let speed = speeds.of(at, &window.content);
+        let rate = 1.0 / speed.access_s;
         match window.known {
-            _ if window.content.is_empty() => {}
-            _ if covered < COVERED => rest.push((at, covered, access_s)),
-            Known::Timed => window.rate = window.rate.about(rate.min(HIGHEST_RATE)),
+            _ if speed.covered < COVERED => {
+                // What was timed beside it was other code.
+                if window.known == Known::Timed {
+                    window.known = Known::Nothing;
+                }
+                rest.push((at, speed));
+            }
+            Known::Timed if speed.own => window.rate = window.rate.about(rate.min(HIGHEST_RATE)),
             _ => window.rate = Rate::within(window.possible(rate), UNTIMED_SPREAD),
         }
     }
     let Some(waits) = Waits::of(windows) else {
         return;
     };
-    for (at, covered, timed_s) in rest {
+    for (
+        at,
+        Speed {
+            covered, access_s, ..
+        },
+    ) in rest
+    {
         let window = &mut windows[at];
-        // What was timed beside it was other code.
-        if window.known != Known::Seen {
-            let access_s = covered * timed_s + (1.0 - covered) * waits.access_s(window.far);
+        if window.known == Known::Nothing {
+            let access_s = covered * access_s + (1.0 - covered) * waits.access_s(window.far);
             window.rate = Rate::within(window.possible(1.0 / access_s), OTHERS_SPREAD);
         }
     }
@@ -252,14 +265,16 @@ mod tests {
         let mut windows: Vec<Completed> = (0..6)
             .map(|_| window(Known::Timed, 1e9, 0.0, 0x1000))
             .collect();
-        windows[3] = Completed {
-            content: Content::new(0, &[0x8000; 100]),
-            far: Some(0.5),
-            ..window(Known::Timed, 3e9, 0.5, 0x5000)
-        };
+        // However many there are: they do not teach that waiting takes no time.
+        for at in 2..6 {
+            windows.push(Completed {
+                content: Content::new(0, &[0x8000 + 0x1000 * at; 100]),
+                ..window(Known::Timed, 3e9, 0.5, 0x5000)
+            });
+        }
         reconsider(&mut windows);
         let waits = 1.0 / (1e-9 + 0.5 * WAIT_S);
-        assert!(close(&windows[3], waits), "{windows:?}");
+        assert!(windows[6..].iter().all(|w| close(w, waits)), "{windows:?}");
     }
 
     #[test]

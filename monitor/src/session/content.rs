@@ -14,6 +14,8 @@ const FAR: usize = 30;
 const REACH: u64 = 32;
 /// What laps must weigh together that tell how fast code is, one of the window's own being 1: the nearest in code are asked until they do.
 const ENOUGH: f64 = 1.0;
+/// Share of a window's samples that must be next to laps of its own for these to stand for the rest of its code.
+const OWN_SHARE: f64 = 0.2;
 /// Below this they tell nothing.
 const LITTLE: f64 = 0.05;
 
@@ -66,6 +68,17 @@ pub struct Place {
     pub access_s: f64,
 }
 
+/// How fast the code of a window is.
+#[derive(Clone, Copy, Debug)]
+pub struct Speed {
+    /// The share of its samples for which there are laps.
+    pub covered: f64,
+    /// Native seconds per access there.
+    pub access_s: f64,
+    /// Whether laps of its own are among them.
+    pub own: bool,
+}
+
 /// How long an access takes in what code, by the laps beside windows.
 #[derive(Debug, Default)]
 pub struct Speeds {
@@ -79,12 +92,12 @@ impl Speeds {
         self.windows.push(places.to_vec());
     }
 
-    /// Native seconds per access in the code that window number `window` is of, and the share of it for which there are laps.
+    /// How fast the code is natively that window number `window` is of.
     ///
     /// Each piece of code is as fast as the laps nearest to it: the window's own where they are among these, else those of other windows, near
     /// ones rather, and as far as these do not suffice the window's own in other parts of its code. A lap that went on into other code is
     /// then heard only where the window was in that, too.
-    pub fn of(&self, window: usize, content: &Content) -> (f64, f64) {
+    pub fn of(&self, window: usize, content: &Content) -> Speed {
         let from = window.saturating_sub(FAR);
         let windows = self.windows.iter().enumerate();
         let near = windows.take(window + FAR + 1).skip(from);
@@ -93,24 +106,36 @@ impl Speeds {
         all.sort_by_key(|(_, place)| place.at);
         let own = |&&(other, _): &&(usize, &Place)| other == window;
         let of_own = all.iter().filter(own);
-        let (parts, own_s) = mean(of_own.filter(|(_, p)| content.is_near(p.at)), window);
-        let (mut covered, mut access_s) = (0.0, 0.0);
+        let (_, own_s) = mean(of_own.filter(|(_, p)| content.is_near(p.at)), window);
+        let is_near = |&&(at, _): &&(u64, f64)| {
+            let next = all.partition_point(|(_, place)| place.at + REACH < at);
+            let mut near = all[next..].iter().take_while(|(_, p)| p.at <= at + REACH);
+            near.any(|&(other, _)| other == window)
+        };
+        let near_own = content.code.iter().filter(is_near);
+        let own_share: f64 = near_own.map(|&(_, share)| share).sum();
+        let mut speed = Speed {
+            covered: 0.0,
+            access_s: 0.0,
+            own: own_share >= OWN_SHARE,
+        };
         for &(granule, share) in &content.code {
             let nearest = nearest(&all, granule, window);
             let (mut weight, mut near_s) = mean(nearest.iter().filter(own), window);
             if weight < ENOUGH {
                 (weight, near_s) = mean(nearest.iter(), window);
             }
-            if parts > 0.0 {
+            if speed.own {
                 let near = weight.min(1.0);
-                covered += share;
-                access_s += share * (near * near_s + (1.0 - near) * own_s);
+                speed.covered += share;
+                speed.access_s += share * (near * near_s + (1.0 - near) * own_s);
             } else if weight >= LITTLE {
-                covered += share;
-                access_s += share * near_s;
+                speed.covered += share;
+                speed.access_s += share * near_s;
             }
         }
-        (covered, access_s / f64::max(covered, f64::MIN_POSITIVE))
+        speed.access_s /= speed.covered.max(f64::MIN_POSITIVE);
+        speed
     }
 }
 
@@ -197,7 +222,8 @@ mod tests {
     }
 
     fn of(speeds: &Speeds, window: usize, ips: &[u64]) -> (f64, f64) {
-        speeds.of(window, &Content::new(0, ips))
+        let speed = speeds.of(window, &Content::new(0, ips));
+        (speed.covered, speed.access_s)
     }
 
     #[test]
@@ -218,10 +244,13 @@ mod tests {
                 assert!((seen_s / access_s - 1.0).abs() < 1e-6, "{seen_s}");
             }
         }
+        // Laps next to a hundredth of it say nothing of the rest.
+        let mostly = [loop_at(0x1000, 4), loop_at(0x9000, 396)].concat();
+        assert!(of(&speeds, 0, &mostly).0 < 0.02);
         // The same addresses in another program, and nothing at all.
         let elsewhere = Content::new(1, &both);
-        assert_eq!(speeds.of(0, &elsewhere).0, 0.0);
-        assert_eq!(speeds.of(0, &Content::default()).0, 0.0);
+        assert_eq!(speeds.of(0, &elsewhere).covered, 0.0);
+        assert_eq!(speeds.of(0, &Content::default()).covered, 0.0);
     }
 
     /// The same code may be faster at another time, or on other data.

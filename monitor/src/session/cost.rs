@@ -34,8 +34,9 @@ const LEAST_PART: f64 = 0.6;
 /// Pieces of a window that tell stops and accesses apart, and by how many times the long ones are longer than the short ones.
 const ENOUGH_PIECES: usize = 12;
 const CONTRAST: f64 = 2.0;
-/// The same of laps.
-const LAPS_ENOUGH: usize = 6;
+/// Accesses up to which a lap is an empty one, and how many laps of both kinds it takes.
+const EMPTY_LAP: u64 = 5_000;
+const LAPS_ENOUGH: usize = 2;
 /// Windows whose stops are kept: the median is believed.
 const KEPT: usize = 25;
 
@@ -52,10 +53,10 @@ pub struct Stops {
 }
 
 impl Stops {
-    /// Learns from the pieces of a window.
+    /// Learns from the pieces of a window. (One that keeps every record has too few: what laps say stands in until there are others.)
     pub fn learn(&mut self, mut pieces: Vec<Piece>, expansion: f64) {
         pieces.retain(|piece| piece.stops == 1);
-        if let Some(line) = line(&mut pieces, ENOUGH_PIECES) {
+        if let Some(line) = line(&mut pieces) {
             self.expansion = expansion;
             keep(&mut self.windows, line);
         }
@@ -63,9 +64,13 @@ impl Stops {
 
     /// Learns from long and short laps beside a window.
     pub fn learn_timed(&mut self, laps: &[Piece]) {
-        let mut laps = laps.to_vec();
-        laps.retain(|piece| piece.stops == 1);
-        if let Some((stop_s, _)) = line(&mut laps, LAPS_ENOUGH) {
+        let one_stop = laps.iter().filter(|lap| lap.stops == 1);
+        let (empty, long): (Vec<&Piece>, Vec<&Piece>) =
+            one_stop.partition(|lap| lap.accesses < EMPTY_LAP);
+        if empty.len().min(long.len()) < LAPS_ENOUGH {
+            return;
+        }
+        if let Some((stop_s, _)) = middle(&empty).zip(middle(&long)).and_then(through) {
             keep(&mut self.timed, stop_s);
         }
     }
@@ -109,18 +114,25 @@ impl Stops {
 
 /// Seconds of a stop and of an access: the line through the medians of the short and of the long pieces, which those that
 /// something else happened in do not move.
-fn line(pieces: &mut [Piece], enough: usize) -> Option<(f64, f64)> {
-    if pieces.len() < enough {
+fn line(pieces: &mut [Piece]) -> Option<(f64, f64)> {
+    if pieces.len() < ENOUGH_PIECES {
         return None;
     }
     pieces.sort_unstable_by_key(|piece| piece.accesses);
     let third = pieces.len() / 3;
-    let middle = |pieces: &[Piece]| {
-        let of = |what: fn(&Piece) -> f64| median(&pieces.iter().map(what).collect::<Vec<_>>());
-        Some((of(|p| p.accesses as f64)?, of(|p| p.cpu_s)?))
-    };
-    let short = middle(&pieces[..third])?;
-    let long = middle(&pieces[pieces.len() - third..])?;
+    let pieces: Vec<&Piece> = pieces.iter().collect();
+    let (short, long) = (&pieces[..third], &pieces[pieces.len() - third..]);
+    middle(short).zip(middle(long)).and_then(through)
+}
+
+/// Accesses and seconds of the middle one.
+fn middle(pieces: &[&Piece]) -> Option<(f64, f64)> {
+    let of = |what: fn(&Piece) -> f64| median(&pieces.iter().map(|p| what(p)).collect::<Vec<_>>());
+    Some((of(|p| p.accesses as f64)?, of(|p| p.cpu_s)?))
+}
+
+/// Seconds of a stop and of an access by short and long pieces, if these differ enough.
+fn through((short, long): ((f64, f64), (f64, f64))) -> Option<(f64, f64)> {
     if long.0 < CONTRAST * short.0.max(1.0) {
         return None;
     }
@@ -139,7 +151,8 @@ fn keep<T>(kept: &mut VecDeque<T>, one: T) {
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
+    let below = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    Some(0.5 * (below + sorted[sorted.len() / 2]))
 }
 
 /// CPU seconds of the calling thread (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).
@@ -205,7 +218,12 @@ mod tests {
                 end_s: 0.0,
                 ips: [0; 2],
             };
-            stops.learn_timed(&[20_000, 500, 20_004, 500, 20_001, 500, 20_000].map(lap));
+            stops.learn_timed(
+                &[
+                    20_000, 500, 20_004, 500, 20_001, 500, 20_000, 20_000, 20_000, 20_000,
+                ]
+                .map(lap),
+            );
         }
         assert!((stops.seconds_timed() - 12e-6).abs() < 1e-6, "{stops:?}");
         // Nothing else is known of windows.

@@ -43,13 +43,15 @@ const LEAST_ACCESSES: f64 = 100e3;
 const LEAST_STEPPED: f64 = 1000.0;
 /// Most accesses of a window.
 const MOST_ACCESSES: f64 = 2e9;
-/// Sample periods of short windows, in references. They are sampled so densely that every record is kept: that costs twice as
+/// Sample periods of short windows, in references: the shortest (of any window), and the longest, from which on samples would come in clusters and not
+/// every record be kept. That every one is costs twice as
 /// much for an access as it does to come out of the cache for each cluster of samples, and gives six times as many, independent of
 /// each other (where one in 3000 was drawn, z3 gave 3,000 samples and `bwa` 6,900, with one in 300 19,700 and 36,400, in as
 /// many windows).
 const DENSEST_PERIOD: f64 = 50.0;
 const DENSE_PERIOD: f64 = 500.0;
-/// More samples than this tell less than more windows do, which differ more from each other than the samples of one.
+/// Where accesses are dear, more samples of a window than this tell less than more windows do, which differ more from each other than the
+/// samples of one.
 const DENSE_SAMPLES: f64 = 600.0;
 /// Short windows that are. Later ones are sampled as sparsely as long ones, or profiles of long runs would be large.
 const DENSE_WINDOWS: u32 = 200;
@@ -112,8 +114,8 @@ pub struct Spent {
 /// How densely windows are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sampling {
-    /// Every reference.
-    Every,
+    /// As densely as there are accesses: they are few.
+    Full,
     /// Short windows densely, the others sparsely.
     Dense,
     /// All of them sparsely.
@@ -173,7 +175,7 @@ impl Schedule {
             short_access_s: 30e-6,
             least_accesses: LEAST_STEPPED,
             least_time_s: LEAST_TIME_STEPPED_S,
-            sampling: Sampling::Every,
+            sampling: Sampling::Full,
             ..Self::new(overhead, seed)
         }
     }
@@ -242,7 +244,7 @@ impl Schedule {
         let affordable = |sample_s: f64| sample_s / (SAMPLES_SHARE * access_s);
         let dense = !self.long && self.shorts <= DENSE_WINDOWS;
         let period = match self.sampling {
-            Sampling::Every => 1.0,
+            Sampling::Full => (accesses / samples).clamp(1.0, DENSEST_PERIOD),
             Sampling::Dense if dense => affordable(DENSE_S)
                 .max(accesses / DENSE_SAMPLES)
                 .clamp(DENSEST_PERIOD, DENSE_PERIOD),
@@ -343,7 +345,7 @@ mod tests {
         schedule
     }
 
-    /// Windows that cost what they cost anyway give more samples, but none more than tell something.
+    /// Windows that cost what they cost anyway give more samples.
     #[test]
     fn dear_windows_are_sampled_densely() {
         let period = |access_s: f64| after(14, access_s).plan(10.0).period;

@@ -343,9 +343,6 @@ impl Observed {
             stops: engine.stats().stops - stats.stops,
             misses: engine.stats().misses - stats.misses,
         };
-        if !self.full {
-            self.stops.learn(engine.take_pieces(), engine.expansion());
-        }
         self.cost += cost;
         self.in_windows_s += cost.thread_s;
         let accesses = lane.observer.accesses() - before;
@@ -373,6 +370,9 @@ impl Observed {
 
     /// Closes the window of a sampled run; it is recorded with the next one.
     pub fn close(&mut self, how: Ended) {
+        if let Some(engine) = &mut self.engine {
+            self.stops.learn(engine.take_pieces(), engine.expansion());
+        }
         let inside = self.inside();
         let opened = self.opened_at_s;
         let (Some(engine), Some(lane)) = (&self.engine, self.lanes.get_mut(&0)) else {

@@ -12,6 +12,7 @@ use crate::engine::translate::window::{Control, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
 use crate::session::signals::{Signals, Wait};
 use crate::tracee::maps::Maps;
+use crate::tracee::remote::restart_pending;
 use crate::tracee::{Result, Running, StopReason, Stopped, hub, procinfo};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,18 @@ struct Laps<'a> {
     accesses: u64,
     begun: Instant,
     started: Instant,
+}
+
+impl Laps<'_> {
+    /// Whether all laps were made, and there may be more.
+    fn goes_on(&self, stopped: &Stopped) -> bool {
+        self.left == 0 && !self.signals.end_wanted && !sleeps(stopped)
+    }
+}
+
+/// Whether it is on its way out of a call that starts over.
+fn sleeps(stopped: &Stopped) -> bool {
+    stopped.regs().is_ok_and(|regs| restart_pending(&regs))
 }
 
 impl Control for Laps<'_> {
@@ -162,7 +175,9 @@ impl Observed {
         let (tid, pid) = (stopped.tid(), self.process.pid);
         let new_code = self.cost.misses > MOST_MISSES;
         let early = self.numbers.count() < UNTIMED;
-        let (Some(timing), false) = (&mut self.timing, early || new_code) else {
+        // One that sleeps must not miss that its call starts over.
+        let not_now = early || new_code || signals.end_wanted || sleeps(&stopped);
+        let (Some(timing), false) = (&mut self.timing, not_now) else {
             return Ok(WindowEnd::Closed(stopped));
         };
         timing.stays += 1;
@@ -195,10 +210,10 @@ impl Observed {
         let cpu = begun_s.unwrap_or(0.0);
         let (stats, before) = (timing.stats, observer.accesses());
         let mut end = timing.window(stopped, observer, &mut laps);
-        let few = timing.stats.misses - stats.misses <= FEW_MISSES;
+        let more = !long && timing.stats.misses - stats.misses <= FEW_MISSES;
         end = match end {
             // In code that is known, more laps cost little and are of a warm cache.
-            Ok(WindowEnd::Closed(stopped)) if few && laps.left == 0 => {
+            Ok(WindowEnd::Closed(stopped)) if more && laps.goes_on(&stopped) => {
                 (laps.left, laps.first) = (LAPS_MORE, true);
                 timing.window(stopped, observer, &mut laps)
             }
@@ -224,7 +239,9 @@ impl Observed {
         self.stops.learn_timed(&laps);
         let stop_s = self.stops.seconds_timed();
         let laps = clean(&laps, begun_s.unwrap_or(f64::NAN), stop_s);
-        warming.learn(&laps);
+        if long {
+            warming.learn(&laps);
+        }
         let (factor, spread) = warming.factor();
         tracing::debug!(factor, spread, "warming");
         self.beside
