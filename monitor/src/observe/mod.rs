@@ -59,6 +59,8 @@ pub struct Observer {
     /// distances can cross the borders of contiguous windows.
     refs: [u64; 5],
     until_sample: u64,
+    /// Samples that may still be taken.
+    samples_left: u64,
     period: u64,
     random: SmallRng,
     watches: WatchTable,
@@ -74,7 +76,7 @@ pub struct Observer {
     turns: Option<Box<Turns>>,
 }
 
-/// Samples are this far away while the thread whose turn it is is not sampled.
+/// Samples are this far away while the thread whose turn it is is not sampled, and when there have been enough.
 const NO_SAMPLE: u64 = 1 << 60;
 /// Accesses before the virtual time of a sample from which on other threads are looked at.
 const EARLY: u64 = 8;
@@ -89,6 +91,7 @@ impl Observer {
             accesses: 0,
             refs: [0; 5],
             until_sample: 0,
+            samples_left: u64::MAX,
             period: period.max(1),
             random: SmallRng::seed_from_u64(seed),
             watches: WatchTable::new(seed),
@@ -114,6 +117,14 @@ impl Observer {
         }
         if self.period != period.max(1) {
             self.period = period.max(1);
+            self.draw_first();
+        }
+    }
+
+    /// No more samples than this are taken up to the next call, those of the beginning.
+    pub fn limit_samples(&mut self, most: u64) {
+        let none_came = std::mem::replace(&mut self.samples_left, most) == 0;
+        if none_came && self.turns.is_none() {
             self.draw_first();
         }
     }
@@ -422,6 +433,11 @@ impl Observer {
     /// samples come in clusters: a stationary renewal process, in which every reference is as likely to
     /// be sampled as any other, while an engine need look at addresses during clusters only.
     fn draw(&mut self) {
+        self.samples_left = self.samples_left.saturating_sub(1);
+        if self.samples_left == 0 {
+            self.until_sample = NO_SAMPLE;
+            return;
+        }
         let mean = if self.period < CLUSTER_LEAST {
             self.period as f64
         } else if self.random.random_bool(1.0 / CLUSTER) {
@@ -485,4 +501,35 @@ fn last_byte(access: &Access) -> u64 {
     access
         .address
         .saturating_add(u64::from(access.size.max(1)) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk(observer: &mut Observer, accesses: u64) -> u64 {
+        let before = observer.samples;
+        for at in 0..accesses {
+            observer.access(Access {
+                ip: 0x1000,
+                address: 0x10_0000 + 64 * at,
+                size: 8,
+                load: true,
+                store: false,
+            });
+        }
+        observer.samples - before
+    }
+
+    #[test]
+    fn a_window_that_grows_beyond_its_plan_takes_no_more_samples() {
+        let mut observer = Observer::new(100, 7);
+        assert!(walk(&mut observer, 100_000) > 800);
+        observer.limit_samples(50);
+        assert!(walk(&mut observer, 100_000) <= 50);
+        assert_eq!(walk(&mut observer, 100_000), 0);
+        // The next one is sampled again.
+        observer.limit_samples(5_000);
+        assert!(walk(&mut observer, 100_000) > 800);
+    }
 }
