@@ -2,10 +2,11 @@
 //!
 //! A window stands for the time around it, and its accesses are as many as its own code makes in that time. Not every window
 //! could be timed: too much of its code was new, or the thread went elsewhere, before the window's end or behind it. While
-//! the run goes on such a window is taken to be like the others so far. At its end there are better ones to go by: those
-//! that were timed in the same code; and otherwise those that missed as much, as it is for waits for memory that code is slow.
+//! the run goes on such a window is taken to be like the others so far. At its end there is better to go by: whatever was timed in
+//! the same code, beside this window or another; and otherwise windows that missed as much, as it is for waits for memory that code is slow.
 
 use super::content::{Content, Place, Speed, Speeds};
+use super::recent::median;
 use super::weights::{ENOUGH_OTHERS, HIGHEST_RATE, OTHERS_SPREAD, Rate, UNTIMED_SPREAD};
 use crate::profile::types::{Estimate, LINE_SIZES, Outcome, TakenSample};
 
@@ -94,28 +95,22 @@ pub fn far(samples: &[TakenSample]) -> Option<f64> {
 
 /// Gives each window the rate of the code that it is of. In the order of time.
 pub fn reconsider(windows: &mut [Completed]) {
-    let mut speeds = Speeds::default();
-    for window in &*windows {
-        speeds.learn(&window.places);
-    }
     if windows.iter().filter(|w| w.known == Known::Timed).count() < ENOUGH_OTHERS {
         return;
     }
-    let mut rest = Vec::new();
-    for (at, window) in windows.iter_mut().enumerate() {
-        if window.known != Known::Nothing && window.content.is_empty() {
-            continue;
-        }
-        let speed = speeds.of(at, &window.content);
+    let speeds = Speeds::new(windows.iter().map(|w| w.places.as_slice()).collect());
+    let speeds: Vec<Speed> = windows
+        .iter()
+        .enumerate()
+        .map(|(at, window)| speeds.of(at, &window.content))
+        .collect();
+    for (window, speed) in windows.iter_mut().zip(&speeds) {
         let rate = 1.0 / speed.access_s;
         match window.known {
-            _ if speed.covered < COVERED => {
-                // What was timed beside it was other code.
-                if window.known == Known::Timed {
-                    window.known = Known::Nothing;
-                }
-                rest.push((at, speed));
-            }
+            Known::Timed | Known::Seen if window.content.is_empty() => {}
+            // What was timed beside it was other code.
+            Known::Timed if speed.covered < COVERED => window.known = Known::Nothing,
+            _ if speed.covered < COVERED => {}
             Known::Timed if speed.own => window.rate = window.rate.about(rate.min(HIGHEST_RATE)),
             _ => window.rate = Rate::within(window.possible(rate), UNTIMED_SPREAD),
         }
@@ -123,16 +118,10 @@ pub fn reconsider(windows: &mut [Completed]) {
     let Some(waits) = Waits::of(windows) else {
         return;
     };
-    for (
-        at,
-        Speed {
-            covered, access_s, ..
-        },
-    ) in rest
-    {
-        let window = &mut windows[at];
-        if window.known == Known::Nothing {
-            let access_s = covered * access_s + (1.0 - covered) * waits.access_s(window.far);
+    for (window, speed) in windows.iter_mut().zip(&speeds) {
+        if window.known == Known::Nothing && speed.covered < COVERED {
+            let rest_s = waits.access_s(window.far);
+            let access_s = speed.covered * speed.access_s + (1.0 - speed.covered) * rest_s;
             window.rate = Rate::within(window.possible(1.0 / access_s), OTHERS_SPREAD);
         }
     }
@@ -156,12 +145,12 @@ impl Waits {
                 .filter(|w| w.known != Known::Nothing)
                 .map(|w| (w.far, 1.0 / w.rate.value.max(1.0)))
         };
-        let any_s = median(known().map(|(_, access_s)| access_s))?;
+        let any_s = median_of_enough(known().map(|(_, access_s)| access_s))?;
         let few = known().filter(|(far, _)| far.is_some_and(|far| far < FEW));
-        let near_s = median(few.map(|(_, access_s)| access_s));
+        let near_s = median_of_enough(few.map(|(_, access_s)| access_s));
         let far_s = near_s.and_then(|near_s| {
             let many = known().filter_map(|(far, s)| Some((far.filter(|&far| far > MANY)?, s)));
-            median(many.map(|(far, access_s)| ((access_s - near_s) / far).max(0.0)))
+            median_of_enough(many.map(|(far, access_s)| ((access_s - near_s) / far).max(0.0)))
         });
         Some(match near_s {
             Some(near_s) => Waits {
@@ -184,10 +173,9 @@ impl Waits {
 }
 
 /// `None` of few.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    (sorted.len() >= ENOUGH_OTHERS).then(|| sorted[sorted.len() / 2])
+fn median_of_enough(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    median(values.iter().copied()).filter(|_| values.len() >= ENOUGH_OTHERS)
 }
 
 #[cfg(test)]

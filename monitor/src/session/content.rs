@@ -1,4 +1,4 @@
-//! Of what code a window is.
+//! Of what code a window is, and how fast code is natively, by what was timed of it.
 
 use super::looks::falling;
 use rustc_hash::FxHashMap;
@@ -48,13 +48,6 @@ impl Content {
     pub fn is_empty(&self) -> bool {
         self.code.is_empty()
     }
-
-    /// Whether samples are next to this one.
-    fn is_near(&self, granule: u64) -> bool {
-        let next = self.code.partition_point(|&(at, _)| at + REACH < granule);
-        let next = self.code.get(next);
-        next.is_some_and(|&(at, _)| at <= granule + REACH)
-    }
 }
 
 /// One end of a lap.
@@ -80,16 +73,16 @@ pub struct Speed {
 }
 
 /// How long an access takes in what code, by the laps beside windows.
-#[derive(Debug, Default)]
-pub struct Speeds {
-    /// The windows in their order.
-    windows: Vec<Vec<Place>>,
+#[derive(Debug)]
+pub struct Speeds<'a> {
+    /// Of the windows in their order.
+    laps: Vec<&'a [Place]>,
 }
 
-impl Speeds {
-    /// Learns from the next window.
-    pub fn learn(&mut self, places: &[Place]) {
-        self.windows.push(places.to_vec());
+impl<'a> Speeds<'a> {
+    /// By what was timed beside each window, in their order.
+    pub fn new(laps: Vec<&'a [Place]>) -> Speeds<'a> {
+        Speeds { laps }
     }
 
     /// How fast the code is natively that window number `window` is of.
@@ -99,21 +92,18 @@ impl Speeds {
     /// then heard only where the window was in that, too.
     pub fn of(&self, window: usize, content: &Content) -> Speed {
         let from = window.saturating_sub(FAR);
-        let windows = self.windows.iter().enumerate();
+        let windows = self.laps.iter().enumerate();
         let near = windows.take(window + FAR + 1).skip(from);
         let all = near.flat_map(|(other, places)| places.iter().map(move |place| (other, place)));
         let mut all: Vec<(usize, &Place)> = all.collect();
         all.sort_by_key(|(_, place)| place.at);
-        let own = |&&(other, _): &&(usize, &Place)| other == window;
-        let of_own = all.iter().filter(own);
-        let (_, own_s) = mean(of_own.filter(|(_, p)| content.is_near(p.at)), window);
-        let is_near = |&&(at, _): &&(u64, f64)| {
-            let next = all.partition_point(|(_, place)| place.at + REACH < at);
-            let mut near = all[next..].iter().take_while(|(_, p)| p.at <= at + REACH);
-            near.any(|&(other, _)| other == window)
-        };
-        let near_own = content.code.iter().filter(is_near);
-        let own_share: f64 = near_own.map(|&(_, share)| share).sum();
+        let is_own = |&&(other, _): &&(usize, &Place)| other == window;
+        let own: Vec<(usize, &Place)> = all.iter().filter(is_own).copied().collect();
+        let next_to_own = |at: u64| has_near(&own, |(_, place)| place.at, at);
+        let next_to_code = |at: u64| has_near(&content.code, |&(code, _)| code, at);
+        let (_, own_s) = mean(own.iter().filter(|(_, p)| next_to_code(p.at)), window);
+        let next = content.code.iter().filter(|&&(at, _)| next_to_own(at));
+        let own_share: f64 = next.map(|&(_, share)| share).sum();
         let mut speed = Speed {
             covered: 0.0,
             access_s: 0.0,
@@ -121,7 +111,7 @@ impl Speeds {
         };
         for &(granule, share) in &content.code {
             let nearest = nearest(&all, granule, window);
-            let (mut weight, mut near_s) = mean(nearest.iter().filter(own), window);
+            let (mut weight, mut near_s) = mean(nearest.iter().filter(is_own), window);
             if weight < ENOUGH {
                 (weight, near_s) = mean(nearest.iter(), window);
             }
@@ -137,6 +127,14 @@ impl Speeds {
         speed.access_s /= speed.covered.max(f64::MIN_POSITIVE);
         speed
     }
+}
+
+/// Whether one of these, in the order of their numbers, is next to this number.
+fn has_near<T>(sorted: &[T], number: impl Fn(&T) -> u64, granule: u64) -> bool {
+    let next = sorted.partition_point(|one| number(one) + REACH < granule);
+    sorted
+        .get(next)
+        .is_some_and(|one| number(one) <= granule + REACH)
 }
 
 /// What places of windows weigh seen from this one, and seconds per access: within a window the mean, over windows that of the rates,
@@ -221,17 +219,22 @@ mod tests {
         laps.iter().flat_map(ends).collect()
     }
 
-    fn of(speeds: &Speeds, window: usize, ips: &[u64]) -> (f64, f64) {
-        let speed = speeds.of(window, &Content::new(0, ips));
+    fn seen_from(laps: &[Vec<Place>], window: usize, content: &Content) -> Speed {
+        Speeds::new(laps.iter().map(Vec::as_slice).collect()).of(window, content)
+    }
+
+    fn of(laps: &[Vec<Place>], window: usize, ips: &[u64]) -> (f64, f64) {
+        let speed = seen_from(laps, window, &Content::new(0, ips));
         (speed.covered, speed.access_s)
     }
 
     #[test]
     fn code_is_as_fast_as_the_laps_in_it() {
-        let mut speeds = Speeds::default();
-        // The laps of the first window went on into the other loop, 200 bytes away.
-        speeds.learn(&places(&[(0x1000, 1e-9), (0x1000, 1e-9), (0x10c8, 9e-9)]));
-        speeds.learn(&places(&[(0x10c8, 9e-9), (0x10c8, 9e-9), (0x1000, 1e-9)]));
+        // The laps of each window went on into the other's loop, 200 bytes away.
+        let laps = [
+            places(&[(0x1000, 1e-9), (0x1000, 1e-9), (0x10c8, 9e-9)]),
+            places(&[(0x10c8, 9e-9), (0x10c8, 9e-9), (0x1000, 1e-9)]),
+        ];
         let both = [loop_at(0x1000, 300), loop_at(0x10c8, 100)].concat();
         for window in 0..2 {
             for (ips, access_s) in [
@@ -239,36 +242,36 @@ mod tests {
                 (loop_at(0x10c8, 200), 9e-9),
                 (both.clone(), 3e-9),
             ] {
-                let (covered, seen_s) = of(&speeds, window, &ips);
+                let (covered, seen_s) = of(&laps, window, &ips);
                 assert!((covered - 1.0).abs() < 1e-6, "{covered}");
                 assert!((seen_s / access_s - 1.0).abs() < 1e-6, "{seen_s}");
             }
         }
         // Laps next to a hundredth of it say nothing of the rest.
         let mostly = [loop_at(0x1000, 4), loop_at(0x9000, 396)].concat();
-        assert!(of(&speeds, 0, &mostly).0 < 0.02);
+        assert!(of(&laps, 0, &mostly).0 < 0.02);
         // The same addresses in another program, and nothing at all.
         let elsewhere = Content::new(1, &both);
-        assert_eq!(speeds.of(0, &elsewhere).covered, 0.0);
-        assert_eq!(speeds.of(0, &Content::default()).covered, 0.0);
+        assert_eq!(seen_from(&laps, 0, &elsewhere).covered, 0.0);
+        assert_eq!(seen_from(&laps, 0, &Content::default()).covered, 0.0);
     }
 
     /// The same code may be faster at another time, or on other data.
     #[test]
     fn a_windows_own_laps_count_rather_than_others() {
-        let mut speeds = Speeds::default();
+        let mut laps = Vec::new();
         for window in 0..40 {
             let access_s = if window < 20 { 1e-9 } else { 4e-9 };
-            speeds.learn(&places(&[(0x1000, access_s); 4]));
+            laps.push(places(&[(0x1000, access_s); 4]));
         }
-        let seen_s = |window| of(&speeds, window, &loop_at(0x1000, 100)).1;
+        let seen_s = |window| of(&laps, window, &loop_at(0x1000, 100)).1;
         assert!((seen_s(19) - 1e-9).abs() < 1e-15 && (seen_s(20) - 4e-9).abs() < 1e-15);
         // One without goes by near ones.
-        speeds.windows[19].clear();
-        speeds.windows[38].clear();
+        laps[19].clear();
+        laps[38].clear();
         let (middle, late) = (
-            of(&speeds, 19, &loop_at(0x1000, 100)),
-            of(&speeds, 38, &loop_at(0x1000, 100)),
+            of(&laps, 19, &loop_at(0x1000, 100)),
+            of(&laps, 38, &loop_at(0x1000, 100)),
         );
         assert!(
             middle.0 == 1.0 && middle.1 > 1.2e-9 && middle.1 < 2.5e-9,
@@ -276,6 +279,6 @@ mod tests {
         );
         assert!(late.1 > 3.5e-9, "{late:?}");
         // Nor is there anything in other code.
-        assert_eq!(of(&speeds, 38, &loop_at(0x9000, 100)).0, 0.0);
+        assert_eq!(of(&laps, 38, &loop_at(0x9000, 100)).0, 0.0);
     }
 }

@@ -1,5 +1,6 @@
 //! What a window took, in CPU time, and what of that its stops took.
 
+use super::recent::{keep, median};
 use super::weights::Inside;
 use crate::engine::translate::window::Piece;
 use std::collections::VecDeque;
@@ -58,7 +59,7 @@ impl Stops {
         pieces.retain(|piece| piece.stops == 1);
         if let Some(line) = line(&mut pieces) {
             self.expansion = expansion;
-            keep(&mut self.windows, line);
+            keep(&mut self.windows, KEPT, line);
         }
     }
 
@@ -71,20 +72,19 @@ impl Stops {
             return;
         }
         if let Some((stop_s, _)) = middle(&empty).zip(middle(&long)).and_then(through) {
-            keep(&mut self.timed, stop_s);
+            keep(&mut self.timed, KEPT, stop_s);
         }
     }
 
     /// CPU seconds of a stop in a window.
     pub fn seconds(&self) -> f64 {
-        let windows: Vec<f64> = self.windows.iter().map(|&(stop_s, _)| stop_s).collect();
-        median(&windows).unwrap_or_else(|| self.seconds_timed())
+        let windows = self.windows.iter().map(|&(stop_s, _)| stop_s);
+        median(windows).unwrap_or_else(|| self.seconds_timed())
     }
 
     /// The same of one that ends a lap.
     pub fn seconds_timed(&self) -> f64 {
-        let timed: Vec<f64> = self.timed.iter().copied().collect();
-        median(&timed).unwrap_or(STOP_S)
+        median(self.timed.iter().copied()).unwrap_or(STOP_S)
     }
 
     /// How a thread ran that took `cost` for so many accesses, `inside` having been seen of the code it ran. Where
@@ -95,8 +95,7 @@ impl Stops {
         let stops_s = self.seconds() * (cost.stops - cost.misses) as f64;
         let cache_s = cost.thread_s - misses_s - stops_s;
         let mostly_stops = cache_s < LEAST_PART * cost.thread_s;
-        let accesses_s: Vec<f64> = self.windows.iter().map(|&(_, access_s)| access_s).collect();
-        match median(&accesses_s) {
+        match median(self.windows.iter().map(|&(_, access_s)| access_s)) {
             Some(access_s) if mostly_stops => Inside {
                 per_second: 1.0 / access_s,
                 expansion: self.expansion,
@@ -127,7 +126,7 @@ fn line(pieces: &mut [Piece]) -> Option<(f64, f64)> {
 
 /// Accesses and seconds of the middle one.
 fn middle(pieces: &[&Piece]) -> Option<(f64, f64)> {
-    let of = |what: fn(&Piece) -> f64| median(&pieces.iter().map(|p| what(p)).collect::<Vec<_>>());
+    let of = |what: fn(&Piece) -> f64| median(pieces.iter().map(|piece| what(piece)));
     Some((of(|p| p.accesses as f64)?, of(|p| p.cpu_s)?))
 }
 
@@ -139,20 +138,6 @@ fn through((short, long): ((f64, f64), (f64, f64))) -> Option<(f64, f64)> {
     let slope = (long.1 - short.1) / (long.0 - short.0);
     let stop_s = short.1 - slope * short.0;
     (slope > 0.0 && stop_s > 0.0).then_some((stop_s, slope))
-}
-
-fn keep<T>(kept: &mut VecDeque<T>, one: T) {
-    if kept.len() == KEPT {
-        kept.pop_front();
-    }
-    kept.push_back(one);
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let below = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
-    Some(0.5 * (below + sorted[sorted.len() / 2]))
 }
 
 /// CPU seconds of the calling thread (clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`).

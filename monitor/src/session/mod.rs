@@ -30,6 +30,7 @@ mod observed;
 mod output;
 mod pace;
 mod preload;
+mod recent;
 mod remains;
 mod root;
 mod run;

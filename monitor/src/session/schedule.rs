@@ -43,17 +43,18 @@ const LEAST_ACCESSES: f64 = 100e3;
 const LEAST_STEPPED: f64 = 1000.0;
 /// Most accesses of a window.
 const MOST_ACCESSES: f64 = 2e9;
-/// Sample periods of short windows, in references: the shortest (of any window), and the longest, from which on samples would come in clusters and not
-/// every record be kept. That every one is costs twice as
-/// much for an access as it does to come out of the cache for each cluster of samples, and gives six times as many, independent of
-/// each other (where one in 3000 was drawn, z3 gave 3,000 samples and `bwa` 6,900, with one in 300 19,700 and 36,400, in as
-/// many windows).
+/// Shortest sample period, in references.
 const DENSEST_PERIOD: f64 = 50.0;
+/// Longest one of short windows: from some hundred more on samples come in clusters, and not every record is kept. To keep every one
+/// makes an access up to twice as dear, and gives several times as many samples, independent of each other, because they need no stops. (Where
+/// one in 3000 was drawn, z3 gave 3,000 samples in 27 windows and `bwa` 6,900 in 52; where one in 300, 19,700 in 22 and 36,400 in 40.)
 const DENSE_PERIOD: f64 = 500.0;
 /// Where accesses are dear, more samples of a window than this tell less than more windows do, which differ more from each other than the
 /// samples of one.
 const DENSE_SAMPLES: f64 = 600.0;
-/// Short windows that are. Later ones are sampled as sparsely as long ones, or profiles of long runs would be large.
+/// Samples of a window beyond twice as many as are planned: most of them are then of what there was more of.
+const SPARE_SAMPLES: u64 = 5_000;
+/// Short windows that are sampled so densely. Later ones are sampled as sparsely as long ones, or profiles of long runs would be large.
 const DENSE_WINDOWS: u32 = 200;
 /// Shortest period otherwise, and most samples aimed at in a window. A cluster of samples costs a stop or two.
 const SPARSE_PERIOD: f64 = 3000.0;
@@ -98,6 +99,13 @@ impl Plan {
         misses: u64::MAX,
         time: Duration::MAX,
     };
+
+    /// Most samples that are taken: one instruction (`rep stosb`) may make a hundred times the accesses planned, and would have a sample for
+    /// each period of them.
+    pub fn most_samples(&self) -> u64 {
+        let planned = self.accesses / self.period.max(1);
+        planned.saturating_mul(2).saturating_add(SPARE_SAMPLES)
+    }
 }
 
 /// What a window has added to the run, in seconds of processors.
@@ -356,6 +364,10 @@ mod tests {
         let long = |access_s: f64| after(6, access_s).plan(10.0);
         assert!(long(2e-9).period >= 1500 && long(2e-9).accesses > 1_000_000);
         assert!(long(1e-6).period.abs_diff(120) < 5);
+        // Whatever else a window turns out to be: no more than so many.
+        let plan = after(14, 15e-9).plan(10.0);
+        assert!(plan.most_samples() > 2 * plan.accesses / plan.period);
+        assert!(plan.most_samples() < 10_000 && Plan::WHOLE.most_samples() > 1 << 50);
         // None where each sample costs page faults.
         let counting = Schedule::counting(0.1, 1).plan(10.0);
         assert!(counting.period >= 3000, "{counting:?}");

@@ -7,6 +7,7 @@
 use super::completed::{self, Completed, Known};
 use super::content::{Content, Place};
 use super::looks::Shares;
+use super::recent::{keep, median};
 use crate::profile::types::{Estimate, WindowRecord};
 use std::collections::VecDeque;
 
@@ -245,13 +246,13 @@ impl Weights {
             pending.known = Known::Timed;
             if !inside.mostly_stops && inside.likely() > 0.0 {
                 let ratio = pending.rate.value / inside.likely();
-                keep(&mut self.ratios, ratio.clamp(RATIOS.0, RATIOS.1));
+                keep(&mut self.ratios, KEPT, ratio.clamp(RATIOS.0, RATIOS.1));
             }
         }
         if timed.is_some() {
-            keep(&mut self.timed_rates, pending.rate.value);
+            keep(&mut self.timed_rates, KEPT, pending.rate.value);
         } else if !inside.mostly_stops {
-            keep(&mut self.rates, pending.rate.value);
+            keep(&mut self.rates, KEPT, pending.rate.value);
         }
     }
 
@@ -267,7 +268,7 @@ impl Weights {
 
     /// By what is seen in a window alone, and how that compared where windows were timed.
     fn guess(&self, inside: Inside) -> Rate {
-        let mut rate = match median(&self.ratios) {
+        let mut rate = match median(self.ratios.iter().copied()) {
             _ if inside.mostly_stops => self.guess_by_others(inside),
             Some(ratio) => {
                 let value = possible(inside.likely() * ratio, inside);
@@ -287,7 +288,9 @@ impl Weights {
 
     /// As fast as other windows of the run, or as any program.
     fn guess_by_others(&self, inside: Inside) -> Rate {
-        let of = |rates: &VecDeque<f64>| median(rates).filter(|_| rates.len() >= ENOUGH_OTHERS);
+        let of = |rates: &VecDeque<f64>| {
+            median(rates.iter().copied()).filter(|_| rates.len() >= ENOUGH_OTHERS)
+        };
         let median = of(&self.timed_rates).or(of(&self.rates));
         // Its own rate is what is left of its time when stops of a guessed length are taken off.
         let value = median.unwrap_or(ANY_RATE);
@@ -418,19 +421,6 @@ fn possible(guess: f64, inside: Inside) -> f64 {
 }
 
 /// Keeps the last of them.
-fn keep(list: &mut VecDeque<f64>, value: f64) {
-    if list.len() == KEPT {
-        list.pop_front();
-    }
-    list.push_back(value);
-}
-
-fn median(values: &VecDeque<f64>) -> Option<f64> {
-    let mut sorted: Vec<f64> = values.iter().copied().collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

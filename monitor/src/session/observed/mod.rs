@@ -32,8 +32,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Samples of a window beyond twice as many as were planned: most of them are then of what there was more of.
-const SPARE_SAMPLES: u64 = 5_000;
 /// Samples at the beginning of a window that tell where it began.
 const FIRST_SAMPLES: usize = 64;
 
@@ -238,9 +236,7 @@ impl Observed {
         }
         lane.windows.tid = tid;
         lane.windows.open(&mut lane.observer, plan.period, false);
-        // One instruction (`rep stosb`) may make a hundred times the accesses planned.
-        let planned = plan.accesses / plan.period.max(1);
-        lane.observer.limit_samples(2 * planned + SPARE_SAMPLES);
+        lane.observer.limit_samples(plan.most_samples());
         self.opened_at_s = self.native_clock_s();
         self.look(self.opened_at_s);
         match self.weights.open(self.opened_at_s) {

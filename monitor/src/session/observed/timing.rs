@@ -39,6 +39,7 @@ const EMPTY_LAPS: usize = 3;
 const EMPTY: u64 = 500;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 3;
+
 /// What times the threads of a process.
 pub struct Timing {
     engine: Translate,
@@ -209,9 +210,9 @@ impl Observed {
         let begun_s = procinfo::thread_cpu_s(pid, tid);
         let cpu = begun_s.unwrap_or(0.0);
         let (stats, before) = (timing.stats, observer.accesses());
-        let mut end = timing.window(stopped, observer, &mut laps);
+        let end = timing.window(stopped, observer, &mut laps);
         let more = !long && timing.stats.misses - stats.misses <= FEW_MISSES;
-        end = match end {
+        let end = match end {
             // In code that is known, more laps cost little and are of a warm cache.
             Ok(WindowEnd::Closed(stopped)) if more && laps.goes_on(&stopped) => {
                 (laps.left, laps.first) = (LAPS_MORE, true);

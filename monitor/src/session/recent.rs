@@ -1,0 +1,36 @@
+//! The last few figures of a kind, and the middle one of them.
+
+use std::collections::VecDeque;
+
+/// Keeps one more, and of all of them the last `most`.
+pub fn keep<T>(kept: &mut VecDeque<T>, most: usize, one: T) {
+    if kept.len() >= most {
+        kept.pop_front();
+    }
+    kept.push_back(one);
+}
+
+/// `None` of none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let below = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    Some(0.5 * (below + sorted[sorted.len() / 2]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_kept_and_the_middle_one_is_told() {
+        let mut kept = VecDeque::new();
+        assert_eq!(median(kept.iter().copied()), None);
+        for one in [9.0, 9.0, 4.0, 1.0, 3.0] {
+            keep(&mut kept, 3, one);
+        }
+        assert_eq!(median(kept.iter().copied()), Some(3.0));
+        keep(&mut kept, 4, 6.0);
+        assert_eq!(median(kept.iter().copied()), Some(3.5));
+    }
+}
