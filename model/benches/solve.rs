@@ -65,6 +65,7 @@ fn window(index: u64, samples: u64) -> Window {
                 }
             })
             .collect(),
+        first_touches: None,
     }
 }
 

@@ -10,8 +10,11 @@
 //! touch next: none of them triggered by it or all, missing as the time watched says or in any case.
 //! A key that was never seen to follow a site does not pay for it.
 
+mod gaps;
+
 use std::hash::Hash;
 
+use crate::beyond::Beyond;
 use crate::hash::FastMap;
 use crate::interval::Z95;
 use crate::placed::{Group, Placed};
@@ -86,6 +89,11 @@ impl<K: Clone + Eq + Hash> Names<K> {
             next
         })
     }
+
+    fn sums_of(&mut self, key: K) -> &mut Sums {
+        let number = self.number(key);
+        &mut self.sums[number as usize]
+    }
 }
 
 impl Run {
@@ -118,6 +126,11 @@ impl Run {
         let mut cold = 0.0;
         for (i, group) in view.groups.iter().enumerate() {
             let miss = view.probabilities(i, &cache);
+            if let Some(firsts) = &group.firsts {
+                let beyond = Beyond::of(group, &cache, &view.solved(i, &cache));
+                self.sum_ends(group, firsts, &miss, &beyond, &key_of, &mut names);
+                continue;
+            }
             self.sum_group(group, &miss, line, stream, &key_of, &mut names);
             cold += group.timeline.first_touches();
         }
@@ -166,27 +179,37 @@ impl Run {
                 continue;
             };
             let t = &mut names.sums[to as usize];
-            t.triggered += 1;
-            t.weight += p.weight;
-            t.weight_squares += p.weight * p.weight;
             // A line that a remote write took misses whatever the model says.
             let sure = |miss: f64| if lost { 1.0 } else { miss };
-            let [varying, by_whole, least, most] = [varying, by_whole, least, most].map(sure);
-            t.misses += p.weight * varying;
-            t.whole += p.weight * by_whole;
-            t.extremes[0] += p.weight * least;
-            t.extremes[1] += p.weight * most;
-            // The exposure of a line scales as one over the cache's size.
-            t.wide += p.weight * (1.0 - (1.0 - varying).powf(1.0 / SIZE_FACTOR));
-            t.narrow += p.weight * (1.0 - (1.0 - varying).powf(SIZE_FACTOR));
+            t.reused(from, p.weight, [varying, by_whole, least, most].map(sure));
             if to != from {
                 t.excess -= p.weight;
                 t.excess_variance += p.weight * p.weight;
             }
-            let edge = t.from.entry(from).or_default();
-            edge.0 += p.weight;
-            edge.1 += p.weight * varying;
         }
+    }
+}
+
+impl Sums {
+    /// Adds accesses that end reuses from a key, with their miss probability by the time-varying form, the whole-run equation and its extremes.
+    fn reused(&mut self, from: u32, weight: f64, misses: [f64; 4]) {
+        self.triggered += 1;
+        self.ends(weight, misses);
+        self.weight_squares += weight * weight;
+        let edge = self.from.entry(from).or_default();
+        edge.0 += weight;
+        edge.1 += weight * misses[0];
+    }
+
+    fn ends(&mut self, weight: f64, [varying, by_whole, least, most]: [f64; 4]) {
+        self.weight += weight;
+        self.misses += weight * varying;
+        self.whole += weight * by_whole;
+        self.extremes[0] += weight * least;
+        self.extremes[1] += weight * most;
+        // The exposure of a line scales as one over the cache's size.
+        self.wide += weight * (1.0 - (1.0 - varying).powf(1.0 / SIZE_FACTOR));
+        self.narrow += weight * (1.0 - (1.0 - varying).powf(SIZE_FACTOR));
     }
 }
 
@@ -323,12 +346,13 @@ fn key_figures<K: Clone + Ord>(
     } else {
         1.0
     };
+    let reused: f64 = s.from.values().map(|edge| edge.0).sum();
     let mut reuse_from: Vec<ReuseFrom<K>> = s
         .from
         .iter()
         .map(|(&from, &(weight, missed))| ReuseFrom {
             key: keys[from as usize].clone(),
-            share: weight / s.weight,
+            share: weight / reused,
             miss_ratio: missed / weight,
         })
         .collect();

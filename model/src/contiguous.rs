@@ -53,6 +53,7 @@ pub(crate) fn build(
         pooled,
         extremes,
         sparse: None,
+        firsts: None,
         complete,
         refs: total,
         lines,

@@ -88,6 +88,7 @@
 
 mod agreement;
 mod attribute;
+mod beyond;
 pub mod bins;
 mod cluster;
 mod coherence;
@@ -129,7 +130,10 @@ pub use histogram::Histogram;
 pub use result::{Attribution, CurvePoint, KeyFigures, ReuseFrom, Site, Weak};
 pub use rng::Rng;
 pub use run::{Options, Run, RunBuilder};
-pub use sample::{Estimate, Key, Kind, Outcome, Remote, Sample, Stream, Trigger, Window, Writer};
+pub use sample::{
+    Estimate, FirstTouch, FirstTouches, Key, Kind, Outcome, Remote, Sample, Stream, Trigger,
+    Window, Writer,
+};
 pub use spatial::{BytesUsed, Footprint, Touch, spatial_use, spatial_use_by_key};
 pub use stack::{StackDistance, lru_miss_ratio, lru_miss_ratio_with, miss_probability};
 pub use survival::{Step, Survival};

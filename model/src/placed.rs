@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use crate::agreement::Witnesses;
 use crate::counted;
+use crate::hash::FastMap;
 use crate::pairs::Pairs;
 use crate::sparse::Sparse;
 use crate::survival::{RunSize, Survival};
@@ -57,6 +58,37 @@ pub(crate) struct Placed {
     pub segment: u32,
 }
 
+/// First touches of windows with gaps between them.
+#[derive(Clone, Debug)]
+pub(crate) struct Firsts {
+    pub placed: Vec<FirstPlaced>,
+    /// By a window's index.
+    pub windows: FastMap<u32, WindowKind>,
+}
+
+/// A first touch on the time axis.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstPlaced {
+    /// Its window's and its own index.
+    pub window: u32,
+    pub touch: u32,
+    /// References of the run it stands for.
+    pub weight: f64,
+    /// References of the window before it, and of the window.
+    pub position: f64,
+    pub window_refs: f64,
+    pub segment: u32,
+}
+
+/// What kind of window one is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowKind {
+    /// Windows of the same number behave alike.
+    pub cluster: usize,
+    /// Whether first touches were looked for.
+    pub looked: bool,
+}
+
 /// The windows of one timeline: all of a run, or one thread's.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
@@ -68,6 +100,8 @@ pub(crate) struct Group {
     pub extremes: Option<Box<[Survival; 2]>>,
     /// Only with gaps between windows.
     pub sparse: Option<Sparse>,
+    /// Only with gaps, where windows were looked at for first touches.
+    pub firsts: Option<Firsts>,
     /// Whether any outcome is known at all.
     pub complete: bool,
     /// References of the run it stands for.

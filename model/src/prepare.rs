@@ -8,7 +8,8 @@ use crate::placed::{Entry, Group};
 use crate::sparse::{self, Block};
 use crate::worth::{self, Course};
 use crate::{
-    Estimate, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window, contiguous,
+    Estimate, FirstTouches, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window,
+    contiguous,
 };
 
 /// Parts that each of the first windows is kept in, so that even one window has blocks to resample.
@@ -28,6 +29,7 @@ pub(crate) struct Stored {
     pub refs: [u64; 5],
     pub stands_for: Estimate,
     pub samples: Vec<Sample>,
+    pub first_touches: Option<FirstTouches>,
     pub count: usize,
     /// Nothing where nothing is binned, as for `own`.
     course: Course,
@@ -79,6 +81,7 @@ impl Stored {
             count: window.samples.len(),
             course,
             samples: if keep { window.samples } else { Vec::new() },
+            first_touches: window.first_touches.filter(|_| keep),
             own,
             all,
             private,
@@ -151,13 +154,21 @@ fn check(index: usize, window: &Window) -> Result<Estimate, ModelError> {
     }
     let stands_for = window.stands_for.check("accesses a window stands for")?;
     let refs = window.refs[LineSize::B64.index()];
+    let outside = |position: u64| ModelError::PositionOutsideWindow {
+        window: index,
+        position,
+        refs,
+    };
+    if let Some(first) = &window.first_touches {
+        Weight::check("lines that a first touch stands for", first.each)?;
+        let mut positions = first.touches.iter().map(|touch| touch.position);
+        if let Some(position) = positions.find(|&position| position > refs) {
+            return Err(outside(position));
+        }
+    }
     for s in &window.samples {
         if s.position > refs {
-            return Err(ModelError::PositionOutsideWindow {
-                window: index,
-                position: s.position,
-                refs,
-            });
+            return Err(outside(s.position));
         }
         let all = s
             .all
@@ -326,7 +337,13 @@ pub(crate) fn groups(
                     }
                 }));
             }
-            sparse::build(blocks, &entries, line, options.from_start, lines)
+            let of_own = stream == Stream::Own && line == LineSize::B64;
+            let looked = |&i: &usize| {
+                let first = windows[i].first_touches.as_ref();
+                (i as u32, first.filter(|_| of_own))
+            };
+            let looked: Vec<_> = members.iter().map(looked).collect();
+            sparse::build(blocks, &entries, &looked, line, options.from_start, lines)
         })
         .collect()
 }

@@ -232,6 +232,28 @@ impl Timeline {
         self.interpolate(values, p.segment, to) - self.interpolate(values, p.from_segment, p.from)
     }
 
+    /// Distance, share of the segment's references and miss probability of its reuses.
+    pub fn random_misses(&self, solution: &Solution, j: usize) -> Vec<[f64; 3]> {
+        let (segment, e) = (&self.segments[j], &solution.evictions);
+        let (start, n) = (self.bounds[j], self.bounds[j + 1] - self.bounds[j]);
+        let slope = (e[j + 1] - e[j]) / n;
+        let missing = |exposure: f64| 1.0 - exp_neg(solution.hazard * exposure.max(0.0));
+        let local = segment
+            .local
+            .iter()
+            .map(|l| (l.distance, l.weight, slope * l.distance));
+        let cross = segment.cross.iter().map(|c| {
+            let before = self.interpolate(e, c.from_segment, c.from);
+            (
+                c.to - c.from,
+                c.weight,
+                e[j] + slope * (c.to - start) - before,
+            )
+        });
+        let reuse = |(distance, weight, exposure)| [distance, weight, missing(exposure)];
+        local.chain(cross).map(reuse).collect()
+    }
+
     /// Miss probability of a reuse at `to`.
     pub fn random_probability(&self, solution: &Solution, p: &Placed, to: f64) -> f64 {
         let exposure = self.gained(&solution.evictions, p, to);

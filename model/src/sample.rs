@@ -181,6 +181,28 @@ pub struct Window {
     pub stands_for: Estimate,
     /// Samples taken in it.
     pub samples: Vec<Sample>,
+    /// First touches of lines in it, where they were looked for.
+    pub first_touches: Option<FirstTouches>,
+}
+
+/// Accesses of a window that were the first ones to their 64-byte lines there: some, drawn at random.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FirstTouches {
+    /// Those drawn.
+    pub touches: Vec<FirstTouch>,
+    /// How many of the window's each of them stands for.
+    pub each: f64,
+}
+
+/// The first access of a window to a 64-byte line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirstTouch {
+    /// References at 64-byte lines since the start of the window, before it.
+    pub position: u64,
+    /// The instruction.
+    pub instr: Key,
+    /// The data object.
+    pub data: Key,
 }
 
 /// Which references a distance counts.

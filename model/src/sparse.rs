@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
+use crate::hash::FastMap;
 use crate::histogram::{CompactHistogram, Histogram};
-use crate::placed::{Entry, Group, Kept, Placed};
+use crate::placed::{Entry, FirstPlaced, Firsts, Group, Kept, Placed, WindowKind};
 use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
-use crate::{LineSize, Outcome, Weight};
+use crate::{FirstTouches, LineSize, Outcome, Weight};
 
 /// Most stretches told apart in time.
 const MAX_UNITS: usize = 48;
@@ -97,10 +98,12 @@ fn extremes(blocks: &[Block], line_size: LineSize) -> Option<Box<[Survival; 2]>>
     any.then(|| Box::new([pool(0), pool(1)]))
 }
 
-/// Builds the timeline. `entries`, per window in time order, are needed for attribution only.
+/// Builds the timeline. `entries`, per window in time order, and `looked`, the index of each window with its first touches, are needed for
+/// attribution only.
 pub(crate) fn build(
     blocks: Vec<Block>,
     entries: &[(f64, Vec<Entry>)],
+    looked: &[(u32, Option<&FirstTouches>)],
     line_size: LineSize,
     fills: bool,
     lines: f64,
@@ -152,7 +155,19 @@ pub(crate) fn build(
             (at - b.weight, at)
         })
         .collect();
-    let placed = place(entries, &blocks, &span_of, &timeline, line_size);
+    let window_span = window_spans(entries.len(), &blocks, &span_of);
+    let placed = place(entries, &window_span, &timeline, line_size);
+    let clusters_of = blocks
+        .iter()
+        .map(|b| b.window)
+        .zip(cluster_of.iter().copied());
+    let firsts = first_touches(
+        looked,
+        entries,
+        &window_span,
+        clusters_of.collect(),
+        &timeline,
+    );
     let complete = !blocks.is_empty();
     Group {
         timeline,
@@ -164,6 +179,7 @@ pub(crate) fn build(
             cluster_of,
             clusters,
         }),
+        firsts,
         complete,
         refs: weighed,
         lines,
@@ -278,24 +294,78 @@ fn deposit(
     timeline
 }
 
-/// Samples at the times their windows stand for, weighted for what censoring took.
-fn place(
-    entries: &[(f64, Vec<Entry>)],
+/// What part of the run each window stands for, from and to.
+fn window_spans(
+    windows: usize,
     blocks: &[Block],
     span_of: &[(f64, f64)],
-    timeline: &Timeline,
-    line_size: LineSize,
-) -> Vec<Placed> {
-    let mut window_span: Vec<Option<(f64, f64)>> = vec![None; entries.len()];
+) -> Vec<Option<(f64, f64)>> {
+    let mut window_span: Vec<Option<(f64, f64)>> = vec![None; windows];
     for (b, &(start, end)) in blocks.iter().zip(span_of) {
         if let Some(span) = window_span.get_mut(b.window) {
             let (s, e) = span.unwrap_or((start, end));
             *span = Some((s.min(start), e.max(end)));
         }
     }
+    window_span
+}
+
+/// First touches at the times their windows stand for; `None` where no window was looked at for them.
+fn first_touches(
+    looked: &[(u32, Option<&FirstTouches>)],
+    entries: &[(f64, Vec<Entry>)],
+    window_span: &[Option<(f64, f64)>],
+    clusters: FastMap<usize, usize>,
+    timeline: &Timeline,
+) -> Option<Firsts> {
+    if looked.iter().all(|(_, first)| first.is_none()) {
+        return None;
+    }
+    let mut firsts = Firsts {
+        placed: Vec::new(),
+        windows: FastMap::default(),
+    };
+    for (at, &(window, first)) in looked.iter().enumerate() {
+        let (Some((start, end)), Some(&cluster)) = (window_span[at], clusters.get(&at)) else {
+            continue;
+        };
+        let looked = first.is_some();
+        firsts
+            .windows
+            .insert(window, WindowKind { cluster, looked });
+        let Some(first) = first else { continue };
+        let refs = entries[at].0.max(1.0);
+        let touches = first
+            .touches
+            .iter()
+            .enumerate()
+            .map(|(touch, first_touch)| {
+                let position = first_touch.position as f64;
+                let time = start + position / refs * (end - start);
+                FirstPlaced {
+                    window,
+                    touch: touch as u32,
+                    weight: (end - start) / refs * first.each,
+                    position,
+                    window_refs: refs,
+                    segment: timeline.segment_of(time) as u32,
+                }
+            });
+        firsts.placed.extend(touches);
+    }
+    Some(firsts)
+}
+
+/// Samples at the times their windows stand for, weighted for what censoring took.
+fn place(
+    entries: &[(f64, Vec<Entry>)],
+    window_span: &[Option<(f64, f64)>],
+    timeline: &Timeline,
+    line_size: LineSize,
+) -> Vec<Placed> {
     let mut placed = Vec::new();
     let mut cut = Histogram::new(line_size);
-    for ((refs, entries), span) in entries.iter().zip(&window_span) {
+    for ((refs, entries), span) in entries.iter().zip(window_span) {
         let Some((start, end)) = *span else { continue };
         let followed = entries
             .iter()

@@ -179,6 +179,16 @@ impl Timeline {
 
     /// LRU misses per reference of each segment.
     pub fn lru_ratios(&self, cache: &Cache) -> Vec<f64> {
+        let ratio = |(j, segment): (usize, &Segment)| {
+            let reuses = self.lru_misses(cache, j).into_iter();
+            let misses = reuses.map(|[_, share, miss]| share * miss).sum::<f64>();
+            (segment.cold + misses).clamp(0.0, 1.0)
+        };
+        self.segments.iter().enumerate().map(ratio).collect()
+    }
+
+    /// Distance, share of the segment's references and LRU miss probability of its reuses.
+    pub fn lru_misses(&self, cache: &Cache, segment: usize) -> Vec<[f64; 3]> {
         debug_assert!(matches!(cache.policy, Policy::Lru { .. }));
         let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
         let miss = |l: &Local| {
@@ -189,17 +199,16 @@ impl Timeline {
                 miss_probability(l.distinct, sets, ways)
             }
         };
-        let ratio = |segment: &Segment| {
-            let mut r = segment.cold;
-            for l in &segment.local {
-                r += l.weight * miss(l);
-            }
-            for c in &segment.cross {
-                r += c.weight * miss_probability(c.distinct, sets, ways);
-            }
-            r.clamp(0.0, 1.0)
-        };
-        self.segments.iter().map(ratio).collect()
+        let segment = &self.segments[segment];
+        let local = segment.local.iter();
+        let cross = segment.cross.iter();
+        let local = local.map(|l| [l.distance, l.weight, miss(l)]);
+        local
+            .chain(cross.map(|c| {
+                let miss = miss_probability(c.distinct, sets, ways);
+                [c.to - c.from, c.weight, miss]
+            }))
+            .collect()
     }
 
     /// What segments that hold a change of behaviour may be off by: such a segment is solved as a

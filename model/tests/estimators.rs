@@ -186,6 +186,7 @@ fn window(start: f64, refs: u64, samples: u64, stands_for: f64, o: impl Fn(u64) 
                 }
             })
             .collect(),
+        first_touches: None,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use statcache_model::{
-    Estimate, Histogram, LineSize, Options, Outcome, Policy, Remote, Run, Sample, Stream, Trigger,
-    Undecided, Weight, Window, lru_miss_ratio, random_miss_ratio,
+    Estimate, FirstTouch, FirstTouches, Histogram, LineSize, Options, Outcome, Policy, Remote, Run,
+    Sample, Stream, Trigger, Undecided, Weight, Window, lru_miss_ratio, random_miss_ratio,
 };
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -58,9 +58,16 @@ fn window(all: bool) -> impl Strategy<Value = Window> {
         any::<f64>().prop_filter("finite", |x| x.is_finite())
     ];
     let samples = prop::collection::vec(sample, 0..40);
-    (samples, refs, amount(), start, 0u32..3).prop_map(
-        move |(samples, refs, value, start, thread)| {
+    let first = (prop::collection::vec(any::<u16>(), 0..20), amount());
+    let first = prop::option::of(first);
+    (samples, refs, amount(), start, 0u32..3, first).prop_map(
+        move |(samples, refs, value, start, thread, first)| {
             let refs = refs.max(1);
+            let touch = |&position: &u16| FirstTouch {
+                position: u64::from(position).min(refs),
+                instr: u32::from(position) % 7,
+                data: 0,
+            };
             Window {
                 start,
                 thread,
@@ -81,6 +88,10 @@ fn window(all: bool) -> impl Strategy<Value = Window> {
                         ..Sample::default()
                     })
                     .collect(),
+                first_touches: first.map(|(touches, each)| FirstTouches {
+                    touches: touches.iter().map(touch).collect(),
+                    each,
+                }),
             }
         },
     )

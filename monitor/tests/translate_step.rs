@@ -41,7 +41,20 @@ fn assert_same_accesses(what: &str, stepped: &[Access], translated: &[Access]) {
 }
 
 /// Panics unless both observers counted the same and took the same samples.
+/// One that takes samples and looks for first touches.
+fn observer() -> Observer {
+    let mut observer = Observer::new(PERIOD, SEED);
+    observer.await_first_touches();
+    observer
+}
+
 fn assert_same_samples(what: &str, one: &mut Observer, other: &mut Observer) {
+    let first = [&mut *one, &mut *other].map(|observer| {
+        let first = observer.end_first_touches();
+        first.map(|first| (first.seen, first.kept))
+    });
+    assert!(first[0].is_some(), "{what}: all of it was looked at");
+    assert_eq!(first[0], first[1], "{what}: first touches");
     assert_eq!(one.accesses(), other.accesses(), "{what}: counts");
     assert_eq!(
         one.refs(),
@@ -79,7 +92,7 @@ fn sorted(samples: &[Sample]) -> Vec<String> {
 fn step(mut stopped: Stopped, most: usize) -> (Seen, Option<usize>, Event) {
     let mut seen = Seen {
         accesses: Vec::new(),
-        observer: Observer::new(PERIOD, SEED),
+        observer: observer(),
     };
     let mut stepper = Stepper::new();
     let mut mark = None;
@@ -149,9 +162,9 @@ fn to_the_mark(program: &Path) -> (Tracee, Result<Stopped, Event>) {
 }
 
 fn translate(stopped: Stopped, plan: Plan) -> (Seen, translated::Run) {
-    let mut run = translated::run(stopped, plan, Observer::new(PERIOD, SEED), true);
+    let mut run = translated::run(stopped, plan, observer(), true);
     let accesses = std::mem::take(&mut run.accesses);
-    let observer = std::mem::replace(&mut run.observer, Observer::new(PERIOD, SEED));
+    let observer = std::mem::replace(&mut run.observer, observer());
     (Seen { accesses, observer }, run)
 }
 
@@ -413,7 +426,7 @@ fn windows_of_real_programs() {
             assert_eq!(stepped_ending.printed, ending.printed, "{program:?}");
             let what = format!("{program:?} from call {calls}");
             // The short ways of the log reader against the long one, on all that the window saw.
-            let mut long = Observer::new(PERIOD, SEED);
+            let mut long = observer();
             seen.accesses.iter().for_each(|access| long.access(*access));
             assert_same_samples(&what, &mut long, &mut seen.observer);
             // The window ends at the first look at the log after as many as were stepped.

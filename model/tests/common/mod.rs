@@ -383,6 +383,7 @@ pub fn contiguous_by(
                         sample((p - start) as u64, outcome(distances[p], left, true))
                     })
                     .collect(),
+                first_touches: None,
             }
         })
         .collect()
@@ -443,6 +444,7 @@ pub fn sparse_by(
                         sample(p as u64, outcome(distances[at], left, ends))
                     })
                     .collect(),
+                first_touches: None,
             }
         })
         .collect()

@@ -15,7 +15,8 @@ use super::stacks::StackOwners;
 use super::subjects::{self, Interner, Subject};
 use crate::profile::Profile;
 use crate::profile::types::{
-    Estimate, Outcome, SampleRecord, ThreadShare, WindowRecord, remote_flags, sample_flags,
+    Estimate, FirstTouch, Outcome, SampleRecord, ThreadShare, WindowRecord, remote_flags,
+    sample_flags,
 };
 
 /// Part of the run from which on a single window is the whole of it.
@@ -97,6 +98,21 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         }
         own[part.at].samples.push(of_thread);
     }
+    for (w, parts) in profile.windows.iter().zip(&parts) {
+        if let (Some(first), [part]) = (&w.first_touches, &parts[..]) {
+            let thread = many_threads.then_some(w.tid);
+            let of_touch = |touch: &FirstTouch| model::FirstTouch {
+                position: touch.position,
+                instr: touch.ip,
+                data: data.id(subjects::data_subject(profile, touch.memory, thread)),
+            };
+            own[part.at].first_touches = Some(model::FirstTouches {
+                touches: first.touches.iter().map(of_touch).collect(),
+                each: f64::from(first.one_in) * first.seen as f64
+                    / first.touches.len().max(1) as f64,
+            });
+        }
+    }
     let options = options(profile);
     let all = match several {
         true => Some(Run::new(all, options)?),
@@ -155,7 +171,7 @@ fn own_window(w: &WindowRecord, share: &ThreadShare) -> model::Window {
         accesses: share.accesses,
         refs: share.refs,
         stands_for: estimate(w.stands_for, part),
-        samples: Vec::new(),
+        ..model::Window::default()
     }
 }
 
@@ -167,6 +183,7 @@ fn all_window(w: &WindowRecord) -> model::Window {
         refs: w.refs,
         stands_for: estimate(w.stands_for, 1.0),
         samples: Vec::with_capacity(w.samples.len()),
+        ..model::Window::default()
     }
 }
 

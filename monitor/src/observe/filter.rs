@@ -1,11 +1,22 @@
 //! A table that says quickly that a 64-byte line is not watched.
 
+use rand::Rng;
+use rand::rngs::SmallRng;
+
 /// Entries of the table; one byte each, so that it stays inside a second-level cache while only
 /// the entries of lines in use are touched.
 const BITS: u32 = 20;
 const MASK: u64 = (1 << BITS) - 1;
 /// log2 of the lines of a neighbourhood: 1 MiB of memory.
 const NEIGHBOURS: u32 = 14;
+
+/// Bit of an entry that is marked, above the count.
+const MARK: u8 = 0x80;
+const MOST: u8 = MARK - 1;
+/// One entry in so many is marked.
+pub(super) const MARKED_ONE_IN: u32 = 32;
+/// Entries that are marked.
+pub(super) const MARKED: u32 = (1 << BITS) / MARKED_ONE_IN;
 
 /// Counting filter over line numbers: no false negatives, few false positives.
 #[derive(Debug)]
@@ -34,7 +45,7 @@ impl LineFilter {
         (line.wrapping_add(place << 6) & MASK) as usize
     }
 
-    /// Whether `line` may be in the set; certainly not when false.
+    /// Whether `line` may be in the set, or its entry is marked; certainly neither when false.
     #[inline(always)]
     pub fn may_hold(&self, line: u64) -> bool {
         self.counts[self.slot(line)] != 0
@@ -50,15 +61,46 @@ impl LineFilter {
 
     /// Adds `line`. A count that reaches its limit stays there: false hits, never a miss.
     pub fn add(&mut self, line: u64) {
-        let count = &mut self.counts[self.slot(line)];
-        *count = count.saturating_add(1);
+        let entry = &mut self.counts[self.slot(line)];
+        if *entry & MOST != MOST {
+            *entry += 1;
+        }
     }
 
     /// Removes `line`, which was added before.
     pub fn remove(&mut self, line: u64) {
-        let count = &mut self.counts[self.slot(line)];
-        if *count != u8::MAX {
-            *count -= 1;
+        let entry = &mut self.counts[self.slot(line)];
+        if *entry & MOST != MOST {
+            *entry -= 1;
+        }
+    }
+
+    /// Marks one entry in [`MARKED_ONE_IN`], drawn at random, so that the first touch of its line is looked at. (Two lines in use seldom
+    /// share an entry: the first touch of the second would pass unseen.)
+    pub(super) fn mark(&mut self, random: &mut SmallRng) {
+        let each = MARKED_ONE_IN as usize;
+        for entries in self.counts.chunks_exact_mut(8 * each) {
+            // Eight draws of a byte each.
+            let draws: u64 = random.random();
+            for (entries, draw) in entries.chunks_exact_mut(each).zip(draws.to_le_bytes()) {
+                entries[usize::from(draw) % each] |= MARK;
+            }
+        }
+    }
+
+    /// Takes the mark from the entry of `line`, if it has one.
+    #[inline]
+    pub(super) fn unmark(&mut self, line: u64) -> bool {
+        let entry = &mut self.counts[self.slot(line)];
+        let marked = *entry & MARK != 0;
+        *entry &= MOST;
+        marked
+    }
+
+    /// Takes all marks.
+    pub(super) fn unmark_all(&mut self) {
+        for entry in self.counts.iter_mut() {
+            *entry &= MOST;
         }
     }
 }

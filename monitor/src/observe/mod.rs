@@ -6,9 +6,11 @@
 //! compared access by access. No process is known here.
 
 pub mod filter;
+mod first;
 mod turns;
 mod watch;
 
+pub use first::{FirstTouch, FirstTouches};
 pub use turns::{Lane, Remotely};
 pub use watch::{Ended, Outcome, Sample};
 
@@ -74,6 +76,9 @@ pub struct Observer {
     id: u64,
     /// With several threads.
     turns: Option<Box<Turns>>,
+    /// Where first touches are looked for.
+    first: Option<FirstTouches>,
+    first_touches: u64,
 }
 
 /// Samples are this far away while the thread whose turn it is is not sampled, and when there have been enough.
@@ -102,6 +107,8 @@ impl Observer {
             owed: [0.0; 5],
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             turns: None,
+            first: None,
+            first_touches: 0,
         };
         observer.draw_first();
         observer
@@ -133,6 +140,8 @@ impl Observer {
     /// access is made in a turn, and every turn in a round, up to [`Observer::end_all`] or [`Observer::end_share`].
     pub fn share(&mut self, tid: i32) {
         if self.turns.is_none() {
+            // What other threads touch first, nobody has looked for.
+            self.end_first_touches();
             let (until, period) = (self.until_sample, self.period);
             let turns = Turns::new(tid, self.accesses, self.refs, until, period);
             self.turns = Some(Box::new(turns));
@@ -297,6 +306,9 @@ impl Observer {
     /// the next sample is memoryless, that leaves every reference equally likely to be sampled. Where lines that were
     /// crossed since the thread was told have brought the sample nearer, it is the next access.
     pub fn skip_unseen(&mut self, accesses: u64) {
+        if accesses > 0 {
+            self.end_first_touches();
+        }
         self.accesses += accesses;
         self.until_sample = self.until_sample.saturating_sub(accesses).max(1);
         for k in 0..self.refs.len() {
@@ -358,9 +370,46 @@ impl Observer {
         }
     }
 
-    /// Accesses so far that touched a line which is watched.
+    /// Accesses so far that touched a line which is watched, or a drawn one for the first time.
     pub fn filter_hits(&self) -> u64 {
-        self.watches.hits()
+        self.watches.hits() + self.first_touches
+    }
+
+    /// From now on, first touches of lines are looked for, up to [`Observer::end_first_touches`]. Until then engines must
+    /// hand over all accesses.
+    pub fn await_first_touches(&mut self) {
+        if self.turns.is_none() {
+            let filter = self.watches.filter_mut();
+            self.first = Some(FirstTouches::begin(filter, &mut self.random));
+        }
+    }
+
+    /// Whether first touches are looked for.
+    pub fn awaits_first_touches(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Those found; `None` where they were not looked for, or some accesses were not seen.
+    pub fn end_first_touches(&mut self) -> Option<FirstTouches> {
+        let first = self.first.take()?;
+        self.watches.filter_mut().unmark_all();
+        Some(first)
+    }
+
+    /// Takes the first touch that this access may be of a drawn line.
+    fn touch_first(&mut self, access: &Access, first_line: u64, last_line: u64) {
+        let Some(first) = &mut self.first else { return };
+        for line in first_line..=last_line {
+            if self.watches.filter_mut().unmark(line) {
+                self.first_touches += 1;
+                let touch = FirstTouch {
+                    ip: access.ip,
+                    address: access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]),
+                    position: self.refs[DEFAULT_LINE] + (line - first_line),
+                };
+                first.take(touch, &mut self.random);
+            }
+        }
     }
 
     /// Takes one access, in program order.
@@ -372,6 +421,7 @@ impl Observer {
             hit |= (first + 1..=last).any(|line| self.watches.filter().may_hold(line));
         }
         if hit {
+            self.touch_first(&access, first, last);
             let moment = self.turns.as_ref().map(|turns| turns.moment(self.accesses));
             self.watches
                 .touch(&access, first, last, &self.refs, moment.as_ref());
@@ -493,6 +543,7 @@ impl Observer {
     /// Says that the filter matched without a watch behind it `false_hits` times; the filter moves
     /// its lines to other places when a hot line shares one with a watched line.
     pub fn rehash(&mut self) {
+        self.end_first_touches();
         self.watches.rehash(self.random.random());
     }
 }

@@ -154,6 +154,10 @@ impl WatchTable {
         &self.filter
     }
 
+    pub(super) fn filter_mut(&mut self) -> &mut LineFilter {
+        &mut self.filter
+    }
+
     pub(super) fn arm(
         &mut self,
         access: &Access,

@@ -8,9 +8,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::types::{
-    Estimate, Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, Outcome,
-    ProcessRecord, Record, SampleRecord, Shared, TakenSample, ThreadShare, WindowRecord,
-    remote_flags,
+    Estimate, FirstTouch, FirstTouches, Footer, Frame, Header, Instr, InstrId, Memory, Module,
+    ModuleId, Outcome, ProcessRecord, Record, SampleRecord, Shared, TakenSample, ThreadShare,
+    WindowRecord, remote_flags,
 };
 use super::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
 
@@ -70,8 +70,15 @@ enum Column {
     Remote,
     WriterInstr,
     WriterTid,
+    /// Of first touches: how many were seen and one line in how many was drawn; then of each. Empty where they were not looked for.
+    FirstSeen,
+    FirstIp,
+    FirstPosition,
+    FirstMemoryKind,
+    FirstMemoryModule,
+    FirstMemoryOffset,
 }
-const COLUMNS: usize = Column::WriterTid as usize + 1;
+const COLUMNS: usize = Column::FirstMemoryOffset as usize + 1;
 
 /// The columns of outcomes: kind, distance, trigger.
 type OutcomeColumns = [Column; 3];
@@ -161,6 +168,9 @@ fn pack(w: &WindowRecord) -> Result<StoredWindow, String> {
             put_shared(&mut put, w.tid, s);
         }
     }
+    if let Some(first) = &w.first_touches {
+        put_first(&mut put, first);
+    }
     while columns.last().is_some_and(Vec::is_empty) {
         columns.pop();
     }
@@ -193,6 +203,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
     let mut cursors: Vec<&[u8]> = w.columns.iter().map(Vec::as_slice).collect();
     cursors.resize(COLUMNS, &[]);
     let shares = !cursors[Column::Shared as usize].is_empty();
+    let looks_for_first = !cursors[Column::FirstSeen as usize].is_empty();
     let mut get = |c: Column| {
         take_varint(&mut cursors[c as usize]).ok_or_else(|| format!("column {} is short", c as u8))
     };
@@ -209,6 +220,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
         stands_for: w.stands_for,
         declined: w.declined,
         samples: Vec::with_capacity(w.count as usize),
+        first_touches: None,
     };
     let mut before = Before::default();
     for _ in 0..w.count {
@@ -228,10 +240,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
                     offset: address.wrapping_sub(bias),
                 }
             }
-            1 => Memory::Heap,
-            2 => Memory::Stack,
-            3 => Memory::Mapping,
-            other => return Err(format!("memory kind {other}")),
+            kind => memory_of_kind(kind)?,
         };
         let own = get_outcomes(&mut get, OWN, ip)?;
         let shared = if shares {
@@ -254,6 +263,9 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
             },
         });
     }
+    if looks_for_first {
+        window.first_touches = Some(get_first(&mut get)?);
+    }
     if cursors.iter().any(|c| !c.is_empty()) {
         return Err("a window's columns are longer than its samples".to_owned());
     }
@@ -275,6 +287,16 @@ fn memory_kind(memory: &Memory) -> u64 {
         Memory::Stack => 2,
         Memory::Mapping => 3,
     }
+}
+
+/// Undoes [`memory_kind`] where that says all.
+fn memory_of_kind(kind: u64) -> Result<Memory, String> {
+    Ok(match kind {
+        1 => Memory::Heap,
+        2 => Memory::Stack,
+        3 => Memory::Mapping,
+        other => return Err(format!("memory kind {other}")),
+    })
 }
 
 /// Appends the outcomes at the five line sizes, each relative to the one before.
@@ -409,6 +431,53 @@ fn get_shared(
         remote,
         writer,
     })))
+}
+
+/// Appends first touches.
+fn put_first(put: &mut impl FnMut(Column, u64), first: &FirstTouches) {
+    put(Column::FirstSeen, first.seen);
+    put(Column::FirstSeen, u64::from(first.one_in));
+    put(Column::FirstSeen, first.touches.len() as u64);
+    let (mut position, mut offset) = (0, 0);
+    for touch in &first.touches {
+        put(Column::FirstIp, u64::from(touch.ip));
+        put(
+            Column::FirstPosition,
+            difference(touch.position, &mut position),
+        );
+        put(Column::FirstMemoryKind, memory_kind(&touch.memory));
+        if let Memory::Static { module, offset: at } = touch.memory {
+            put(Column::FirstMemoryModule, u64::from(module));
+            put(Column::FirstMemoryOffset, difference(at, &mut offset));
+        }
+    }
+}
+
+/// Undoes [`put_first`].
+fn get_first(get: &mut impl FnMut(Column) -> Result<u64, String>) -> Result<FirstTouches, String> {
+    let seen = get(Column::FirstSeen)?;
+    let one_in = narrow(get(Column::FirstSeen)?)?;
+    let count = get(Column::FirstSeen)?;
+    let (mut position, mut offset) = (0, 0);
+    let mut touches = Vec::new();
+    for _ in 0..count {
+        touches.push(FirstTouch {
+            ip: narrow(get(Column::FirstIp)?)?,
+            position: sum(get(Column::FirstPosition)?, &mut position),
+            memory: match get(Column::FirstMemoryKind)? {
+                0 => Memory::Static {
+                    module: narrow(get(Column::FirstMemoryModule)?)?,
+                    offset: sum(get(Column::FirstMemoryOffset)?, &mut offset),
+                },
+                kind => memory_of_kind(kind)?,
+            },
+        });
+    }
+    Ok(FirstTouches {
+        touches,
+        seen,
+        one_in,
+    })
 }
 
 #[cfg(test)]

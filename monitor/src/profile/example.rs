@@ -33,5 +33,6 @@ pub(crate) fn window(index: u32, accesses: u64, stands_for: Estimate) -> WindowR
         stands_for,
         samples: Vec::new(),
         declined: 0,
+        first_touches: None,
     }
 }

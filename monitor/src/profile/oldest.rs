@@ -70,6 +70,7 @@ fn of_version_3() -> Vec<Record> {
             stands_for: estimate(1e6),
             samples,
             declined: 2,
+            first_touches: None,
         })
     };
     let footer = |status| {

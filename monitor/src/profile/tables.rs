@@ -105,6 +105,13 @@ impl Tables {
                 self.instr(writer)?;
             }
         }
+        let first = window.first_touches.iter();
+        for touch in first.flat_map(|first| &first.touches) {
+            self.instr(touch.ip)?;
+            if let Memory::Static { module, .. } = touch.memory {
+                self.module(module)?;
+            }
+        }
         self.windows.push(window);
         Ok(())
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
 /// Version of the record layout below, and the oldest that it holds all of; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 /// See [`SCHEMA_VERSION`].
 pub const OLDEST_SCHEMA_VERSION: u32 = 3;
 
@@ -246,6 +246,30 @@ pub struct WindowRecord {
     pub samples: Vec<TakenSample>,
     /// Units declined while it was open.
     pub declined: u32,
+    /// First touches of lines in it, where all of its accesses were looked at.
+    pub first_touches: Option<FirstTouches>,
+}
+
+/// First touches in a window of lines drawn at random.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstTouches {
+    /// Some of those seen, a random choice, in any order.
+    pub touches: Vec<FirstTouch>,
+    /// How many were seen.
+    pub seen: u64,
+    /// One 64-byte line in so many was drawn.
+    pub one_in: u32,
+}
+
+/// The first touch of a 64-byte line in its window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstTouch {
+    /// The instruction.
+    pub ip: InstrId,
+    /// References at 64-byte lines since the window's start, before it.
+    pub position: u64,
+    /// What kind of memory the line lies in.
+    pub memory: Memory,
 }
 
 /// What one thread did in a window that observed several.

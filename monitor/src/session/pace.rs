@@ -156,6 +156,11 @@ impl Windows {
         std::array::from_fn(|k| self.refs[k].min(lane.refs[k]))
     }
 
+    /// References at 64-byte lines before the open window.
+    fn begun(&self) -> u64 {
+        self.refs[crate::observe::DEFAULT_LINE]
+    }
+
     /// The open window as a record, with `samples` of this or earlier windows that ended in it.
     /// It stands for itself until something better is known.
     pub fn close(
@@ -190,6 +195,7 @@ impl Windows {
             },
             samples: recorder.samples(samples, self.tid.as_raw(), &first_ref, maps),
             declined: self.declined,
+            first_touches: None,
         }
     }
 }
@@ -310,5 +316,8 @@ pub fn end_window(
     maps: &Maps,
 ) -> WindowRecord {
     let samples = observer.end_all(how);
-    windows.close(observer, samples, recorder, maps)
+    let first = observer.end_first_touches();
+    let mut record = windows.close(observer, samples, recorder, maps);
+    record.first_touches = first.map(|first| recorder.first_touches(first, windows.begun(), maps));
+    record
 }

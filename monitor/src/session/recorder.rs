@@ -3,11 +3,11 @@
 use super::names::Names;
 use super::output::Output;
 use super::root::{self, ForeignFiles, PerfMap};
-use crate::observe::{Outcome as Ended, Remotely, Sample};
+use crate::observe::{FirstTouches as Found, Outcome as Ended, Remotely, Sample};
 use crate::profile::ProfileError;
 use crate::profile::types::{
-    Estimate, Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome, ProcessRecord, Record,
-    SampleRecord, Shared, TakenSample, WindowRecord, sample_flags,
+    Estimate, FirstTouch, FirstTouches, Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome,
+    ProcessRecord, Record, SampleRecord, Shared, TakenSample, WindowRecord, sample_flags,
 };
 use crate::tracee::maps::{Backing, Mapping, Maps};
 use nix::unistd::Pid;
@@ -27,6 +27,8 @@ pub struct Recorder {
     foreign: bool,
     files: ForeignFiles,
     modules: Vec<Module>,
+    /// Where each of them ends in the process, zeroed data included.
+    ends: Vec<u64>,
     module_ids: FxHashMap<(String, u64), ModuleId>,
     instrs: Vec<Instr>,
     instr_ids: FxHashMap<Instr, InstrId>,
@@ -37,6 +39,9 @@ pub struct Recorder {
     /// Instructions whose names are being looked up.
     told: usize,
     touched: FxHashSet<(ModuleId, u64)>,
+    /// The address space as it was when some address was in none of the maps given, and whether it may be read again.
+    newer: Option<Maps>,
+    may_read: bool,
 }
 
 impl Recorder {
@@ -47,6 +52,7 @@ impl Recorder {
             foreign: root::is_foreign(Pid::from_raw(process.pid)),
             files: ForeignFiles::default(),
             modules: Vec::new(),
+            ends: Vec::new(),
             module_ids: FxHashMap::default(),
             instrs: Vec::new(),
             instr_ids: FxHashMap::default(),
@@ -55,6 +61,8 @@ impl Recorder {
             perf_map: None,
             told: 0,
             touched: FxHashSet::default(),
+            newer: None,
+            may_read: true,
             process,
         }
     }
@@ -65,6 +73,7 @@ impl Recorder {
     /// When the profile cannot be written.
     pub fn new_image(&mut self, command: Vec<String>) -> Result<(), ProfileError> {
         self.by_ip.clear();
+        self.newer = None;
         // It may have got mounts of its own, or another user, just before.
         self.foreign = root::is_foreign(Pid::from_raw(self.process.pid));
         self.perf_map = None;
@@ -83,6 +92,7 @@ impl Recorder {
         first_ref: &dyn Fn(u32) -> u64,
         maps: &Maps,
     ) -> Vec<TakenSample> {
+        self.may_read = true;
         let taken = samples
             .into_iter()
             .map(|sample| {
@@ -117,6 +127,20 @@ impl Recorder {
             self.told = self.instrs.len();
         }
         taken
+    }
+
+    /// Turns first touches into records, as the address space is now; `begun`: references before their window.
+    pub fn first_touches(&mut self, found: Found, begun: u64, maps: &Maps) -> FirstTouches {
+        let touches = found.kept.iter().map(|touch| FirstTouch {
+            ip: self.instr(touch.ip, maps),
+            position: touch.position.saturating_sub(begun),
+            memory: self.memory(touch.address, maps),
+        });
+        FirstTouches {
+            touches: touches.collect(),
+            seen: found.seen.round() as u64,
+            one_in: Found::ONE_IN,
+        }
     }
 
     fn outcome(&mut self, outcome: Ended, maps: &Maps) -> Outcome {
@@ -191,7 +215,8 @@ impl Recorder {
             self.files.add(Pid::from_raw(self.process.pid), &path);
         }
         let place = self.files.find(&path);
-        let (bias, build_id) = describe(&place, start).unwrap_or((start, String::new()));
+        let (bias, end, build_id) = describe(&place, start).unwrap_or((start, 0, String::new()));
+        self.ends.push(end);
         self.modules.push(Module {
             path: path.clone(),
             bias,
@@ -201,7 +226,34 @@ impl Recorder {
         Some(id)
     }
 
+    /// What an address lies in: by `maps`, or where it was mapped since those were read, by newer ones.
     fn memory(&mut self, address: u64, maps: &Maps) -> Memory {
+        if maps.find(address).is_some() {
+            return self.memory_by(address, maps);
+        }
+        if self
+            .newer
+            .as_ref()
+            .is_none_or(|newer| newer.find(address).is_none())
+            && self.may_read
+        {
+            // Once for all that is recorded together.
+            self.may_read = false;
+            let read = Maps::read(Pid::from_raw(self.process.pid));
+            self.newer = read
+                .ok()
+                .filter(|maps| !maps.0.is_empty())
+                .or(self.newer.take());
+        }
+        let Some(newer) = self.newer.take() else {
+            return Memory::Mapping;
+        };
+        let memory = self.memory_by(address, &newer);
+        self.newer = Some(newer);
+        memory
+    }
+
+    fn memory_by(&mut self, address: u64, maps: &Maps) -> Memory {
         let Some(mapping) = maps.find(address) else {
             return Memory::Mapping;
         };
@@ -209,10 +261,14 @@ impl Recorder {
             Backing::Stack => return Memory::Stack,
             Backing::Heap => return Memory::Heap,
             Backing::File(_) if !mapping.shared => self.module(mapping, maps),
-            Backing::Anonymous => match bss_of(mapping, maps) {
-                Some(data) => self.module(data, maps),
-                None => return Memory::Heap,
-            },
+            Backing::Anonymous => {
+                let module = bss_of(mapping, maps).and_then(|data| self.module(data, maps));
+                // The kernel merges anonymous memory that happens to lie behind it.
+                match module.filter(|&module| address < self.ends[module as usize]) {
+                    Some(module) => Some(module),
+                    None => return Memory::Heap,
+                }
+            }
             _ => None,
         };
         match module {
@@ -305,10 +361,10 @@ fn bss_of<'a>(mapping: &Mapping, maps: &'a Maps) -> Option<&'a Mapping> {
     (data && before.end == mapping.start).then_some(before)
 }
 
-/// Load bias and build id of the object at `path`, whose first byte is mapped at `start`.
-fn describe(path: &Path, start: u64) -> Option<(u64, String)> {
+/// Load bias, end and build id of the object at `path`, whose first byte is mapped at `start`.
+fn describe(path: &Path, start: u64) -> Option<(u64, u64, String)> {
     if path == Path::new("[vdso]") {
-        return Some((start, String::new()));
+        return Some((start, 0, String::new()));
     }
     let file = std::fs::File::open(path).ok()?;
     let cache = object::ReadCache::new(file);
@@ -324,7 +380,13 @@ fn describe(path: &Path, start: u64) -> Option<(u64, String)> {
     // Address the object file gives to its own first byte.
     let base =
         (first.p_vaddr(endian) & !(PAGE - 1)).wrapping_sub(first.p_offset(endian) & !(PAGE - 1));
+    let segments = elf.elf_program_headers().iter();
+    let ends = segments
+        .filter(|p| p.p_type(endian) == PT_LOAD)
+        .map(|p| p.p_vaddr(endian).saturating_add(p.p_memsz(endian)));
+    let bias = start.wrapping_sub(base);
+    let end = bias.wrapping_add(ends.max().unwrap_or(0));
     let build_id = elf.build_id().ok().flatten().unwrap_or_default();
     let hex = build_id.iter().map(|b| format!("{b:02x}")).collect();
-    Some((start.wrapping_sub(base), hex))
+    Some((bias, end, hex))
 }

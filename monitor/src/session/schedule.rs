@@ -89,6 +89,8 @@ pub struct Plan {
     pub misses: u64,
     /// Time after which it closes.
     pub time: Duration,
+    /// Whether all of its accesses are looked at anyway, so that first touches of lines are seen.
+    pub looks_at_all: bool,
 }
 
 impl Plan {
@@ -98,6 +100,7 @@ impl Plan {
         period: FULL_PERIOD,
         misses: u64::MAX,
         time: Duration::MAX,
+        looks_at_all: false,
     };
 
     /// Most samples that are taken: one instruction (`rep stosb`) may make a hundred times the accesses planned, and would have a sample for
@@ -269,6 +272,11 @@ impl Schedule {
             period: period as u64,
             misses: (seconds / MISS_S).max(LEAST_MISSES) as u64,
             time: Duration::from_secs_f64((TIMES * seconds).max(self.least_time_s)),
+            looks_at_all: match self.sampling {
+                Sampling::Full => true,
+                Sampling::Dense => dense,
+                Sampling::Sparse => false,
+            },
         }
     }
 

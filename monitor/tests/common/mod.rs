@@ -291,6 +291,7 @@ pub fn records(plan: Plan) -> Vec<Record> {
                 },
                 samples: std::mem::take(&mut done),
                 declined: u32::from(window == 1),
+                first_touches: None,
             }));
             window += 1;
         }

@@ -360,6 +360,7 @@ fn record(plan: &Plan, index: u32, accesses: &[Access]) -> WindowRecord {
         stands_for: estimate(if plan.full { n as f64 } else { 4.0 * n as f64 }),
         samples: Vec::new(),
         declined: 0,
+        first_touches: None,
     }
 }
 

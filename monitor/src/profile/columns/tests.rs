@@ -66,6 +66,7 @@ fn outcomes_of_every_kind_survive() {
             sample([Outcome::NotFollowed; 5], Memory::Mapping),
         ],
         declined: 2,
+        first_touches: None,
     };
     let record = Record::Window(window);
     let bytes = encode_record(&record).unwrap();
@@ -137,6 +138,7 @@ fn of_threads() -> WindowRecord {
             })
             .collect(),
         declined: 0,
+        first_touches: None,
     }
 }
 
@@ -147,6 +149,40 @@ fn what_other_threads_did_survives() {
         decode_record(&encode_record(&record).unwrap()).unwrap(),
         record
     );
+}
+
+#[test]
+fn first_touches_survive() {
+    let touch = |n: u64| FirstTouch {
+        ip: n as InstrId,
+        position: 1000 - n,
+        memory: match n % 4 {
+            0 => Memory::Static {
+                module: 3,
+                offset: n.wrapping_sub(2),
+            },
+            1 => Memory::Heap,
+            2 => Memory::Stack,
+            _ => Memory::Mapping,
+        },
+    };
+    for count in [0, 1, 100] {
+        let mut window = of_threads();
+        window.first_touches = Some(FirstTouches {
+            touches: (0..count).map(touch).collect(),
+            seen: u64::MAX,
+            one_in: 32,
+        });
+        let record = Record::Window(window);
+        let bytes = encode_record(&record).unwrap();
+        assert_eq!(decode_record(&bytes).unwrap(), record);
+        // Cut anywhere or changed: an answer or an error.
+        for at in 0..bytes.len() {
+            let mut spoilt = bytes.clone();
+            spoilt[at] ^= 0x55;
+            let _ = (decode_record(&spoilt), decode_record(&bytes[..at]));
+        }
+    }
 }
 
 #[test]
@@ -169,8 +205,8 @@ fn bytes_nobody_wrote_are_refused_or_read_and_never_more() {
         unpack(&window)
     };
     let mut wide = pack(&of_threads()).unwrap();
-    wide.columns.push(Vec::new());
-    assert!(unpack(&wide).unwrap_err().contains("21 columns"));
+    wide.columns.resize(COLUMNS + 1, Vec::new());
+    assert!(unpack(&wide).unwrap_err().contains("27 columns"));
     let none = StoredWindow {
         columns: Vec::new(),
         ..wide

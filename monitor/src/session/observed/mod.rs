@@ -237,6 +237,9 @@ impl Observed {
         lane.windows.tid = tid;
         lane.windows.open(&mut lane.observer, plan.period, false);
         lane.observer.limit_samples(plan.most_samples());
+        if plan.looks_at_all {
+            lane.observer.await_first_touches();
+        }
         self.opened_at_s = self.native_clock_s();
         self.look(self.opened_at_s);
         match self.weights.open(self.opened_at_s) {

@@ -44,7 +44,8 @@ impl Translate {
         }
         let next = observer.until_sample().min(left);
         let quiet = next.saturating_sub(MAX_RECORD_ACCESSES);
-        self.quiet = !self.exact && quiet >= QUIET_LEAST;
+        let all = self.exact || observer.awaits_first_touches();
+        self.quiet = !all && quiet >= QUIET_LEAST;
         self.looked_everywhere &= !self.quiet;
         let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
         let end = |accesses: u64| (COUNT_DUE + accesses).wrapping_neg();
@@ -52,7 +53,7 @@ impl Translate {
         let (count, end, bytes) = if self.quiet {
             let count = COUNT_DUE - quiet.min(QUIET_MOST);
             (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)
-        } else if self.exact || observer.spacing() < QUIET_LEAST as f64 {
+        } else if all || observer.spacing() < QUIET_LEAST as f64 {
             (COUNT_DUE, NO_END, bytes(left))
         } else {
             // At most one word an access as a rule; where there are more the log is full before.

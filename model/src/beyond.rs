@@ -1,0 +1,78 @@
+//! What reuses miss of which only a least distance is known.
+//!
+//! With gaps between windows an access is seen in one of two ways. Either its line was touched before in the same
+//! window: it ends a reuse of known distance. Or it was not: its line was touched last before the window began, if
+//! ever, and the distance is at least the references of the window up to it. The same holds at the other side: a watch that the window's
+//! end cuts is a reuse at least as far as it was followed. What such a reuse misses is the mean over the reuses that the model
+//! places beyond that distance in its part of the run, first touches among them.
+
+use crate::placed::Group;
+use crate::view::Solved;
+use crate::{Cache, Policy};
+
+/// A segment's reuses by distance.
+#[derive(Debug)]
+pub(crate) struct Beyond {
+    /// Ascending; behind them first touches.
+    distances: Vec<f64>,
+    /// Share of the segment's references from that distance on, and of those that miss; one more than distances.
+    mass: Vec<f64>,
+    misses: Vec<f64>,
+}
+
+impl Beyond {
+    /// Of every segment of a group at a cache.
+    pub fn of(group: &Group, cache: &Cache, solved: &Solved) -> Vec<Beyond> {
+        let timeline = &group.timeline;
+        let of_segment = |j: usize| {
+            let reuses = match (&solved.solution, cache.policy) {
+                (Some(solution), Policy::Random { .. }) => timeline.random_misses(solution, j),
+                _ => timeline.lru_misses(cache, j),
+            };
+            Beyond::new(reuses, timeline.segments[j].cold)
+        };
+        (0..timeline.segments.len()).map(of_segment).collect()
+    }
+
+    /// From distance, share and miss probability of reuses, and the share of first touches.
+    fn new(mut reuses: Vec<[f64; 3]>, cold: f64) -> Self {
+        reuses.sort_unstable_by(|a, b| a[0].total_cmp(&b[0]));
+        let (mut mass, mut misses) = (vec![cold], vec![cold]);
+        for [_, share, miss] in reuses.iter().rev() {
+            mass.push(mass[mass.len() - 1] + share);
+            misses.push(misses[misses.len() - 1] + share * miss);
+        }
+        mass.reverse();
+        misses.reverse();
+        Self {
+            distances: reuses.iter().map(|reuse| reuse[0]).collect(),
+            mass,
+            misses,
+        }
+    }
+
+    /// Miss probability of a reuse at a distance of at least `least`, which by that distance alone has `at_least`.
+    pub fn miss(&self, least: f64, at_least: f64) -> f64 {
+        let from = self.distances.partition_point(|&d| d < least);
+        let mean = match self.mass[from] {
+            mass if mass > 1e-12 => self.misses[from] / mass,
+            _ => 0.0,
+        };
+        mean.max(at_least).min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_beyond_is_a_mean_with_first_touches() {
+        let beyond = Beyond::new(vec![[1000.0, 0.1, 0.5], [10.0, 0.8, 0.0]], 0.1);
+        assert!((beyond.miss(0.0, 0.0) - 0.15).abs() < 1e-12);
+        assert!((beyond.miss(11.0, 0.0) - 0.75).abs() < 1e-12);
+        assert_eq!(beyond.miss(2000.0, 0.0), 1.0);
+        // Where the model has nothing, what the distance says by itself.
+        assert_eq!(Beyond::new(Vec::new(), 0.0).miss(5.0, 0.3), 0.3);
+    }
+}

@@ -1,0 +1,161 @@
+//! Who misses, of windows with gaps between them that are too short to see far reuses.
+
+use statcache_model::oracle::Trace;
+use statcache_model::{
+    Estimate, FirstTouch, FirstTouches, Options, Outcome, Policy, Rng, Run, Sample, Stream,
+    Trigger, Window,
+};
+use std::collections::{HashMap, HashSet};
+
+/// Instruction 1 reads each of 30,000 lines in turn, 2 writes it right after; 3 is hot; 4 reads one of 3,000 lines at random.
+fn program(n: usize) -> Vec<(u64, u32)> {
+    let mut rng = Rng::new(3);
+    let of_round = |i: u64| {
+        let line = 1_000 + i % 30_000;
+        [
+            (line, 1),
+            (line, 2),
+            (i % 8, 3),
+            (100_000 + rng.below(3_000), 4),
+        ]
+    };
+    (0..n as u64 / 4).flat_map(of_round).collect()
+}
+
+/// Forty windows of 20,000 references in which every 16th line was drawn; each seventh is five times as long, and nothing was.
+fn windows(program: &[(u64, u32)], looks: bool) -> Vec<Window> {
+    let distances = Trace::new(program.iter().map(|&(line, _)| line)).distances();
+    let mut rng = Rng::new(5);
+    let apart = program.len() / 40;
+    let window = |at: usize| {
+        let (start, long) = (at * apart, at % 7 == 6);
+        let refs = if long { 100_000 } else { 20_000 };
+        let sample = |_| {
+            let position = rng.below(refs) as usize;
+            let left = refs - 1 - position as u64;
+            let outcome = match distances[start + position] {
+                Some(distance) if distance < left => Outcome::Reused {
+                    distance,
+                    trigger: Trigger {
+                        instr: program[start + position + 1 + distance as usize].1,
+                        ..Trigger::default()
+                    },
+                },
+                _ => Outcome::Censored { at: left },
+            };
+            Sample {
+                position: position as u64,
+                instr: program[start + position].1,
+                own: [outcome; 5],
+                ..Sample::default()
+            }
+        };
+        let samples = (0..300).map(sample).collect();
+        let mut seen = HashSet::new();
+        let first = program[start..start + refs as usize].iter().enumerate();
+        let first =
+            first.filter(|&(_, &(line, _))| seen.insert(line) && line % 16 == at as u64 % 16);
+        let touches = first.map(|(position, &(_, instr))| FirstTouch {
+            position: position as u64,
+            instr,
+            data: 0,
+        });
+        Window {
+            start: at as f64,
+            accesses: refs,
+            refs: [refs; 5],
+            stands_for: Estimate::exact(apart as f64),
+            samples,
+            first_touches: (looks && !long).then(|| FirstTouches {
+                touches: touches.collect(),
+                each: 16.0,
+            }),
+            ..Window::default()
+        }
+    };
+    (0..40).map(window).collect()
+}
+
+/// Miss ratio, and shares of misses by instruction, of a cache of so many lines.
+fn told(windows: Vec<Window>, lines: u64) -> (f64, HashMap<u32, f64>) {
+    let run = Run::new(windows, Options::default()).unwrap();
+    let told = run
+        .attribute(64, 64 * lines, Policy::RANDOM, Stream::Own, |s| s.instr)
+        .unwrap();
+    let sum: f64 = told.keys.iter().map(|k| k.miss_share).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+    assert!(
+        told.keys
+            .iter()
+            .all(|k| k.low <= k.miss_ratio && k.miss_ratio <= k.high)
+    );
+    let shares = told.keys.iter().map(|k| (k.key, k.miss_share));
+    (told.miss_ratio, shares.collect())
+}
+
+#[test]
+fn far_reuses_are_charged_to_who_ends_them() {
+    let program = program(4_000_000);
+    let trace = Trace::new(program.iter().map(|&(line, _)| line));
+    for lines in [512, 2_048, 8_192] {
+        let misses = trace.random_misses(lines, None, 1);
+        let mut exact: HashMap<u32, f64> = HashMap::new();
+        for (&(_, instr), &miss) in program.iter().zip(&misses) {
+            *exact.entry(instr).or_default() += f64::from(u8::from(miss));
+        }
+        let all: f64 = exact.values().sum();
+        let (ratio, shares) = told(windows(&program, true), lines);
+        let (_, without) = told(windows(&program, false), lines);
+        println!("{lines}: exact {exact:?}, told {shares:?}, without first touches {without:?}");
+        assert!((ratio - all / program.len() as f64).abs() < 0.02, "{ratio}");
+        for instr in 1..=4 {
+            let off = (shares[&instr] - exact[&instr] / all).abs();
+            assert!(off < 0.05, "{lines} lines, instruction {instr}: {off}");
+        }
+        // Watches alone, of windows as short as that, do not tell: else this test would show nothing.
+        assert!((without[&1] - exact[&1] / all).abs() > 0.05, "{without:?}");
+    }
+}
+
+/// Windows that behave unlike all that were looked at, and runs in which none was: an answer all the same.
+#[test]
+fn windows_without_first_touches_count() {
+    let program = program(1_000_000);
+    let mut mixed = windows(&program, true);
+    for (at, window) in mixed.iter_mut().enumerate() {
+        if at >= 20 {
+            window.first_touches = None;
+        }
+    }
+    let (ratio, shares) = told(mixed, 2_048);
+    assert!(ratio > 0.2 && shares[&1] > 0.5, "{ratio} {shares:?}");
+    let none = windows(&program, true).into_iter().map(|window| Window {
+        first_touches: window.first_touches.map(|_| FirstTouches::default()),
+        ..window
+    });
+    assert!(told(none.collect(), 2_048).0.is_finite());
+}
+
+#[test]
+fn bad_first_touches_are_refused() {
+    let spoilt = |first: FirstTouches| {
+        let window = Window {
+            accesses: 10,
+            refs: [10; 5],
+            first_touches: Some(first),
+            ..Window::default()
+        };
+        Run::new(vec![window], Options::default()).is_err()
+    };
+    let touch = FirstTouch {
+        position: 11,
+        ..FirstTouch::default()
+    };
+    let one = |touch, each| FirstTouches {
+        touches: vec![touch],
+        each,
+    };
+    assert!(spoilt(one(touch, 1.0)));
+    assert!(spoilt(one(FirstTouch::default(), f64::NAN)));
+    assert!(!spoilt(one(FirstTouch::default(), 32.0)));
+}
