@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::score::{Curve, Score, score};
+use common::score::{Curve, INSTRUCTION_CACHES, Score, score};
 use common::{Arguments, Result, Truth, keep};
 
 fn main() -> Result<()> {
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
             continue;
         }
         println!(
-            "\n{}\n{:12} {:>9} {:>8}  {:6} {:>6} {:>6} {:>22} {:>7} {:>6}  instructions: of top 20, weighted error",
+            "\n{}\n{:12} {:>9} {:>8}  {:6} {:>6} {:>6} {:>22} {:>7} {:>6}  instructions: of top 20, weighted error, misses misplaced",
             if long {
                 "long inputs, default settings"
             } else {
@@ -106,11 +106,12 @@ fn print(name: &str, score: &Score, floor: Option<f64>) {
         .iter()
         .map(|i| {
             format!(
-                "{}K: {}/{} {:.2}",
+                "{}K: {}/{} {:.2} {:.0} %",
                 i.cache_bytes >> 10,
                 i.found,
                 i.top,
-                100.0 * i.weighted_error
+                100.0 * i.weighted_error,
+                100.0 * i.misplaced
             )
         })
         .collect();
@@ -204,6 +205,16 @@ fn summarize(long: bool, all: &[(bool, Score)]) {
             "  {policy:6} mean error {:.2} points; exact value inside the interval for {inside} of {sizes} sizes ({:.1} %)",
             100.0 * mean,
             100.0 * inside as f64 / sizes as f64,
+        );
+    }
+    for cache_bytes in INSTRUCTION_CACHES {
+        let of_cache = scores.iter().flat_map(|s| &s.instructions);
+        let misplaced = of_cache.filter(|i| i.cache_bytes == cache_bytes);
+        let misplaced: Vec<f64> = misplaced.map(|i| i.misplaced).collect();
+        println!(
+            "  misses at {}K that are with another instruction: {:.0} % on the mean",
+            cache_bytes >> 10,
+            100.0 * misplaced.iter().sum::<f64>() / misplaced.len() as f64
         );
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Result;
 
 /// Cache sizes at which instructions are compared.
-const INSTRUCTION_CACHES: [u64; 2] = [32 << 10, 1 << 20];
+pub const INSTRUCTION_CACHES: [u64; 3] = [32 << 10, 256 << 10, 1 << 20];
 /// Programs linked to run at a fixed place lie below this address.
 const LOW: u64 = 1 << 28;
 /// Instructions compared by rank.
@@ -78,6 +78,8 @@ pub struct Instructions {
     pub weighted_error: f64,
     /// Share of the true misses listed by the tracer that those instructions make.
     pub judged_share: f64,
+    /// Of the misses of the instructions that the tracer lists, the share that we have at another of them.
+    pub misplaced: f64,
 }
 
 /// All of it.
@@ -218,6 +220,15 @@ fn at_cache(
         (n + 1, found + usize::from(best.contains(&&t.0)))
     });
     let all: f64 = theirs.iter().map(|t| t.1).sum();
+    let of_ours = |place: &Place| ours.get(place).and_then(|i| ratio(i, "miss_share"));
+    let shares: Vec<f64> = theirs
+        .iter()
+        .map(|t| of_ours(&t.0).unwrap_or(0.0))
+        .collect();
+    let listed = shares.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let apart = theirs.iter().zip(&shares);
+    let apart = apart.map(|(t, share)| (t.1 / all - share / listed).abs());
+    let misplaced = 0.5 * apart.sum::<f64>();
     let (mut errors, mut judged) = (0.0, 0.0);
     for (place, misses, exact) in &theirs {
         let Some(instruction) = ours.get(place) else {
@@ -238,6 +249,7 @@ fn at_cache(
         found,
         weighted_error: errors / judged,
         judged_share: judged / all,
+        misplaced,
     }
 }
 

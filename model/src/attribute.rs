@@ -128,7 +128,8 @@ impl Run {
             let miss = view.probabilities(i, &cache);
             if let Some(firsts) = &group.firsts {
                 let beyond = Beyond::of(group, &cache, &view.solved(i, &cache));
-                self.sum_ends(group, firsts, &miss, &beyond, &key_of, &mut names);
+                let group = (group, firsts);
+                self.sum_ends(group, &miss, &beyond, stream, &key_of, &mut names);
                 continue;
             }
             self.sum_group(group, &miss, line, stream, &key_of, &mut names);
@@ -389,5 +390,7 @@ pub(crate) fn wilson(ratio: f64, n: f64) -> (f64, f64) {
     let z2 = Z95 * Z95;
     let middle = (ratio + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let half = Z95 / (1.0 + z2 / n) * (ratio * (1.0 - ratio) / n + z2 / (4.0 * n * n)).sqrt();
-    ((middle - half).max(0.0), (middle + half).min(1.0))
+    // Rounding aside, it holds the ratio.
+    let (low, high) = ((middle - half).max(0.0), (middle + half).min(1.0));
+    (low.min(ratio), high.max(ratio))
 }

@@ -337,10 +337,9 @@ pub(crate) fn groups(
                     }
                 }));
             }
-            let of_own = stream == Stream::Own && line == LineSize::B64;
             let looked = |&i: &usize| {
                 let first = windows[i].first_touches.as_ref();
-                (i as u32, first.filter(|_| of_own))
+                (i as u32, first.filter(|_| line == LineSize::B64))
             };
             let looked: Vec<_> = members.iter().map(looked).collect();
             sparse::build(blocks, &entries, &looked, line, options.from_start, lines)

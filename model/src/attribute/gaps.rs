@@ -14,6 +14,7 @@ use super::{Names, Sums, sites};
 use crate::beyond::Beyond;
 use crate::hash::FastMap;
 use crate::placed::{FirstPlaced, Firsts, Group};
+use crate::prepare::lost;
 use crate::run::Run;
 use crate::view::Probabilities;
 use crate::{Key, LineSize, Site, Stream};
@@ -76,13 +77,13 @@ impl Sums {
 }
 
 impl Run {
-    /// Adds a group's samples and first touches, of 64-byte lines and each thread's own, to the keys.
+    /// Adds a group's samples and first touches, of 64-byte lines, to the keys.
     pub(super) fn sum_ends<K, F>(
         &self,
-        group: &Group,
-        firsts: &Firsts,
+        (group, firsts): (&Group, &Firsts),
         miss: &Probabilities,
         beyond: &[Beyond],
+        stream: Stream,
         key_of: &F,
         names: &mut Names<K>,
     ) where
@@ -90,7 +91,7 @@ impl Run {
         F: Fn(&Site) -> K,
     {
         let mut alike = Alike::new();
-        let inclined = self.inclined(group, firsts, miss, beyond);
+        let inclined = self.inclined((group, firsts), miss, beyond, stream);
         for first in &firsts.placed {
             let site = self.site_of(first);
             let far = beyond[first.segment as usize].miss(first.position, 0.0);
@@ -111,7 +112,7 @@ impl Run {
         let mut open: BTreeMap<u32, (Part, f64)> = BTreeMap::new();
         for (at, p) in group.placed.iter().enumerate() {
             let stored = &self.windows[p.window as usize];
-            let (site, trigger) = sites(stored, p, LineSize::B64, Stream::Own);
+            let (site, trigger) = sites(stored, p, LineSize::B64, stream);
             let from = names.number(key_of(&site));
             let sums = &mut names.sums[from as usize];
             sums.samples += 1;
@@ -119,12 +120,14 @@ impl Run {
             let window = firsts.windows.get(&p.window).copied();
             let looked = window.is_some_and(|w| w.looked);
             if let Some(trigger) = trigger {
-                let misses = [
-                    miss.varying[at],
-                    miss.whole[at],
-                    miss.whole[at],
-                    miss.whole[at],
-                ];
+                let sample = &stored.samples[p.sample as usize];
+                let misses = match stream == Stream::Private && lost(sample, LineSize::B64) {
+                    true => [1.0; 4],
+                    false => {
+                        let whole = miss.whole[at];
+                        [miss.varying[at], whole, whole, whole]
+                    }
+                };
                 let sums = names.sums_of(key_of(&trigger));
                 sums.reused(from, p.raw, misses);
                 continue;
@@ -165,10 +168,10 @@ impl Run {
     /// that long windows saw miss as their distances say; what is left of its first touches is farther than any window.
     fn inclined(
         &self,
-        group: &Group,
-        firsts: &Firsts,
+        (group, firsts): (&Group, &Firsts),
         miss: &Probabilities,
         beyond: &[Beyond],
+        stream: Stream,
     ) -> FastMap<Key, f64> {
         let mut positions: Vec<f64> = firsts.placed.iter().map(|first| first.position).collect();
         positions.sort_unstable_by(f64::total_cmp);
@@ -188,7 +191,7 @@ impl Run {
         let unseen = unseen.misses / unseen.weight.max(f64::MIN_POSITIVE);
         for (p, &miss) in group.placed.iter().zip(&miss.varying) {
             let stored = &self.windows[p.window as usize];
-            let (_, trigger) = sites(stored, p, LineSize::B64, Stream::Own);
+            let (_, trigger) = sites(stored, p, LineSize::B64, stream);
             if let Some(trigger) = trigger.filter(|_| p.distance >= far) {
                 let of = by_instr.entry(trigger.instr).or_default();
                 of.seen.add(Part::of(p.weight, miss));

@@ -15,8 +15,7 @@ use super::stacks::StackOwners;
 use super::subjects::{self, Interner, Subject};
 use crate::profile::Profile;
 use crate::profile::types::{
-    Estimate, FirstTouch, Outcome, SampleRecord, ThreadShare, WindowRecord, remote_flags,
-    sample_flags,
+    Estimate, Outcome, SampleRecord, ThreadShare, WindowRecord, remote_flags, sample_flags,
 };
 
 /// Part of the run from which on a single window is the whole of it.
@@ -98,19 +97,41 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         }
         own[part.at].samples.push(of_thread);
     }
-    for (w, parts) in profile.windows.iter().zip(&parts) {
-        if let (Some(first), [part]) = (&w.first_touches, &parts[..]) {
-            let thread = many_threads.then_some(w.tid);
-            let of_touch = |touch: &FirstTouch| model::FirstTouch {
+    for (at, w) in profile.windows.iter().enumerate() {
+        let Some(first) = &w.first_touches else {
+            continue;
+        };
+        let kept = first.touches.len().max(1) as f64;
+        let none = model::FirstTouches {
+            each: f64::from(first.one_in) * first.seen as f64 / kept,
+            touches: Vec::new(),
+        };
+        let mut of_all = none.clone();
+        for part in &parts[at] {
+            own[part.at].first_touches = Some(none.clone());
+        }
+        for touch in &first.touches {
+            let thread = many_threads.then_some(touch.tid);
+            let of_model = model::FirstTouch {
                 position: touch.position,
                 instr: touch.ip,
                 data: data.id(subjects::data_subject(profile, touch.memory, thread)),
             };
-            own[part.at].first_touches = Some(model::FirstTouches {
-                touches: first.touches.iter().map(of_touch).collect(),
-                each: f64::from(first.one_in) * first.seen as f64
-                    / first.touches.len().max(1) as f64,
-            });
+            if touch.of_all {
+                of_all.touches.push(of_model);
+            }
+            let Some(part) = part_of(&parts[at], touch.tid) else {
+                continue;
+            };
+            if let Some(of_part) = &mut own[part.at].first_touches {
+                of_part.touches.push(model::FirstTouch {
+                    position: scaled(touch.position, w, &part.share),
+                    ..of_model
+                });
+            }
+        }
+        if let Some(window) = all.get_mut(at) {
+            window.first_touches = Some(of_all);
         }
     }
     let options = options(profile);

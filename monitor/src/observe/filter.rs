@@ -88,13 +88,14 @@ impl LineFilter {
         }
     }
 
-    /// Takes the mark from the entry of `line`, if it has one.
-    #[inline]
-    pub(super) fn unmark(&mut self, line: u64) -> bool {
-        let entry = &mut self.counts[self.slot(line)];
-        let marked = *entry & MARK != 0;
-        *entry &= MOST;
-        marked
+    /// Whether the entry of `line` is marked.
+    pub(super) fn is_marked(&self, line: u64) -> bool {
+        self.counts[self.slot(line)] & MARK != 0
+    }
+
+    /// Takes that mark.
+    pub(super) fn unmark(&mut self, line: u64) {
+        self.counts[self.slot(line)] &= MOST;
     }
 
     /// Takes all marks.

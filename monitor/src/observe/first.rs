@@ -7,6 +7,7 @@
 use super::filter::LineFilter;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use rustc_hash::FxHashSet;
 
 /// Most of them that are kept, a random choice: a window may touch a line with each access.
 const MOST: usize = 1000;
@@ -20,6 +21,10 @@ pub struct FirstTouch {
     pub address: u64,
     /// References at 64-byte lines before it, since the observer was made.
     pub position: u64,
+    /// Its thread, where there are several: for each of them there is a first touch.
+    pub tid: Option<i32>,
+    /// Whether no other thread has touched the line before.
+    pub of_all: bool,
 }
 
 /// Those that a window's drawn lines had.
@@ -29,9 +34,14 @@ pub struct FirstTouches {
     pub kept: Vec<FirstTouch>,
     /// First touches of drawn lines, kept or not; an estimate, as of two lines that share an entry of the filter only one is seen.
     pub seen: f64,
-    /// Entries whose mark is gone.
-    gone: u32,
+    /// The same as they were seen.
+    found: u32,
+    /// With several threads: lines, and threads that have touched them.
+    touched: FxHashSet<(u64, u32)>,
 }
+
+/// Stands for all threads.
+const ALL: u32 = u32::MAX;
 
 impl FirstTouches {
     /// One line in so many is drawn.
@@ -43,16 +53,34 @@ impl FirstTouches {
         FirstTouches::default()
     }
 
+    /// Whether none was found so far.
+    pub(super) fn is_new(&self) -> bool {
+        self.found == 0
+    }
+
+    /// The only thread touches a line of a marked entry. Whether it is for the first time.
+    pub(super) fn by_one(&mut self, filter: &mut LineFilter, line: u64) -> bool {
+        filter.unmark(line);
+        let left = 1.0 - f64::from(self.found) / f64::from(super::filter::MARKED);
+        self.seen += 1.0 / left.max(0.1);
+        true
+    }
+
+    /// One of several does: whether it is for the first time by this thread, and by any.
+    pub(super) fn by_lane(&mut self, line: u64, lane: u32) -> (bool, bool) {
+        let new = self.touched.insert((line, lane));
+        self.seen += f64::from(u8::from(new));
+        (new, new && self.touched.insert((line, ALL)))
+    }
+
     /// Takes one; all that are kept are equally likely to be (reservoir sampling, Knuth, The Art of Computer Programming, 3.4.2).
     pub(super) fn take(&mut self, touch: FirstTouch, random: &mut SmallRng) {
-        let left = 1.0 - f64::from(self.gone) / f64::from(super::filter::MARKED);
-        self.gone += 1;
-        self.seen += 1.0 / left;
+        self.found += 1;
         if self.kept.len() < MOST {
             self.kept.push(touch);
             return;
         }
-        let place = random.random_range(0..self.gone);
+        let place = random.random_range(0..self.found);
         if let Some(kept) = self.kept.get_mut(place as usize) {
             *kept = touch;
         }
@@ -110,6 +138,41 @@ mod tests {
             "{one_in}"
         );
         assert!(observer.end_first_touches().is_none());
+    }
+
+    /// Each of two threads has a first touch of a line; the first of the two is that of all.
+    #[test]
+    fn threads_have_first_touches_of_their_own() {
+        let mut observer = Observer::new(1000, 2);
+        observer.await_first_touches();
+        observer.share(7);
+        for round in 0..4 {
+            observer.begin_round(2);
+            for tid in [7, 8] {
+                observer.begin_turn(tid, 1.0);
+                for line in 0..10_000 {
+                    // The first half is everybody's.
+                    let private = if line < 5_000 { 0 } else { tid as u64 };
+                    observer.access(access(round, private << 32 | 64 * line, 8));
+                }
+                observer.end_turn();
+            }
+            observer.end_round();
+        }
+        let told = observer.end_first_touches().unwrap();
+        assert!(told.kept.iter().all(|touch| touch.ip == 0));
+        let of = |tid: i32, everybodys: bool| {
+            let of = told.kept.iter().filter(move |touch| touch.tid == Some(tid));
+            of.filter(move |touch| (touch.address >> 32 == 0) == everybodys)
+        };
+        assert_eq!(of(7, true).count(), of(8, true).count());
+        assert!(of(7, true).all(|touch| touch.of_all) && of(8, true).all(|touch| !touch.of_all));
+        assert!(of(8, false).all(|touch| touch.of_all));
+        let lines = told.seen * f64::from(FirstTouches::ONE_IN);
+        assert!((lines / 20e3 - 1.0).abs() < 0.1, "{lines}");
+        observer.end_all(crate::observe::Ended::Cut);
+        observer.end_share();
+        assert!((0..100_000).all(|line| !observer.filter().may_hold(line)));
     }
 
     /// As many as there may be, each as likely to be kept as any other.

@@ -78,7 +78,8 @@ pub struct Observer {
     turns: Option<Box<Turns>>,
     /// Where first touches are looked for.
     first: Option<FirstTouches>,
-    first_touches: u64,
+    /// Accesses that touched drawn lines.
+    drawn_hits: u64,
 }
 
 /// Samples are this far away while the thread whose turn it is is not sampled, and when there have been enough.
@@ -108,7 +109,7 @@ impl Observer {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             turns: None,
             first: None,
-            first_touches: 0,
+            drawn_hits: 0,
         };
         observer.draw_first();
         observer
@@ -140,8 +141,10 @@ impl Observer {
     /// access is made in a turn, and every turn in a round, up to [`Observer::end_all`] or [`Observer::end_share`].
     pub fn share(&mut self, tid: i32) {
         if self.turns.is_none() {
-            // What other threads touch first, nobody has looked for.
-            self.end_first_touches();
+            if self.first.as_ref().is_some_and(|first| !first.is_new()) {
+                // What others would have touched first is not looked for any more.
+                self.end_first_touches();
+            }
             let (until, period) = (self.until_sample, self.period);
             let turns = Turns::new(tid, self.accesses, self.refs, until, period);
             self.turns = Some(Box::new(turns));
@@ -370,9 +373,9 @@ impl Observer {
         }
     }
 
-    /// Accesses so far that touched a line which is watched, or a drawn one for the first time.
+    /// Accesses so far that touched a line which is watched, or drawn.
     pub fn filter_hits(&self) -> u64 {
-        self.watches.hits() + self.first_touches
+        self.watches.hits() + self.drawn_hits
     }
 
     /// From now on, first touches of lines are looked for, up to [`Observer::end_first_touches`]. Until then engines must
@@ -399,13 +402,24 @@ impl Observer {
     /// Takes the first touch that this access may be of a drawn line.
     fn touch_first(&mut self, access: &Access, first_line: u64, last_line: u64) {
         let Some(first) = &mut self.first else { return };
+        let lane = self.turns.as_ref().map(|turns| turns.current());
         for line in first_line..=last_line {
-            if self.watches.filter_mut().unmark(line) {
-                self.first_touches += 1;
+            let filter = self.watches.filter_mut();
+            if !filter.is_marked(line) {
+                continue;
+            }
+            self.drawn_hits += 1;
+            let (new, of_all) = match lane {
+                Some((lane, _)) => first.by_lane(line, lane),
+                None => (first.by_one(filter, line), true),
+            };
+            if new {
                 let touch = FirstTouch {
                     ip: access.ip,
                     address: access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]),
                     position: self.refs[DEFAULT_LINE] + (line - first_line),
+                    tid: lane.map(|(_, tid)| tid),
+                    of_all,
                 };
                 first.take(touch, &mut self.random);
             }

@@ -182,6 +182,11 @@ impl Turns {
         self.length.get_or_insert(passed);
     }
 
+    /// The lane whose turn it is, and its thread.
+    pub fn current(&self) -> (u32, i32) {
+        (self.current as u32, self.lanes[self.current].tid)
+    }
+
     pub fn moment(&self, accesses: u64) -> Moment {
         let into = self.passed(accesses);
         let last = self

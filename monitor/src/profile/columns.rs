@@ -77,8 +77,10 @@ enum Column {
     FirstMemoryKind,
     FirstMemoryModule,
     FirstMemoryOffset,
+    /// Difference to the window's thread, and a bit for those that come after another thread's.
+    FirstThread,
 }
-const COLUMNS: usize = Column::FirstMemoryOffset as usize + 1;
+const COLUMNS: usize = Column::FirstThread as usize + 1;
 
 /// The columns of outcomes: kind, distance, trigger.
 type OutcomeColumns = [Column; 3];
@@ -169,7 +171,7 @@ fn pack(w: &WindowRecord) -> Result<StoredWindow, String> {
         }
     }
     if let Some(first) = &w.first_touches {
-        put_first(&mut put, first);
+        put_first(&mut put, w.tid, first);
     }
     while columns.last().is_some_and(Vec::is_empty) {
         columns.pop();
@@ -264,7 +266,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
         });
     }
     if looks_for_first {
-        window.first_touches = Some(get_first(&mut get)?);
+        window.first_touches = Some(get_first(&mut get, w.tid)?);
     }
     if cursors.iter().any(|c| !c.is_empty()) {
         return Err("a window's columns are longer than its samples".to_owned());
@@ -434,7 +436,7 @@ fn get_shared(
 }
 
 /// Appends first touches.
-fn put_first(put: &mut impl FnMut(Column, u64), first: &FirstTouches) {
+fn put_first(put: &mut impl FnMut(Column, u64), window_tid: i32, first: &FirstTouches) {
     put(Column::FirstSeen, first.seen);
     put(Column::FirstSeen, u64::from(first.one_in));
     put(Column::FirstSeen, first.touches.len() as u64);
@@ -450,27 +452,37 @@ fn put_first(put: &mut impl FnMut(Column, u64), first: &FirstTouches) {
             put(Column::FirstMemoryModule, u64::from(module));
             put(Column::FirstMemoryOffset, difference(at, &mut offset));
         }
+        let thread = zigzag(i64::from(touch.tid) - i64::from(window_tid));
+        put(Column::FirstThread, thread << 1 | u64::from(!touch.of_all));
     }
 }
 
 /// Undoes [`put_first`].
-fn get_first(get: &mut impl FnMut(Column) -> Result<u64, String>) -> Result<FirstTouches, String> {
+fn get_first(
+    get: &mut impl FnMut(Column) -> Result<u64, String>,
+    window_tid: i32,
+) -> Result<FirstTouches, String> {
     let seen = get(Column::FirstSeen)?;
     let one_in = narrow(get(Column::FirstSeen)?)?;
     let count = get(Column::FirstSeen)?;
-    let (mut position, mut offset) = (0, 0);
+    let (mut before, mut offset) = (0, 0);
     let mut touches = Vec::new();
     for _ in 0..count {
-        touches.push(FirstTouch {
-            ip: narrow(get(Column::FirstIp)?)?,
-            position: sum(get(Column::FirstPosition)?, &mut position),
-            memory: match get(Column::FirstMemoryKind)? {
-                0 => Memory::Static {
-                    module: narrow(get(Column::FirstMemoryModule)?)?,
-                    offset: sum(get(Column::FirstMemoryOffset)?, &mut offset),
-                },
-                kind => memory_of_kind(kind)?,
+        let (ip, position) = (get(Column::FirstIp)?, get(Column::FirstPosition)?);
+        let memory = match get(Column::FirstMemoryKind)? {
+            0 => Memory::Static {
+                module: narrow(get(Column::FirstMemoryModule)?)?,
+                offset: sum(get(Column::FirstMemoryOffset)?, &mut offset),
             },
+            kind => memory_of_kind(kind)?,
+        };
+        let thread = get(Column::FirstThread)?;
+        touches.push(FirstTouch {
+            ip: narrow(ip)?,
+            position: sum(position, &mut before),
+            memory,
+            tid: narrow(i64::from(window_tid).wrapping_add(unzigzag(thread >> 1)))?,
+            of_all: thread & 1 == 0,
         });
     }
     Ok(FirstTouches {

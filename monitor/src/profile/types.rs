@@ -270,6 +270,10 @@ pub struct FirstTouch {
     pub position: u64,
     /// What kind of memory the line lies in.
     pub memory: Memory,
+    /// The thread; in windows of several each of them has a first touch of the line.
+    pub tid: i32,
+    /// Whether no other thread of the window touched it before.
+    pub of_all: bool,
 }
 
 /// What one thread did in a window that observed several.

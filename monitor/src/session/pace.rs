@@ -318,6 +318,9 @@ pub fn end_window(
     let samples = observer.end_all(how);
     let first = observer.end_first_touches();
     let mut record = windows.close(observer, samples, recorder, maps);
-    record.first_touches = first.map(|first| recorder.first_touches(first, windows.begun(), maps));
+    record.first_touches = first.map(|first| {
+        let tid = windows.tid.as_raw();
+        recorder.first_touches(first, tid, windows.begun(), maps)
+    });
     record
 }

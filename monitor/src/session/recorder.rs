@@ -129,12 +129,20 @@ impl Recorder {
         taken
     }
 
-    /// Turns first touches into records, as the address space is now; `begun`: references before their window.
-    pub fn first_touches(&mut self, found: Found, begun: u64, maps: &Maps) -> FirstTouches {
+    /// Turns first touches into records, as the address space is now; `begun`: references before their window, which was opened for `tid`.
+    pub fn first_touches(
+        &mut self,
+        found: Found,
+        tid: i32,
+        begun: u64,
+        maps: &Maps,
+    ) -> FirstTouches {
         let touches = found.kept.iter().map(|touch| FirstTouch {
             ip: self.instr(touch.ip, maps),
             position: touch.position.saturating_sub(begun),
             memory: self.memory(touch.address, maps),
+            tid: touch.tid.unwrap_or(tid),
+            of_all: touch.of_all,
         });
         FirstTouches {
             touches: touches.collect(),

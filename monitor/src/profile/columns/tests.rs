@@ -165,6 +165,8 @@ fn first_touches_survive() {
             2 => Memory::Stack,
             _ => Memory::Mapping,
         },
+        tid: if n % 3 == 0 { 70 } else { i32::MIN + n as i32 },
+        of_all: n % 5 != 0,
     };
     for count in [0, 1, 100] {
         let mut window = of_threads();
@@ -206,7 +208,7 @@ fn bytes_nobody_wrote_are_refused_or_read_and_never_more() {
     };
     let mut wide = pack(&of_threads()).unwrap();
     wide.columns.resize(COLUMNS + 1, Vec::new());
-    assert!(unpack(&wide).unwrap_err().contains("27 columns"));
+    assert!(unpack(&wide).unwrap_err().contains("28 columns"));
     let none = StoredWindow {
         columns: Vec::new(),
         ..wide
