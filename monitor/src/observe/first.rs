@@ -153,7 +153,7 @@ mod tests {
                 for line in 0..10_000 {
                     // The first half is everybody's.
                     let private = if line < 5_000 { 0 } else { tid as u64 };
-                    observer.access(access(round, private << 32 | 64 * line, 8));
+                    observer.access(access(round, (private << 32) | (64 * line), 8));
                 }
                 observer.end_turn();
             }

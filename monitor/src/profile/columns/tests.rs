@@ -165,8 +165,12 @@ fn first_touches_survive() {
             2 => Memory::Stack,
             _ => Memory::Mapping,
         },
-        tid: if n % 3 == 0 { 70 } else { i32::MIN + n as i32 },
-        of_all: n % 5 != 0,
+        tid: if n.is_multiple_of(3) {
+            70
+        } else {
+            i32::MIN + n as i32
+        },
+        of_all: !n.is_multiple_of(5),
     };
     for count in [0, 1, 100] {
         let mut window = of_threads();
