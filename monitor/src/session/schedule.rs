@@ -54,8 +54,10 @@ const DENSE_PERIOD: f64 = 500.0;
 const DENSE_SAMPLES: f64 = 600.0;
 /// Samples of a window beyond twice as many as are planned: most of them are then of what there was more of.
 const SPARE_SAMPLES: u64 = 5_000;
-/// Short windows that are sampled so densely. Later ones are sampled as sparsely as long ones, or profiles of long runs would be large.
+/// Short windows that are all sampled so densely. Of later ones one in so many is, or profiles of long runs would be large; the others are sampled
+/// as sparsely as long ones. (First touches are seen in dense windows only.)
 const DENSE_WINDOWS: u32 = 200;
+const DENSE_ONE_IN: u32 = 4;
 /// Shortest period otherwise, and most samples aimed at in a window. A cluster of samples costs a stop or two.
 const SPARSE_PERIOD: f64 = 3000.0;
 const SHORT_SAMPLES: f64 = 384.0;
@@ -253,7 +255,8 @@ impl Schedule {
         };
         let accesses = (seconds / access_s).clamp(self.least_accesses, MOST_ACCESSES);
         let affordable = |sample_s: f64| sample_s / (SAMPLES_SHARE * access_s);
-        let dense = !self.long && self.shorts <= DENSE_WINDOWS;
+        let few = self.shorts <= DENSE_WINDOWS || self.shorts.is_multiple_of(DENSE_ONE_IN);
+        let dense = !self.long && few;
         let period = match self.sampling {
             Sampling::Full => (accesses / samples).clamp(1.0, DENSEST_PERIOD),
             Sampling::Dense if dense => affordable(DENSE_S)
@@ -379,9 +382,15 @@ mod tests {
         // None where each sample costs page faults.
         let counting = Schedule::counting(0.1, 1).plan(10.0);
         assert!(counting.period >= 3000, "{counting:?}");
-        // And of a long run, only the first ones.
+        // And of a long run, all of the first ones and some of the others.
         let windows = 2 * DENSE_WINDOWS;
-        assert_eq!(after(windows - windows % 7, 15e-9).plan(10.0).period, 3000);
+        let mut late = after(windows - windows % 7, 15e-9);
+        let plans: Vec<Plan> = (0..280).map(|_| late.plan(10.0)).collect();
+        let dense = plans.iter().filter(|plan| plan.period < 1000);
+        assert_eq!(dense.clone().count(), 60);
+        assert!(dense.clone().all(|plan| plan.looks_at_all));
+        let sparse = plans.iter().filter(|plan| plan.period >= 1000);
+        assert!(sparse.clone().all(|plan| !plan.looks_at_all));
     }
 
     /// Where every record is kept an access costs more: long windows are not shorter for that.
