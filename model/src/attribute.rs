@@ -115,9 +115,43 @@ impl Run {
         K: Clone + Eq + Hash + Ord,
         F: Fn(&Site) -> K,
     {
-        let line = LineSize::from_bytes(line_bytes)?;
-        let cache = Cache::new(cache_bytes, line, policy)?;
-        let view = self.view(line, stream)?;
+        let cache = cache(line_bytes, cache_bytes, policy)?;
+        self.attribute_by(&cache, stream, true, key_of)
+    }
+
+    /// The same as watches alone tell it, also where first touches were seen, which are told at one line size only: to compare line sizes
+    /// with each other.
+    ///
+    /// # Errors
+    /// As [`Run::curve`].
+    pub fn attribute_watches<K, F>(
+        &self,
+        line_bytes: u64,
+        cache_bytes: u64,
+        policy: Policy,
+        stream: Stream,
+        key_of: F,
+    ) -> Result<Attribution<K>, ModelError>
+    where
+        K: Clone + Eq + Hash + Ord,
+        F: Fn(&Site) -> K,
+    {
+        let cache = cache(line_bytes, cache_bytes, policy)?;
+        self.attribute_by(&cache, stream, false, key_of)
+    }
+
+    fn attribute_by<K, F>(
+        &self,
+        cache: &Cache,
+        stream: Stream,
+        by_first_touches: bool,
+        key_of: F,
+    ) -> Result<Attribution<K>, ModelError>
+    where
+        K: Clone + Eq + Hash + Ord,
+        F: Fn(&Site) -> K,
+    {
+        let view = self.view(cache.line_size, stream)?;
         let mut names = Names {
             known: FastMap::default(),
             keys: Vec::new(),
@@ -125,17 +159,17 @@ impl Run {
         };
         let mut cold = 0.0;
         for (i, group) in view.groups.iter().enumerate() {
-            let miss = view.probabilities(i, &cache);
-            if let Some(firsts) = &group.firsts {
-                let beyond = Beyond::of(group, &cache, &view.solved(i, &cache));
+            let miss = view.probabilities(i, cache);
+            if let Some(firsts) = group.firsts.as_ref().filter(|_| by_first_touches) {
+                let beyond = Beyond::of(group, cache, &view.solved(i, cache));
                 let group = (group, firsts);
                 self.sum_ends(group, &miss, &beyond, stream, &key_of, &mut names);
                 continue;
             }
-            self.sum_group(group, &miss, line, stream, &key_of, &mut names);
+            self.sum_group(group, &miss, cache.line_size, stream, &key_of, &mut names);
             cold += group.timeline.first_touches();
         }
-        Ok(finish(names, cold, &cache))
+        Ok(finish(names, cold, cache))
     }
 
     /// Adds a group's samples to the keys.
@@ -212,6 +246,10 @@ impl Sums {
         self.wide += weight * (1.0 - (1.0 - varying).powf(1.0 / SIZE_FACTOR));
         self.narrow += weight * (1.0 - (1.0 - varying).powf(SIZE_FACTOR));
     }
+}
+
+fn cache(line_bytes: u64, cache_bytes: u64, policy: Policy) -> Result<Cache, ModelError> {
+    Cache::new(cache_bytes, LineSize::from_bytes(line_bytes)?, policy)
 }
 
 /// The sampled and the triggering site.

@@ -28,8 +28,6 @@ pub(super) struct Fed {
     /// Profile window of each window of `own`.
     pub(super) window_of: Vec<u32>,
     pub(super) data: Vec<Subject>,
-    /// Per (instruction, datum): samples taken.
-    pub(super) touched: HashMap<(u32, u32), u64>,
 }
 
 /// One thread's part of a window, and its place among the model's windows.
@@ -70,7 +68,6 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
     let owners = several.then(|| StackOwners::new(profile));
     let mut data = Interner::new();
     let mut by_memory = HashMap::new();
-    let mut touched: HashMap<(u32, u32), u64> = HashMap::new();
     for taken in profile.windows.iter().flat_map(|w| &w.samples) {
         // A window that never was written takes its samples with it.
         let Some(&at) = places.get(&taken.taken_in) else {
@@ -87,7 +84,6 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         let datum = *by_memory
             .entry((sample.memory, thread))
             .or_insert_with(|| data.id(subjects::data_subject(profile, sample.memory, thread)));
-        *touched.entry((sample.ip, datum)).or_default() += 1;
         if let Some(window) = all.get_mut(at) {
             window.samples.push(all_sample(sample, datum));
         }
@@ -144,7 +140,6 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         all,
         window_of,
         data: data.into_list(),
-        touched,
     })
 }
 

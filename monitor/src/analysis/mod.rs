@@ -10,7 +10,7 @@ pub mod sizes;
 mod stacks;
 mod subjects;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use statcache_model::{CurvePoint, ModelError, Policy, Run, Site, Stream};
 
@@ -59,8 +59,6 @@ pub struct Analysis<'p> {
     /// Profile window of each window of `own`.
     window_of: Vec<u32>,
     data: Vec<Subject>,
-    /// Per (instruction, datum): samples taken.
-    touched: HashMap<(u32, u32), u64>,
 }
 
 impl<'p> Analysis<'p> {
@@ -76,7 +74,6 @@ impl<'p> Analysis<'p> {
             all: fed.all,
             window_of: fed.window_of,
             data: fed.data,
-            touched: fed.touched,
         })
     }
 
@@ -227,27 +224,10 @@ impl<'p> Analysis<'p> {
         }
     }
 
-    /// What data each of `subjects` (of code) touched: data and share of its samples, largest first.
+    /// The memory object that rankings number `datum`.
     #[must_use]
-    pub fn data_touched(&self, subjects: &Subjects) -> HashMap<u32, Vec<(&Subject, f64)>> {
-        let mut counts: HashMap<u32, HashMap<u32, u64>> = HashMap::new();
-        for (&(instr, datum), &n) in &self.touched {
-            if let Some(&subject) = subjects.of_instr.get(instr as usize) {
-                *counts.entry(subject).or_default().entry(datum).or_default() += n;
-            }
-        }
-        counts
-            .into_iter()
-            .map(|(subject, data)| {
-                let all: u64 = data.values().sum();
-                let mut list: Vec<(u32, u64)> = data.into_iter().collect();
-                list.sort_by_key(|&(datum, n)| (std::cmp::Reverse(n), datum));
-                let shares = list
-                    .into_iter()
-                    .map(|(datum, n)| (&self.data[datum as usize], n as f64 / all as f64));
-                (subject, shares.collect())
-            })
-            .collect()
+    pub fn datum(&self, datum: u32) -> &Subject {
+        &self.data[datum as usize]
     }
 
     /// The subject of a site of a stream.

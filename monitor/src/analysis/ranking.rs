@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 use statcache_model::{
-    Attribution, KeyFigures, ModelError, Policy, Sharing, Stream, Weak, spatial_use_by_key,
+    Attribution, KeyFigures, ModelError, Policy, Sharing, Site, Stream, Weak, spatial_use_by_key,
 };
 
 use super::Analysis;
@@ -78,6 +78,9 @@ pub struct Row {
     /// Share of a fetched line's other bytes that save misses at the primary cache, 0 to 1;
     /// `None` without misses enough, for windows, and at the smallest line size.
     pub spatial_use: Option<f64>,
+    /// Memory objects ([`Analysis::datum`]) and their share of its misses at the primary cache, largest first; of
+    /// its references where it has none. Empty for memory and windows.
+    pub data: Vec<(u32, f64)>,
     /// What other threads did to its lines; `None` where no window saw several.
     pub sharing: Option<RowSharing>,
 }
@@ -112,9 +115,8 @@ pub struct Ranking {
     pub unattributed: Vec<f64>,
 }
 
-/// Misses at the smallest line size, and at the one asked for where that is another stream's than
-/// the ranking.
-type BothLines = (Attribution<u32>, Option<Attribution<u32>>);
+/// Misses at the smallest line size and at the one asked for.
+type BothLines = (Attribution<u32>, Attribution<u32>);
 
 impl Analysis<'_> {
     /// Ranks the subjects of one kind.
@@ -144,28 +146,37 @@ impl Analysis<'_> {
                 if by == By::Window || line <= small {
                     return Ok(None);
                 }
-                let at = |line, stream| self.attribute(&subjects, bytes, line, policy, stream);
                 // What a longer line saves is no matter of who else writes to it.
-                Ok(Some(match stream_at(bytes) {
-                    Stream::Private => (at(small, Stream::Own)?, Some(at(line, Stream::Own)?)),
-                    stream => (at(small, stream)?, None),
-                }))
+                let stream = match stream_at(bytes) {
+                    Stream::Private => Stream::Own,
+                    stream => stream,
+                };
+                let (run, asked) = self.run(stream);
+                let at = |line: u32| {
+                    let key = |site: &Site| self.key(&subjects, stream, site);
+                    run.attribute_watches(u64::from(line), bytes, policy, asked, key)
+                };
+                Ok(Some((at(small)?, at(line)?)))
             },
         );
         let at_sizes = at_sizes?;
         let spatial = match spatial? {
-            Some((small, large)) => {
-                let large = large.as_ref().or(at_sizes.get(first)).unwrap_or(&small);
-                enough(&small, spatial_use_by_key(&small, large)?)
-            }
+            Some((small, large)) => enough(&small, spatial_use_by_key(&small, &large)?),
             None => HashMap::new(),
         };
         let sharing = self.sharing_by_key(&subjects, caches)?;
+        let mut data = match caches.sizes.get(first) {
+            Some(&bytes) if !matches!(by, By::Data | By::Window) => {
+                self.data_by_key(&subjects, bytes, caches, stream_at(bytes))?
+            }
+            _ => HashMap::new(),
+        };
         let unattributed = at_sizes.iter().map(|a| a.unattributed_share).collect();
         let mut rows = fold(&at_sizes, caches, first);
         for row in &mut rows {
             row.spatial_use = spatial.get(&row.subject).copied();
             row.sharing = sharing.get(&row.subject).copied();
+            row.data = data.remove(&row.subject).unwrap_or_default();
         }
         rows.sort_by(|a, b| {
             let worst = |r: &Row| match caches.primary {
@@ -196,6 +207,43 @@ impl Analysis<'_> {
         run.attribute(u64::from(line_bytes), cache_bytes, policy, asked, |site| {
             self.key(subjects, stream, site)
         })
+    }
+
+    /// What memory each subject's misses are in, as [`Row::data`].
+    fn data_by_key(
+        &self,
+        subjects: &Subjects,
+        cache_bytes: u64,
+        caches: &Caches,
+        stream: Stream,
+    ) -> Result<HashMap<u32, Vec<(u32, f64)>>, ModelError> {
+        let (run, asked) = self.run(stream);
+        let line = u64::from(caches.line_bytes);
+        let key = |site: &Site| (self.key(subjects, stream, site), site.data);
+        let pairs = run.attribute(line, cache_bytes, caches.policy, asked, key)?;
+        let mut data: HashMap<u32, Vec<(u32, f64, f64)>> = HashMap::new();
+        for pair in &pairs.keys {
+            let (subject, datum) = pair.key;
+            let of_subject = data.entry(subject).or_default();
+            of_subject.push((datum, pair.misses, pair.references));
+        }
+        let shares = |of_subject: Vec<(u32, f64, f64)>| {
+            let misses: f64 = of_subject.iter().map(|&(_, misses, _)| misses).sum();
+            let references: f64 = of_subject.iter().map(|&(_, _, refs)| refs).sum();
+            let mut shares: Vec<(u32, f64)> = of_subject
+                .into_iter()
+                .map(|(datum, missed, refs)| match misses > 0.0 {
+                    true => (datum, missed / misses),
+                    false => (datum, refs / references.max(f64::MIN_POSITIVE)),
+                })
+                .collect();
+            shares.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            shares
+        };
+        Ok(data
+            .into_iter()
+            .map(|(key, of)| (key, shares(of)))
+            .collect())
     }
 
     /// What other threads did to the lines of each subject.
@@ -241,6 +289,7 @@ fn fold(at_sizes: &[Attribution<u32>], caches: &Caches, first: usize) -> Vec<Row
                 miss: caches.sizes.iter().map(|&b| nothing_at(b)).collect(),
                 reuse_from: Vec::new(),
                 spatial_use: None,
+                data: Vec::new(),
                 sharing: None,
             });
             row.miss[at] = miss_of(key, cache_bytes);

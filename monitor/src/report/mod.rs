@@ -14,7 +14,6 @@ mod style;
 mod threads;
 mod windows;
 
-use std::collections::HashMap;
 use std::fmt::Write;
 
 use statcache_model::{CurvePoint, ModelError, Policy, Stream};
@@ -326,10 +325,6 @@ impl Report<'_> {
             ));
             return out;
         }
-        let data = match by {
-            By::Data => HashMap::new(),
-            _ => self.analysis.data_touched(&ranking.subjects),
-        };
         let text = match by {
             By::Line => ranking::texts(ranking, top, self.sources),
             _ => ranking::Texts::new(),
@@ -337,7 +332,7 @@ impl Report<'_> {
         let table = ranking::Table {
             text: &text,
             ranking,
-            data: &data,
+            analysis: self.analysis,
             primary,
             top,
             header,

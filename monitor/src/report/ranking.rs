@@ -1,7 +1,7 @@
 //! A table of the worst subjects of one kind.
 //!
-//! Two lines a subject: its figures and name; then, fainter, why: what memory it touched, how much
-//! of each fetched line it uses, where its data were touched last.
+//! Two lines a subject: its figures and name; then, fainter, why: what memory its misses are in, how much
+//! of each fetched line it uses, where what missed was touched last.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use super::format::{base_name, count, interval, percent, short_function, whole_p
 use super::source::Sources;
 use super::style::{Ink, Style, fit};
 use crate::analysis::sizes::label;
-use crate::analysis::{By, DataKind, Edge, Miss, Ranking, Row, Subject};
+use crate::analysis::{Analysis, By, DataKind, Edge, Miss, Ranking, Row, Subject};
 use crate::profile::types::Header;
 
 /// Reuse edges named for one subject.
@@ -23,8 +23,7 @@ const OTHER: usize = 10;
 /// What a table is made from.
 pub(super) struct Table<'a> {
     pub(super) ranking: &'a Ranking,
-    /// Per subject: what it touched, with shares.
-    pub(super) data: &'a HashMap<u32, Vec<(&'a Subject, f64)>>,
+    pub(super) analysis: &'a Analysis<'a>,
     /// Index of the cache that ranks.
     pub(super) primary: usize,
     /// Subjects shown at most.
@@ -220,22 +219,17 @@ impl Table<'_> {
 
     fn why(&self, row: &Row, subject: &Subject) -> Vec<String> {
         let mut parts = Vec::new();
-        if let Some(touched) = self.data.get(&row.subject) {
-            let names: Vec<String> = touched
-                .iter()
-                .filter(|(_, share)| *share >= 0.05)
-                .take(2)
-                .map(|(d, share)| {
-                    if *share > 0.95 {
-                        d.name.clone()
-                    } else {
-                        format!("{} {}", d.name, whole_percent(*share))
-                    }
-                })
-                .collect();
-            if !names.is_empty() {
-                parts.push(names.join(", "));
+        let data = row.data.iter().filter(|(_, share)| *share >= 0.05);
+        let name = |&(datum, share): &(u32, f64)| {
+            let name = &self.analysis.datum(datum).name;
+            match share > 0.95 {
+                true => name.clone(),
+                false => format!("{name} {}", whole_percent(share)),
             }
+        };
+        let names: Vec<String> = data.take(2).map(name).collect();
+        if !names.is_empty() {
+            parts.push(names.join(", "));
         }
         if let Some(s) = &row.sharing
             && let Some(verdict) = super::sharing::verdict(s.verdict)
@@ -248,8 +242,7 @@ impl Table<'_> {
         }
         // Data are touched last by themselves; only code has something to say here.
         if self.ranking.subjects.by != By::Data {
-            let edges: Vec<String> = row
-                .reuse_from
+            let edges: Vec<String> = of_misses(&row.reuse_from)
                 .iter()
                 .filter(|e| e.share >= 0.01)
                 .take(EDGES)
@@ -424,4 +417,20 @@ fn edge_name(from: &Subject, to: &Subject) -> String {
         Some(rest) if from.object == to.object && rest.starts_with('+') => rest.to_owned(),
         _ => name,
     }
+}
+/// Reuse edges by their share of the misses, largest first: what hits is last touched close by as a rule, and says nothing of why
+/// the rest misses. By their share of the reuses where none misses.
+fn of_misses(edges: &[Edge]) -> Vec<Edge> {
+    let misses: f64 = edges.iter().map(|e| e.share * e.miss_ratio).sum();
+    let of_misses = |e: &Edge| Edge {
+        share: e.share * e.miss_ratio / misses,
+        ..*e
+    };
+    let mut edges: Vec<Edge> = match misses > 0.0 {
+        true => edges.iter().map(of_misses).collect(),
+        false => edges.to_vec(),
+    };
+    // Of equal ones in the order given.
+    edges.sort_by(|a, b| b.share.total_cmp(&a.share));
+    edges
 }
