@@ -1,11 +1,11 @@
 //! Who misses: the arithmetic of attribution (paper sections 3.8 and 3.10).
 //!
 //! A reuse is charged to the key that triggered it, with the miss probability of its exposure; the
-//! reuse edge points from the trigger to the sample. A first touch has no trigger: what a key was
-//! sampled more often than it triggered is its share of the first touches, as far as that excess
-//! is more than chance.
+//! reuse edge points from the trigger to the sample. The first touch of a line in the run (a *cold touch*) has no trigger: what a key was
+//! sampled more often than it triggered is its share of the cold touches, as far as that excess
+//! is more than chance. With gaps between windows, and first touches of lines in these, see `gaps`.
 //!
-//! A watch given up has no trigger either, and may not be a first touch. The interval of a key holds
+//! A watch given up has no trigger either, and may not be of a cold touch. The interval of a key holds
 //! both extremes for the watches given up at its own sites and at those whose lines it was seen to
 //! touch next: none of them triggered by it or all, missing as the time watched says or in any case.
 //! A key that was never seen to follow a site does not pay for it.
@@ -167,7 +167,7 @@ impl Run {
                 continue;
             }
             self.sum_group(group, &miss, cache.line_size, stream, &key_of, &mut names);
-            cold += group.timeline.first_touches();
+            cold += group.timeline.cold_touches();
         }
         Ok(finish(names, cold, cache))
     }
@@ -216,7 +216,9 @@ impl Run {
             let t = &mut names.sums[to as usize];
             // A line that a remote write took misses whatever the model says.
             let sure = |miss: f64| if lost { 1.0 } else { miss };
-            t.reused(from, p.weight, [varying, by_whole, least, most].map(sure));
+            let misses = [varying, by_whole, least, most].map(sure);
+            t.reused(p.weight, misses);
+            t.edge(from, p.weight, misses[0]);
             if to != from {
                 t.excess -= p.weight;
                 t.excess_variance += p.weight * p.weight;
@@ -226,14 +228,19 @@ impl Run {
 }
 
 impl Sums {
-    /// Adds accesses that end reuses from a key, with their miss probability by the time-varying form, the whole-run equation and its extremes.
-    fn reused(&mut self, from: u32, weight: f64, misses: [f64; 4]) {
+    /// Adds accesses that end reuses, one of which was seen, with their miss probability by the time-varying form, the whole-run equation
+    /// and its extremes.
+    fn reused(&mut self, weight: f64, misses: [f64; 4]) {
         self.triggered += 1;
         self.ends(weight, misses);
         self.weight_squares += weight * weight;
+    }
+
+    /// Reuses from a key.
+    fn edge(&mut self, from: u32, weight: f64, miss: f64) {
         let edge = self.from.entry(from).or_default();
         edge.0 += weight;
-        edge.1 += weight * misses[0];
+        edge.1 += weight * miss;
     }
 
     fn ends(&mut self, weight: f64, [varying, by_whole, least, most]: [f64; 4]) {
@@ -272,8 +279,8 @@ fn sites(stored: &Stored, p: &Placed, line: LineSize, stream: Stream) -> (Site, 
     (at, trigger)
 }
 
-/// Splits the first touches over the keys sampled more often than they triggered.
-fn first_touches(sums: &[Sums], cold: f64) -> Vec<f64> {
+/// Splits the cold touches over the keys sampled more often than they triggered.
+fn cold_touches(sums: &[Sums], cold: f64) -> Vec<f64> {
     let sure = |s: &Sums| (s.excess - s.excess_variance.sqrt()).max(0.0);
     let all: f64 = sums.iter().map(sure).sum();
     let scale = if all > 0.0 {
@@ -288,7 +295,7 @@ fn first_touches(sums: &[Sums], cold: f64) -> Vec<f64> {
 
 fn finish<K: Clone + Ord>(names: Names<K>, cold: f64, cache: &Cache) -> Attribution<K> {
     let Names { keys, sums, .. } = names;
-    let cold_of = first_touches(&sums, cold);
+    let cold_of = cold_touches(&sums, cold);
     let placed_cold: f64 = cold_of.iter().sum();
     let taken: f64 = sums
         .iter()

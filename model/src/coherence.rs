@@ -332,7 +332,7 @@ impl Run {
                     disjoint: remote.disjoint,
                 });
             }
-            let again = (group.refs - group.timeline.first_touches()).max(0.0);
+            let again = (group.refs - group.timeline.cold_touches()).max(0.0);
             let scale = if all > 0.0 { again / all } else { 0.0 };
             reuses[first..].iter_mut().for_each(|r| r.weight *= scale);
         }
@@ -344,7 +344,7 @@ impl Run {
 /// Share of the run's references that are first touches.
 fn first_touches(view: &View) -> f64 {
     let groups = view.groups.iter();
-    let cold: f64 = groups.map(|g| g.timeline.first_touches()).sum();
+    let cold: f64 = groups.map(|g| g.timeline.cold_touches()).sum();
     let refs = view.refs();
     if refs > 0.0 {
         (cold / refs).clamp(0.0, 1.0)

@@ -74,9 +74,8 @@ pub(crate) struct FirstPlaced {
     pub touch: u32,
     /// References of the run it stands for.
     pub weight: f64,
-    /// References of the window before it, and of the window.
+    /// References of the window before it.
     pub position: f64,
-    pub window_refs: f64,
     pub segment: u32,
 }
 
@@ -87,6 +86,20 @@ pub(crate) struct WindowKind {
     pub cluster: usize,
     /// Whether first touches were looked for.
     pub looked: bool,
+    /// References of the run it stands for, and its own.
+    pub span: f64,
+    pub refs: f64,
+}
+
+impl Firsts {
+    /// References of the run that the parts of windows behind `position` stand for, where first touches were looked for.
+    pub fn span_beyond(&self, position: f64) -> f64 {
+        let looked = self
+            .windows
+            .values()
+            .filter(|w| w.looked && w.refs > position);
+        looked.map(|w| w.span * (1.0 - position / w.refs)).sum()
+    }
 }
 
 /// The windows of one timeline: all of a run, or one thread's.

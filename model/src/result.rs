@@ -64,7 +64,7 @@ pub struct KeyFigures<K> {
     pub key: K,
     /// Samples taken at it: the base of its share of accesses.
     pub samples: u64,
-    /// Reuses of sampled lines triggered by it: the base of its miss ratio.
+    /// Reuses of sampled lines triggered by it, and first touches by it of lines in windows: the base of its miss ratio.
     pub triggered: u64,
     /// Line references made here over the run, estimated.
     pub references: f64,

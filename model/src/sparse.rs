@@ -330,9 +330,15 @@ fn first_touches(
             continue;
         };
         let looked = first.is_some();
-        firsts
-            .windows
-            .insert(window, WindowKind { cluster, looked });
+        firsts.windows.insert(
+            window,
+            WindowKind {
+                cluster,
+                looked,
+                span: end - start,
+                refs: entries[at].0.max(1.0),
+            },
+        );
         let Some(first) = first else { continue };
         let refs = entries[at].0.max(1.0);
         let touches = first
@@ -347,7 +353,6 @@ fn first_touches(
                     touch: touch as u32,
                     weight: (end - start) / refs * first.each,
                     position,
-                    window_refs: refs,
                     segment: timeline.segment_of(time) as u32,
                 }
             });

@@ -132,8 +132,8 @@ impl Timeline {
         self.bounds.last().copied().unwrap_or(0.0)
     }
 
-    /// First touches of the run, lines.
-    pub fn first_touches(&self) -> f64 {
+    /// First touches of lines in the run.
+    pub fn cold_touches(&self) -> f64 {
         self.bounds
             .windows(2)
             .zip(&self.segments)

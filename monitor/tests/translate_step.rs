@@ -40,7 +40,6 @@ fn assert_same_accesses(what: &str, stepped: &[Access], translated: &[Access]) {
     );
 }
 
-/// Panics unless both observers counted the same and took the same samples.
 /// One that takes samples and looks for first touches.
 fn observer() -> Observer {
     let mut observer = Observer::new(PERIOD, SEED);
@@ -48,6 +47,7 @@ fn observer() -> Observer {
     observer
 }
 
+/// Panics unless both observers counted the same, took the same samples and saw the same first touches.
 fn assert_same_samples(what: &str, one: &mut Observer, other: &mut Observer) {
     let first = [&mut *one, &mut *other].map(|observer| {
         let first = observer.end_first_touches();

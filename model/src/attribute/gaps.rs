@@ -6,6 +6,9 @@
 //!
 //! Windows too long for every access to be looked at saw no first touches. What their watches that were cut stand for is ended by those who
 //! touch first in windows that behave alike; for want of such windows, by whoever touched last.
+//!
+//! What first touches miss together is what the model says of reuses as far as that. Of an instruction's first touches those miss less that
+//! long windows saw to be nearer, and those of others more: the sum stays.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -21,6 +24,8 @@ use crate::{Key, LineSize, Site, Stream};
 
 /// First touches of an instruction that count as much as what those of others do.
 const DOUBT: f64 = 5.0;
+/// First touches of a key in one window that count as independent of each other at most: they are of the same loops. (Guessed.)
+const INDEPENDENT: u64 = 30;
 
 /// Accesses of the run, and their misses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +46,18 @@ impl Part {
         self.weight += other.weight;
         self.misses += other.misses;
     }
+
+    fn ratio(&self) -> f64 {
+        if self.weight > 0.0 {
+            (self.misses / self.weight).clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
+    }
 }
+
+/// What first touches of windows that behave alike come to, by instruction and data.
+type Alike = BTreeMap<usize, BTreeMap<(Key, Key), Part>>;
 
 /// Far reuses that an instruction ends.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,16 +78,14 @@ impl Far {
     }
 }
 
-/// What first touches of windows that behave alike come to, by instruction and data, and in all.
-type Alike = BTreeMap<usize, (BTreeMap<(Key, Key), Part>, Part)>;
-
 impl Sums {
-    /// Adds accesses that end reuses from before their windows; one observation stands for `grain` of them.
-    fn before_window(&mut self, part: Part, grain: f64) {
+    /// Adds accesses that end reuses from before their windows, of which `seen` were seen.
+    fn before_window(&mut self, part: Part, seen: u64) {
         if part.weight > 0.0 {
-            let miss = (part.misses / part.weight).min(1.0);
-            self.ends(part.weight, [miss; 4]);
-            self.weight_squares += part.weight * grain;
+            self.ends(part.weight, [part.ratio(); 4]);
+            let independent = seen.clamp(1, INDEPENDENT);
+            self.triggered += seen.min(INDEPENDENT);
+            self.weight_squares += part.weight * part.weight / independent as f64;
         }
     }
 }
@@ -90,26 +104,28 @@ impl Run {
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
+        let told = self.first_misses((group, firsts), miss, beyond, stream);
         let mut alike = Alike::new();
-        let inclined = self.inclined((group, firsts), miss, beyond, stream);
-        for first in &firsts.placed {
+        // By window and key: what they come to and how many they are.
+        let mut by_window: BTreeMap<(u32, u32), (Part, u64)> = BTreeMap::new();
+        for (first, &part) in firsts.placed.iter().zip(&told) {
             let site = self.site_of(first);
-            let far = beyond[first.segment as usize].miss(first.position, 0.0);
-            let far = (far * inclined.get(&site.instr).copied().unwrap_or(1.0)).min(1.0);
-            let part = Part::of(first.weight, far);
-            let sums = names.sums_of(key_of(&site));
-            sums.triggered += 1;
-            sums.before_window(part, first.weight);
+            let key = names.number(key_of(&site));
+            let of_key = by_window.entry((first.window, key)).or_default();
+            of_key.0.add(part);
+            of_key.1 += 1;
             let cluster = firsts.windows[&first.window].cluster;
-            let (by_site, all) = alike.entry(cluster).or_default();
+            let by_site = alike.entry(cluster).or_default();
             by_site
                 .entry((site.instr, site.data))
                 .or_default()
                 .add(part);
-            all.add(part);
         }
-        // What is left open in windows that saw no first touches, and what a sample of them stands for.
-        let mut open: BTreeMap<u32, (Part, f64)> = BTreeMap::new();
+        for ((_, key), (part, seen)) in by_window {
+            names.sums[key as usize].before_window(part, seen);
+        }
+        // What is left open in windows that saw no first touches.
+        let mut open: BTreeMap<u32, Part> = BTreeMap::new();
         for (at, p) in group.placed.iter().enumerate() {
             let stored = &self.windows[p.window as usize];
             let (site, trigger) = sites(stored, p, LineSize::B64, stream);
@@ -117,8 +133,6 @@ impl Run {
             let sums = &mut names.sums[from as usize];
             sums.samples += 1;
             sums.taken += p.raw;
-            let window = firsts.windows.get(&p.window).copied();
-            let looked = window.is_some_and(|w| w.looked);
             if let Some(trigger) = trigger {
                 let sample = &stored.samples[p.sample as usize];
                 let misses = match stream == Stream::Private && lost(sample, LineSize::B64) {
@@ -129,39 +143,62 @@ impl Run {
                     }
                 };
                 let sums = names.sums_of(key_of(&trigger));
-                sums.reused(from, p.raw, misses);
+                sums.reused(p.raw, misses);
+                // Where far ones came from, few windows tell.
+                sums.edge(from, p.weight, misses[0]);
                 continue;
             }
-            let Some(window) = window.filter(|_| !looked) else {
+            let Some(window) = firsts.windows.get(&p.window).filter(|w| !w.looked) else {
                 continue;
             };
-            let part = Part::of(p.raw, beyond[p.segment as usize].miss(p.distance, 0.0));
+            let part = Part::of(p.raw, beyond[p.segment as usize].miss(p.distance));
             if alike.contains_key(&window.cluster) {
-                let open = open.entry(p.window).or_default();
-                open.0.add(part);
-                open.1 = p.raw;
+                open.entry(p.window).or_default().add(part);
             } else {
-                sums.before_window(part, p.raw);
+                sums.before_window(part, 0);
             }
         }
-        for (window, (open, grain)) in open {
-            let (by_site, all) = &alike[&firsts.windows[&window].cluster];
+        for (window, open) in open {
+            let by_site = &alike[&firsts.windows[&window].cluster];
+            let all: f64 = by_site.values().map(|part| part.weight).sum();
+            let mut parts: Vec<Part> = by_site
+                .values()
+                .map(|part| Part::of(open.weight * part.weight / all, part.ratio()))
+                .collect();
+            come_to(&mut parts, open.misses);
             let stored = &self.windows[window as usize];
-            let share = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
-            for (&(instr, data), part) in by_site {
+            for (&(instr, data), &part) in by_site.keys().zip(&parts) {
                 let site = Site {
                     instr,
                     data,
                     thread: stored.thread,
                     window: stored.index,
                 };
-                let part = Part {
-                    weight: open.weight * share(part.weight, all.weight),
-                    misses: open.misses * share(part.misses, all.misses),
-                };
-                names.sums_of(key_of(&site)).before_window(part, grain);
+                names.sums_of(key_of(&site)).before_window(part, 0);
             }
         }
+    }
+
+    /// What each first touch stands for.
+    fn first_misses(
+        &self,
+        (group, firsts): (&Group, &Firsts),
+        miss: &Probabilities,
+        beyond: &[Beyond],
+        stream: Stream,
+    ) -> Vec<Part> {
+        let far = |first: &FirstPlaced| beyond[first.segment as usize].miss(first.position);
+        let placed = firsts.placed.iter();
+        let mut told: Vec<Part> = placed.map(|f| Part::of(f.weight, far(f))).collect();
+        let all: f64 = told.iter().map(|part| part.misses).sum();
+        let inclined = self.inclined((group, firsts), miss, beyond, stream);
+        for (first, part) in firsts.placed.iter().zip(&mut told) {
+            if let Some(factor) = inclined.get(&self.site_of(first).instr) {
+                part.misses = (part.misses * factor).min(part.weight);
+            }
+        }
+        come_to(&mut told, all);
+        told
     }
 
     /// By what factor the first touches of an instruction miss more or less often than others do. Of its far reuses those
@@ -180,15 +217,15 @@ impl Run {
         let longest = longest.fold(0.0, f64::max);
         let mut by_instr: FastMap<Key, Far> = FastMap::default();
         let mut unseen = Part::default();
+        // Those of the second halves of windows stand for all of the run, as reuses do that were seen.
+        let looked = firsts.span_beyond(far).max(f64::MIN_POSITIVE);
         for first in firsts.placed.iter().filter(|f| f.position >= far) {
             let of = by_instr.entry(self.site_of(first).instr).or_default();
             of.touches += 1.0;
-            // They stand for those of the windows' beginnings.
-            of.mass += first.weight / (1.0 - far / first.window_refs).max(0.1);
-            let miss = beyond[first.segment as usize].miss(longest, 0.0);
+            of.mass += first.weight * group.refs / looked;
+            let miss = beyond[first.segment as usize].miss(longest);
             unseen.add(Part::of(first.weight, miss));
         }
-        let unseen = unseen.misses / unseen.weight.max(f64::MIN_POSITIVE);
         for (p, &miss) in group.placed.iter().zip(&miss.varying) {
             let stored = &self.windows[p.window as usize];
             let (_, trigger) = sites(stored, p, LineSize::B64, stream);
@@ -197,11 +234,12 @@ impl Run {
                 of.seen.add(Part::of(p.weight, miss));
             }
         }
+        let unseen = unseen.ratio();
         let all = by_instr.values().fold(Part::default(), |mut all, of| {
             all.add(Part::of(of.mass, of.miss(unseen)));
             all
         });
-        let mean = all.misses / all.weight.max(f64::MIN_POSITIVE);
+        let mean = all.ratio();
         let factor = |(&instr, of): (&Key, &Far)| {
             let miss = (of.touches * of.miss(unseen) + DOUBT * mean) / (of.touches + DOUBT);
             (instr, if mean > 0.0 { miss / mean } else { 1.0 })
@@ -220,5 +258,57 @@ impl Run {
             thread: stored.thread,
             window: stored.index,
         }
+    }
+}
+
+/// Has parts miss `misses` together, by one factor on the odds of all.
+fn come_to(parts: &mut [Part], misses: f64) {
+    let all: f64 = parts.iter().map(|part| part.weight).sum();
+    let wanted = misses.clamp(0.0, all);
+    // Neither never nor always, so that every ratio can be reached.
+    let odds = |part: &Part| {
+        let ratio = part.ratio().clamp(1e-6, 1.0 - 1e-6);
+        ratio / (1.0 - ratio)
+    };
+    let odds: Vec<f64> = parts.iter().map(odds).collect();
+    let of = |factor: f64, odds: f64| 1.0 - 1.0 / (1.0 + factor * odds);
+    let sum = |factor: f64| -> f64 {
+        let of_part = |(part, &odds): (&Part, &f64)| part.weight * of(factor, odds);
+        parts.iter().zip(&odds).map(of_part).sum()
+    };
+    let (mut low, mut high) = (-40.0, 40.0);
+    for _ in 0..50 {
+        let middle = 0.5 * (low + high);
+        if sum(f64::exp(middle)) < wanted {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    let factor = f64::exp(0.5 * (low + high));
+    for (part, odds) in parts.iter_mut().zip(odds) {
+        part.misses = part.weight * of(factor, odds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_to_what_they_shall() {
+        let parts = [(1.0, 0.0), (2.0, 0.1), (3.0, 0.95), (0.0, 0.5), (4.0, 1.0)];
+        for wanted in [0.0, 0.5, 3.0, 7.05, 9.9, 10.0, 20.0] {
+            let mut parts = parts.map(|(weight, ratio)| Part::of(weight, ratio));
+            come_to(&mut parts, wanted);
+            let misses: f64 = parts.iter().map(|part| part.misses).sum();
+            assert!(
+                (misses - wanted.min(10.0)).abs() < 1e-3,
+                "{wanted} {misses}"
+            );
+            let ratios = [0, 1, 2, 4].map(|at: usize| parts[at].ratio());
+            assert!(ratios.is_sorted(), "{ratios:?}");
+        }
+        come_to(&mut [], 1.0);
     }
 }

@@ -111,7 +111,9 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
             let of_model = model::FirstTouch {
                 position: touch.position,
                 instr: touch.ip,
-                data: data.id(subjects::data_subject(profile, touch.memory, thread)),
+                data: *by_memory.entry((touch.memory, thread)).or_insert_with(|| {
+                    data.id(subjects::data_subject(profile, touch.memory, thread))
+                }),
             };
             if touch.of_all {
                 of_all.touches.push(of_model);

@@ -32,9 +32,18 @@ impl LineFilter {
         let counts = counts
             .try_into()
             .unwrap_or_else(|_| unreachable!("length is as declared"));
+        let mut filter = LineFilter {
+            counts,
+            multiplier: 0,
+        };
+        filter.place(seed);
+        filter
+    }
+
+    /// Places the lines anew, of an empty filter.
+    pub(super) fn place(&mut self, seed: u64) {
         // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4) with a seeded multiplier.
-        let multiplier = (0x9e37_79b9_7f4a_7c15 ^ (seed << 1)) | 1;
-        LineFilter { counts, multiplier }
+        self.multiplier = (0x9e37_79b9_7f4a_7c15 ^ (seed << 1)) | 1;
     }
 
     /// Lines of one neighbourhood lie side by side, so that the table is no more scattered than the
@@ -91,6 +100,12 @@ impl LineFilter {
     /// Whether the entry of `line` is marked.
     pub(super) fn is_marked(&self, line: u64) -> bool {
         self.counts[self.slot(line)] & MARK != 0
+    }
+
+    /// Marks the entry of `line`.
+    pub(super) fn mark_line(&mut self, line: u64) {
+        let slot = self.slot(line);
+        self.counts[slot] |= MARK;
     }
 
     /// Takes that mark.

@@ -36,7 +36,8 @@ pub struct FirstTouches {
     pub seen: f64,
     /// The same as they were seen.
     found: u32,
-    /// With several threads: lines, and threads that have touched them.
+    /// With several threads: lines that were touched, and by whom.
+    lines: Vec<u64>,
     touched: FxHashSet<(u64, u32)>,
 }
 
@@ -58,19 +59,31 @@ impl FirstTouches {
         self.found == 0
     }
 
-    /// The only thread touches a line of a marked entry. Whether it is for the first time.
-    pub(super) fn by_one(&mut self, filter: &mut LineFilter, line: u64) -> bool {
-        filter.unmark(line);
+    /// The only thread touches a drawn line for the first time.
+    pub(super) fn by_one(&mut self) {
         let left = 1.0 - f64::from(self.found) / f64::from(super::filter::MARKED);
         self.seen += 1.0 / left.max(0.1);
-        true
+    }
+
+    /// The turn of one of several begins: lines that others have touched are marked for it, and its own are not.
+    pub(super) fn begin_turn(&self, filter: &mut LineFilter, lane: u32) {
+        for &line in &self.lines {
+            match self.touched.contains(&(line, lane)) {
+                true => filter.unmark(line),
+                false => filter.mark_line(line),
+            }
+        }
     }
 
     /// One of several does: whether it is for the first time by this thread, and by any.
     pub(super) fn by_lane(&mut self, line: u64, lane: u32) -> (bool, bool) {
         let new = self.touched.insert((line, lane));
         self.seen += f64::from(u8::from(new));
-        (new, new && self.touched.insert((line, ALL)))
+        let of_all = new && self.touched.insert((line, ALL));
+        if of_all {
+            self.lines.push(line);
+        }
+        (new, of_all)
     }
 
     /// Takes one; all that are kept are equally likely to be (reservoir sampling, Knuth, The Art of Computer Programming, 3.4.2).

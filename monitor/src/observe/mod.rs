@@ -175,6 +175,9 @@ impl Observer {
         let Some(turns) = &mut self.turns else { return };
         let lane = turns.lane(tid);
         turns.begin_turn(lane, pace.max(1.0), self.accesses, self.refs);
+        if let Some(first) = &self.first {
+            first.begin_turn(self.watches.filter_mut(), lane);
+        }
         let pending = self.watches.begin_turn(lane);
         turns.pending = pending
             .into_iter()
@@ -325,6 +328,9 @@ impl Observer {
 
     /// Counts accesses and references that a mechanism with samples of its own has counted.
     pub fn count(&mut self, accesses: u64, refs: [u64; 5]) {
+        if accesses > 0 {
+            self.end_first_touches();
+        }
         self.accesses += accesses;
         for (all, refs) in self.refs.iter_mut().zip(refs) {
             *all += refs;
@@ -382,7 +388,12 @@ impl Observer {
     /// hand over all accesses.
     pub fn await_first_touches(&mut self) {
         if self.turns.is_none() {
+            let nothing_watched = self.watches.len() == 0;
             let filter = self.watches.filter_mut();
+            if nothing_watched {
+                // Else the same lines would share entries, and one of them lose its first touches, in every window.
+                filter.place(self.random.random());
+            }
             self.first = Some(FirstTouches::begin(filter, &mut self.random));
         }
     }
@@ -409,9 +420,13 @@ impl Observer {
                 continue;
             }
             self.drawn_hits += 1;
+            filter.unmark(line);
             let (new, of_all) = match lane {
                 Some((lane, _)) => first.by_lane(line, lane),
-                None => (first.by_one(filter, line), true),
+                None => {
+                    first.by_one();
+                    (true, true)
+                }
             };
             if new {
                 let touch = FirstTouch {

@@ -27,8 +27,8 @@ pub struct Recorder {
     foreign: bool,
     files: ForeignFiles,
     modules: Vec<Module>,
-    /// Where each of them ends in the process, zeroed data included.
-    ends: Vec<u64>,
+    /// Where each of them ends in the process, zeroed data included, where that is known.
+    ends: Vec<Option<u64>>,
     module_ids: FxHashMap<(String, u64), ModuleId>,
     instrs: Vec<Instr>,
     instr_ids: FxHashMap<Instr, InstrId>,
@@ -223,7 +223,7 @@ impl Recorder {
             self.files.add(Pid::from_raw(self.process.pid), &path);
         }
         let place = self.files.find(&path);
-        let (bias, end, build_id) = describe(&place, start).unwrap_or((start, 0, String::new()));
+        let (bias, end, build_id) = describe(&place, start).unwrap_or((start, None, String::new()));
         self.ends.push(end);
         self.modules.push(Module {
             path: path.clone(),
@@ -247,11 +247,10 @@ impl Recorder {
         {
             // Once for all that is recorded together.
             self.may_read = false;
-            let read = Maps::read(Pid::from_raw(self.process.pid));
-            self.newer = read
-                .ok()
-                .filter(|maps| !maps.0.is_empty())
-                .or(self.newer.take());
+            let read = Maps::read(Pid::from_raw(self.process.pid)).ok();
+            // Those of a program that it has executed meanwhile say nothing of this one's.
+            let read = read.filter(|read| maps.share_code(read));
+            self.newer = read.or(self.newer.take());
         }
         let Some(newer) = self.newer.take() else {
             return Memory::Mapping;
@@ -272,7 +271,7 @@ impl Recorder {
             Backing::Anonymous => {
                 let module = bss_of(mapping, maps).and_then(|data| self.module(data, maps));
                 // The kernel merges anonymous memory that happens to lie behind it.
-                match module.filter(|&module| address < self.ends[module as usize]) {
+                match module.filter(|&m| self.ends[m as usize].is_none_or(|end| address < end)) {
                     Some(module) => Some(module),
                     None => return Memory::Heap,
                 }
@@ -370,9 +369,9 @@ fn bss_of<'a>(mapping: &Mapping, maps: &'a Maps) -> Option<&'a Mapping> {
 }
 
 /// Load bias, end and build id of the object at `path`, whose first byte is mapped at `start`.
-fn describe(path: &Path, start: u64) -> Option<(u64, u64, String)> {
+fn describe(path: &Path, start: u64) -> Option<(u64, Option<u64>, String)> {
     if path == Path::new("[vdso]") {
-        return Some((start, 0, String::new()));
+        return Some((start, None, String::new()));
     }
     let file = std::fs::File::open(path).ok()?;
     let cache = object::ReadCache::new(file);
@@ -393,7 +392,7 @@ fn describe(path: &Path, start: u64) -> Option<(u64, u64, String)> {
         .filter(|p| p.p_type(endian) == PT_LOAD)
         .map(|p| p.p_vaddr(endian).saturating_add(p.p_memsz(endian)));
     let bias = start.wrapping_sub(base);
-    let end = bias.wrapping_add(ends.max().unwrap_or(0));
+    let end = ends.max().map(|end| bias.wrapping_add(end));
     let build_id = elf.build_id().ok().flatten().unwrap_or_default();
     let hex = build_id.iter().map(|b| format!("{b:02x}")).collect();
     Some((bias, end, hex))

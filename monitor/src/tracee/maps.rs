@@ -92,6 +92,17 @@ impl Maps {
         ranges
     }
 
+    /// Whether some code lies at the same place in both.
+    pub fn share_code(&self, other: &Maps) -> bool {
+        let code = self.0.iter().filter(|m| m.is_stable_code());
+        let mut files = code.filter(|m| matches!(m.path, Backing::File(_)));
+        files.any(|m| {
+            other
+                .find(m.start)
+                .is_some_and(|o| o.start == m.start && o.path == m.path)
+        })
+    }
+
     /// The mapping that holds `address`.
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let after = self.0.partition_point(|m| m.start <= address);
