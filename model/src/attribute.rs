@@ -30,6 +30,15 @@ use crate::{
 /// Reuses below which a key's miss ratio is weak: a ratio of one half is known to 10 points.
 const WEAK_REUSES: u64 = 100;
 
+/// By what it is told who misses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Watches, and first touches where these were looked for.
+    ByAll,
+    /// Watches alone, at any line size by the same means: to compare line sizes with each other. (First touches are of 64-byte lines.)
+    ByWatches,
+}
+
 /// What is summed per key.
 #[derive(Clone, Debug, Default)]
 struct Sums {
@@ -37,6 +46,8 @@ struct Sums {
     taken: f64,
     triggered: u64,
     weight: f64,
+    /// What of that nobody saw made here, and the squares of the rest, seen at a time.
+    assumed: f64,
     weight_squares: f64,
     misses: f64,
     /// Misses by the whole-run equation, and by the time-varying form in a larger and smaller cache.
@@ -115,36 +126,19 @@ impl Run {
         K: Clone + Eq + Hash + Ord,
         F: Fn(&Site) -> K,
     {
-        let cache = cache(line_bytes, cache_bytes, policy)?;
-        self.attribute_by(&cache, stream, true, key_of)
+        let cache = Cache::new(cache_bytes, LineSize::from_bytes(line_bytes)?, policy)?;
+        self.attribute_by(Told::ByAll, &cache, stream, key_of)
     }
 
-    /// The same as watches alone tell it, also where first touches were seen, which are told at one line size only: to compare line sizes
-    /// with each other.
+    /// The same by all that was seen, or by watches alone.
     ///
     /// # Errors
     /// As [`Run::curve`].
-    pub fn attribute_watches<K, F>(
+    pub fn attribute_by<K, F>(
         &self,
-        line_bytes: u64,
-        cache_bytes: u64,
-        policy: Policy,
-        stream: Stream,
-        key_of: F,
-    ) -> Result<Attribution<K>, ModelError>
-    where
-        K: Clone + Eq + Hash + Ord,
-        F: Fn(&Site) -> K,
-    {
-        let cache = cache(line_bytes, cache_bytes, policy)?;
-        self.attribute_by(&cache, stream, false, key_of)
-    }
-
-    fn attribute_by<K, F>(
-        &self,
+        told: Told,
         cache: &Cache,
         stream: Stream,
-        by_first_touches: bool,
         key_of: F,
     ) -> Result<Attribution<K>, ModelError>
     where
@@ -160,7 +154,7 @@ impl Run {
         let mut cold = 0.0;
         for (i, group) in view.groups.iter().enumerate() {
             let miss = view.probabilities(i, cache);
-            if let Some(firsts) = group.firsts.as_ref().filter(|_| by_first_touches) {
+            if let Some(firsts) = group.firsts.as_ref().filter(|_| told == Told::ByAll) {
                 let beyond = Beyond::of(group, cache, &view.solved(i, cache));
                 let group = (group, firsts);
                 self.sum_ends(group, &miss, &beyond, stream, &key_of, &mut names);
@@ -253,10 +247,6 @@ impl Sums {
         self.wide += weight * (1.0 - (1.0 - varying).powf(1.0 / SIZE_FACTOR));
         self.narrow += weight * (1.0 - (1.0 - varying).powf(SIZE_FACTOR));
     }
-}
-
-fn cache(line_bytes: u64, cache_bytes: u64, policy: Policy) -> Result<Cache, ModelError> {
-    Cache::new(cache_bytes, LineSize::from_bytes(line_bytes)?, policy)
 }
 
 /// The sampled and the triggering site.
@@ -379,7 +369,8 @@ fn key_figures<K: Clone + Ord>(
         0.0
     };
     let effective = if s.weight_squares > 0.0 {
-        s.weight * s.weight / s.weight_squares * (base / (s.weight * scale).max(f64::MIN_POSITIVE))
+        let seen = s.weight - s.assumed;
+        seen * seen / s.weight_squares * (base / (s.weight * scale).max(f64::MIN_POSITIVE))
     } else {
         s.samples as f64 * (first / s.taken.max(f64::MIN_POSITIVE))
     };

@@ -123,6 +123,7 @@ mod units;
 mod view;
 mod worth;
 
+pub use attribute::Told;
 pub use coherence::{Coherence, Lost, Rivalry};
 pub use equation::{Undecided, random_miss_ratio};
 pub use error::ModelError;

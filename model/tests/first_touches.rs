@@ -2,8 +2,8 @@
 
 use statcache_model::oracle::Trace;
 use statcache_model::{
-    Estimate, FirstTouch, FirstTouches, Options, Outcome, Policy, Rng, Run, Sample, Stream,
-    Trigger, Window,
+    Cache, Estimate, FirstTouch, FirstTouches, LineSize, Options, Outcome, Policy, Rng, Run,
+    Sample, Stream, Told, Trigger, Window,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -165,7 +165,8 @@ fn watches_alone_tell_as_if_there_were_no_first_touches() {
     let program = program(1_000_000);
     let [with, without] = [true, false].map(|looks| {
         let run = Run::new(windows(&program, looks), Options::default()).unwrap();
-        run.attribute_watches(64, 1 << 17, Policy::RANDOM, Stream::Own, |s| s.instr)
+        let cache = Cache::new(1 << 17, LineSize::B64, Policy::RANDOM).unwrap();
+        run.attribute_by(Told::ByWatches, &cache, Stream::Own, |s| s.instr)
             .unwrap()
     });
     assert_eq!(with, without);

@@ -10,7 +10,8 @@ use cli::{
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use statcache::profile::types::{Memory, Outcome, WindowRecord};
+use statcache::profile::Profile;
+use statcache::profile::types::{FirstTouches, Memory, Outcome, WindowRecord};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -494,21 +495,25 @@ fn same_seed_gives_the_same_samples() {
     assert_ne!(one.1, third.1, "another seed");
 }
 
-/// Memory that the program maps while it is observed is its heap, not something unknown; what the kernel put behind a library's
-/// data is no data of the library.
+/// The profile of a Python program; `None` without Python.
+fn of_python(program: &str, options: &[&str]) -> Option<Profile> {
+    let _turn = exclusive();
+    installed("python3")?;
+    let profiles = directory();
+    let words = ["python3", "-S", "-c", program];
+    let found = under(Path::new("/"), profiles.path(), options, &words, b"");
+    assert_eq!(shell_status(&found), 0, "{found:?}");
+    Some(readable(&profiles.path().join("p")))
+}
+
+/// Memory that the program maps while it is observed is its heap, not something unknown.
 #[test]
 fn memory_mapped_in_a_window_is_heap() {
-    let _turn = exclusive();
-    if installed("python3").is_none() {
-        return;
-    }
-    let profiles = directory();
     let program = "x = [bytearray(1 << 20) for _ in range(20)]\n\
         print(sum(y[i] for y in x for i in range(0, 1 << 20, 1024)))";
-    let words = ["python3", "-S", "-c", program];
-    let found = under(Path::new("/"), profiles.path(), &["--full"], &words, b"");
-    assert_eq!(shell_status(&found), 0, "{found:?}");
-    let profile = readable(&profiles.path().join("p"));
+    let Some(profile) = of_python(program, &["--full"]) else {
+        return;
+    };
     let samples = || profile.windows.iter().flat_map(|w| &w.samples);
     let of = |memory| samples().filter(|s| s.sample.memory == memory).count();
     let (heap, unknown, all) = (of(Memory::Heap), of(Memory::Mapping), samples().count());
@@ -522,30 +527,20 @@ fn memory_mapped_in_a_window_is_heap() {
 /// Where all accesses of a window are looked at, who touches lines for the first time is told.
 #[test]
 fn short_windows_tell_first_touches() {
-    let _turn = exclusive();
-    if installed("python3").is_none() {
-        return;
-    }
-    let profiles = directory();
     let program = "x = list(range(1000000))\nfor _ in range(12): sum(x)";
-    let words = ["python3", "-S", "-c", program];
-    let found = under(Path::new("/"), profiles.path(), &[], &words, b"");
-    assert_eq!(shell_status(&found), 0, "{found:?}");
-    let profile = readable(&profiles.path().join("p"));
-    let first = profile
-        .windows
-        .iter()
-        .filter_map(|w| Some((w, w.first_touches.as_ref()?)));
-    let first: Vec<_> = first.collect();
+    let Some(profile) = of_python(program, &[]) else {
+        return;
+    };
+    let looked = |w| -> Option<(&WindowRecord, &FirstTouches)> {
+        let window: &WindowRecord = w;
+        Some((window, window.first_touches.as_ref()?))
+    };
+    let first: Vec<_> = profile.windows.iter().filter_map(looked).collect();
     assert!(2 * first.len() >= profile.windows.len(), "{}", first.len());
     assert!(first.iter().any(|(_, first)| !first.touches.is_empty()));
     for (window, first) in first {
         assert!(first.seen >= first.touches.len() as u64);
-        assert!(
-            first
-                .touches
-                .iter()
-                .all(|touch| touch.position <= window.refs[2])
-        );
+        let mut touches = first.touches.iter();
+        assert!(touches.all(|touch| touch.position <= window.refs[2]));
     }
 }

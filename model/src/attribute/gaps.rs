@@ -56,8 +56,11 @@ impl Part {
     }
 }
 
-/// What first touches of windows that behave alike come to, by instruction and data.
-type Alike = BTreeMap<usize, BTreeMap<(Key, Key), Part>>;
+/// What first touches come to, by instruction and data.
+type BySite = BTreeMap<(Key, Key), Part>;
+
+/// The same of windows that behave alike, by their cluster.
+type Alike = BTreeMap<usize, BySite>;
 
 /// Far reuses that an instruction ends.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,13 +82,21 @@ impl Far {
 }
 
 impl Sums {
-    /// Adds accesses that end reuses from before their windows, of which `seen` were seen.
+    /// Adds accesses that end reuses from before their window, of which so many were seen.
     fn before_window(&mut self, part: Part, seen: u64) {
         if part.weight > 0.0 {
+            let independent = seen.min(INDEPENDENT);
             self.ends(part.weight, [part.ratio(); 4]);
-            let independent = seen.clamp(1, INDEPENDENT);
-            self.triggered += seen.min(INDEPENDENT);
+            self.triggered += independent;
             self.weight_squares += part.weight * part.weight / independent as f64;
+        }
+    }
+
+    /// Adds such accesses of which none was seen, and that are taken to be made here.
+    fn assume(&mut self, part: Part) {
+        if part.weight > 0.0 {
+            self.ends(part.weight, [part.ratio(); 4]);
+            self.assumed += part.weight;
         }
     }
 }
@@ -105,25 +116,7 @@ impl Run {
         F: Fn(&Site) -> K,
     {
         let told = self.first_misses((group, firsts), miss, beyond, stream);
-        let mut alike = Alike::new();
-        // By window and key: what they come to and how many they are.
-        let mut by_window: BTreeMap<(u32, u32), (Part, u64)> = BTreeMap::new();
-        for (first, &part) in firsts.placed.iter().zip(&told) {
-            let site = self.site_of(first);
-            let key = names.number(key_of(&site));
-            let of_key = by_window.entry((first.window, key)).or_default();
-            of_key.0.add(part);
-            of_key.1 += 1;
-            let cluster = firsts.windows[&first.window].cluster;
-            let by_site = alike.entry(cluster).or_default();
-            by_site
-                .entry((site.instr, site.data))
-                .or_default()
-                .add(part);
-        }
-        for ((_, key), (part, seen)) in by_window {
-            names.sums[key as usize].before_window(part, seen);
-        }
+        let alike = self.sum_first(firsts, &told, key_of, names);
         // What is left open in windows that saw no first touches.
         let mut open: BTreeMap<u32, Part> = BTreeMap::new();
         for (at, p) in group.placed.iter().enumerate() {
@@ -155,28 +148,54 @@ impl Run {
             if alike.contains_key(&window.cluster) {
                 open.entry(p.window).or_default().add(part);
             } else {
-                sums.before_window(part, 0);
+                sums.assume(part);
             }
         }
         for (window, open) in open {
             let by_site = &alike[&firsts.windows[&window].cluster];
-            let all: f64 = by_site.values().map(|part| part.weight).sum();
-            let mut parts: Vec<Part> = by_site
-                .values()
-                .map(|part| Part::of(open.weight * part.weight / all, part.ratio()))
-                .collect();
-            come_to(&mut parts, open.misses);
             let stored = &self.windows[window as usize];
-            for (&(instr, data), &part) in by_site.keys().zip(&parts) {
+            for ((instr, data), part) in share_out(open, by_site) {
                 let site = Site {
                     instr,
                     data,
                     thread: stored.thread,
                     window: stored.index,
                 };
-                names.sums_of(key_of(&site)).before_window(part, 0);
+                names.sums_of(key_of(&site)).assume(part);
             }
         }
+    }
+
+    /// Adds first touches to the keys, of which each comes to what `told` says.
+    fn sum_first<K, F>(
+        &self,
+        firsts: &Firsts,
+        told: &[Part],
+        key_of: &F,
+        names: &mut Names<K>,
+    ) -> Alike
+    where
+        K: Clone + Eq + Hash,
+        F: Fn(&Site) -> K,
+    {
+        let mut alike = Alike::new();
+        // By window and key: what they come to and how many they are.
+        let mut by_window: BTreeMap<(u32, u32), (Part, u64)> = BTreeMap::new();
+        for (first, &part) in firsts.placed.iter().zip(told) {
+            let site = self.site_of(first);
+            let key = names.number(key_of(&site));
+            let of_key = by_window.entry((first.window, key)).or_default();
+            of_key.0.add(part);
+            of_key.1 += 1;
+            let cluster = firsts.windows[&first.window].cluster;
+            let by_site = alike.entry(cluster).or_default();
+            let of_site = by_site.entry((site.instr, site.data)).or_default();
+            of_site.add(part);
+        }
+        for ((_, key), (part, seen)) in by_window {
+            names.sums[key as usize].before_window(part, seen);
+        }
+        alike
     }
 
     /// What each first touch stands for.
@@ -259,6 +278,15 @@ impl Run {
             window: stored.index,
         }
     }
+}
+
+/// Gives what is open to those who touch first elsewhere, in proportion to how much.
+fn share_out(open: Part, by_site: &BySite) -> Vec<((Key, Key), Part)> {
+    let all: f64 = by_site.values().map(|part| part.weight).sum();
+    let of_site = |part: &Part| Part::of(open.weight * part.weight / all, part.ratio());
+    let mut parts: Vec<Part> = by_site.values().map(of_site).collect();
+    come_to(&mut parts, open.misses);
+    by_site.keys().copied().zip(parts).collect()
 }
 
 /// Has parts miss `misses` together, by one factor on the odds of all.

@@ -15,7 +15,8 @@ use super::stacks::StackOwners;
 use super::subjects::{self, Interner, Subject};
 use crate::profile::Profile;
 use crate::profile::types::{
-    Estimate, Outcome, SampleRecord, ThreadShare, WindowRecord, remote_flags, sample_flags,
+    Estimate, FirstTouch, FirstTouches, Outcome, SampleRecord, ThreadShare, WindowRecord,
+    remote_flags, sample_flags,
 };
 
 /// Part of the run from which on a single window is the whole of it.
@@ -74,7 +75,7 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
             continue;
         };
         let sample = &taken.sample;
-        let Some(part) = part_of(&parts[at], sample.tid) else {
+        let Some(part) = part_of(&parts[at], sample.tid).map(|part| &parts[at][part]) else {
             continue;
         };
         let thread = many_threads.then(|| match &owners {
@@ -97,36 +98,14 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         let Some(first) = &w.first_touches else {
             continue;
         };
-        let kept = first.touches.len().max(1) as f64;
-        let none = model::FirstTouches {
-            each: f64::from(first.one_in) * first.seen as f64 / kept,
-            touches: Vec::new(),
-        };
-        let mut of_all = none.clone();
-        for part in &parts[at] {
-            own[part.at].first_touches = Some(none.clone());
-        }
-        for touch in &first.touches {
+        let of_memory = |touch: &FirstTouch| {
             let thread = many_threads.then_some(touch.tid);
-            let of_model = model::FirstTouch {
-                position: touch.position,
-                instr: touch.ip,
-                data: *by_memory.entry((touch.memory, thread)).or_insert_with(|| {
-                    data.id(subjects::data_subject(profile, touch.memory, thread))
-                }),
-            };
-            if touch.of_all {
-                of_all.touches.push(of_model);
-            }
-            let Some(part) = part_of(&parts[at], touch.tid) else {
-                continue;
-            };
-            if let Some(of_part) = &mut own[part.at].first_touches {
-                of_part.touches.push(model::FirstTouch {
-                    position: scaled(touch.position, w, &part.share),
-                    ..of_model
-                });
-            }
+            let known = by_memory.entry((touch.memory, thread));
+            *known.or_insert_with(|| data.id(subjects::data_subject(profile, touch.memory, thread)))
+        };
+        let (of_parts, of_all) = first_touches(w, first, &parts[at], of_memory);
+        for (part, of_part) in parts[at].iter().zip(of_parts) {
+            own[part.at].first_touches = Some(of_part);
         }
         if let Some(window) = all.get_mut(at) {
             window.first_touches = Some(of_all);
@@ -143,6 +122,38 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         window_of,
         data: data.into_list(),
     })
+}
+
+/// First touches of a window: those of each of its parts, and those of all threads together.
+fn first_touches(
+    w: &WindowRecord,
+    first: &FirstTouches,
+    parts: &[Part],
+    mut datum: impl FnMut(&FirstTouch) -> u32,
+) -> (Vec<model::FirstTouches>, model::FirstTouches) {
+    let kept = first.touches.len().max(1) as f64;
+    let mut of_all = model::FirstTouches {
+        each: f64::from(first.one_in) * first.seen as f64 / kept,
+        touches: Vec::new(),
+    };
+    let mut of_parts = vec![of_all.clone(); parts.len()];
+    for touch in &first.touches {
+        let of_model = model::FirstTouch {
+            position: touch.position,
+            instr: touch.ip,
+            data: datum(touch),
+        };
+        if touch.of_all {
+            of_all.touches.push(of_model);
+        }
+        if let Some(at) = part_of(parts, touch.tid) {
+            of_parts[at].touches.push(model::FirstTouch {
+                position: scaled(touch.position, w, &parts[at].share),
+                ..of_model
+            });
+        }
+    }
+    (of_parts, of_all)
 }
 
 /// The threads of a window, each once.
@@ -170,10 +181,10 @@ fn shares(w: &WindowRecord) -> Vec<ThreadShare> {
 }
 
 /// The part a sample belongs to: its thread's; the only one's, whatever the thread is called.
-fn part_of(parts: &[Part], tid: i32) -> Option<&Part> {
+fn part_of(parts: &[Part], tid: i32) -> Option<usize> {
     match parts {
-        [part] => Some(part),
-        parts => parts.iter().find(|p| p.share.tid == tid),
+        [_] => Some(0),
+        parts => parts.iter().position(|p| p.share.tid == tid),
     }
 }
 
@@ -368,6 +379,40 @@ mod tests {
                 })),
             },
         }
+    }
+
+    /// Of two threads one made three quarters of a window's references: where a touch was among all is where it was among its own, in parts.
+    #[test]
+    fn first_touches_are_their_threads_and_those_of_all_too() {
+        let w = window(vec![share(70, 100), share(71, 300)]);
+        let shares = shares(&w).into_iter().enumerate();
+        let parts: Vec<Part> = shares.map(|(at, share)| Part { share, at }).collect();
+        let touch = |ip, position, tid, of_all| FirstTouch {
+            ip,
+            position,
+            memory: Memory::Heap,
+            tid,
+            of_all,
+        };
+        let first = FirstTouches {
+            touches: vec![
+                touch(1, 400, 70, true),
+                touch(2, 800, 71, false),
+                // Of a thread that nothing is known of: of all, and of none.
+                touch(3, 0, 99, true),
+            ],
+            seen: 6,
+            one_in: 32,
+        };
+        let (of_parts, of_all) = first_touches(&w, &first, &parts, |touch| 10 * touch.ip);
+        let told = |of: &model::FirstTouches| -> Vec<(u32, u64, u32)> {
+            assert_eq!(of.each, 64.0);
+            let touches = of.touches.iter();
+            touches.map(|t| (t.instr, t.position, t.data)).collect()
+        };
+        assert_eq!(told(&of_parts[0]), [(1, 100, 10)]);
+        assert_eq!(told(&of_parts[1]), [(2, 600, 20)]);
+        assert_eq!(told(&of_all), [(1, 400, 10), (3, 0, 30)]);
     }
 
     #[test]

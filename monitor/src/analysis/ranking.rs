@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 use statcache_model::{
-    Attribution, KeyFigures, ModelError, Policy, Sharing, Site, Stream, Weak, spatial_use_by_key,
+    Attribution, Cache, KeyFigures, LineSize, ModelError, Policy, Sharing, Site, Stream, Told,
+    Weak, spatial_use_by_key,
 };
 
 use super::Analysis;
@@ -153,8 +154,9 @@ impl Analysis<'_> {
                 };
                 let (run, asked) = self.run(stream);
                 let at = |line: u32| {
+                    let cache = Cache::new(bytes, LineSize::from_bytes(line.into())?, policy)?;
                     let key = |site: &Site| self.key(&subjects, stream, site);
-                    run.attribute_watches(u64::from(line), bytes, policy, asked, key)
+                    run.attribute_by(Told::ByWatches, &cache, asked, key)
                 };
                 Ok(Some((at(small)?, at(line)?)))
             },

@@ -4,7 +4,8 @@
 //! forwards, from samples; who makes the latter is seen here, for lines drawn at random. Together they are all accesses of the
 //! window, by the instruction that would miss.
 
-use super::filter::LineFilter;
+use super::filter::{LineFilter, MARKED, MARKED_ONE_IN};
+use super::{Access, DEFAULT_LINE, LINE_SHIFTS, Observer};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rustc_hash::FxHashSet;
@@ -46,7 +47,7 @@ const ALL: u32 = u32::MAX;
 
 impl FirstTouches {
     /// One line in so many is drawn.
-    pub const ONE_IN: u32 = super::filter::MARKED_ONE_IN;
+    pub const ONE_IN: u32 = MARKED_ONE_IN;
 
     /// Draws the lines of a window: every one is as likely as any other.
     pub(super) fn begin(filter: &mut LineFilter, random: &mut SmallRng) -> FirstTouches {
@@ -61,7 +62,7 @@ impl FirstTouches {
 
     /// The only thread touches a drawn line for the first time.
     pub(super) fn by_one(&mut self) {
-        let left = 1.0 - f64::from(self.found) / f64::from(super::filter::MARKED);
+        let left = 1.0 - f64::from(self.found) / f64::from(MARKED);
         self.seen += 1.0 / left.max(0.1);
     }
 
@@ -100,10 +101,68 @@ impl FirstTouches {
     }
 }
 
+impl Observer {
+    /// From now on, first touches of lines are looked for, up to [`Observer::end_first_touches`]. Until then engines must
+    /// hand over all accesses.
+    pub fn await_first_touches(&mut self) {
+        if self.turns.is_none() {
+            let nothing_watched = self.watches.len() == 0;
+            let filter = self.watches.filter_mut();
+            if nothing_watched {
+                // Else the same lines would share entries, and one of them lose its first touches, in every window.
+                filter.place(self.random.random());
+            }
+            self.first = Some(FirstTouches::begin(filter, &mut self.random));
+        }
+    }
+
+    /// Whether first touches are looked for.
+    pub fn awaits_first_touches(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Those found; `None` where they were not looked for, or some accesses were not seen.
+    pub fn end_first_touches(&mut self) -> Option<FirstTouches> {
+        let first = self.first.take()?;
+        self.watches.filter_mut().unmark_all();
+        Some(first)
+    }
+
+    /// Takes the first touch that this access may be of a drawn line.
+    pub(super) fn touch_first(&mut self, access: &Access, first_line: u64, last_line: u64) {
+        let Some(first) = &mut self.first else { return };
+        let lane = self.turns.as_ref().map(|turns| turns.current());
+        for line in first_line..=last_line {
+            let filter = self.watches.filter_mut();
+            if !filter.is_marked(line) {
+                continue;
+            }
+            self.drawn_hits += 1;
+            filter.unmark(line);
+            let (new, of_all) = match lane {
+                Some((lane, _)) => first.by_lane(line, lane),
+                None => {
+                    first.by_one();
+                    (true, true)
+                }
+            };
+            if new {
+                let touch = FirstTouch {
+                    ip: access.ip,
+                    address: access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]),
+                    position: self.refs[DEFAULT_LINE] + (line - first_line),
+                    tid: lane.map(|(_, tid)| tid),
+                    of_all,
+                };
+                first.take(touch, &mut self.random);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::{Access, Observer};
     use rand::SeedableRng;
     use std::collections::HashMap;
 

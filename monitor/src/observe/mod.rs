@@ -384,63 +384,6 @@ impl Observer {
         self.watches.hits() + self.drawn_hits
     }
 
-    /// From now on, first touches of lines are looked for, up to [`Observer::end_first_touches`]. Until then engines must
-    /// hand over all accesses.
-    pub fn await_first_touches(&mut self) {
-        if self.turns.is_none() {
-            let nothing_watched = self.watches.len() == 0;
-            let filter = self.watches.filter_mut();
-            if nothing_watched {
-                // Else the same lines would share entries, and one of them lose its first touches, in every window.
-                filter.place(self.random.random());
-            }
-            self.first = Some(FirstTouches::begin(filter, &mut self.random));
-        }
-    }
-
-    /// Whether first touches are looked for.
-    pub fn awaits_first_touches(&self) -> bool {
-        self.first.is_some()
-    }
-
-    /// Those found; `None` where they were not looked for, or some accesses were not seen.
-    pub fn end_first_touches(&mut self) -> Option<FirstTouches> {
-        let first = self.first.take()?;
-        self.watches.filter_mut().unmark_all();
-        Some(first)
-    }
-
-    /// Takes the first touch that this access may be of a drawn line.
-    fn touch_first(&mut self, access: &Access, first_line: u64, last_line: u64) {
-        let Some(first) = &mut self.first else { return };
-        let lane = self.turns.as_ref().map(|turns| turns.current());
-        for line in first_line..=last_line {
-            let filter = self.watches.filter_mut();
-            if !filter.is_marked(line) {
-                continue;
-            }
-            self.drawn_hits += 1;
-            filter.unmark(line);
-            let (new, of_all) = match lane {
-                Some((lane, _)) => first.by_lane(line, lane),
-                None => {
-                    first.by_one();
-                    (true, true)
-                }
-            };
-            if new {
-                let touch = FirstTouch {
-                    ip: access.ip,
-                    address: access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]),
-                    position: self.refs[DEFAULT_LINE] + (line - first_line),
-                    tid: lane.map(|(_, tid)| tid),
-                    of_all,
-                };
-                first.take(touch, &mut self.random);
-            }
-        }
-    }
-
     /// Takes one access, in program order.
     pub fn access(&mut self, access: Access) {
         let first = access.address >> LINE_SHIFTS[DEFAULT_LINE];

@@ -418,6 +418,7 @@ fn edge_name(from: &Subject, to: &Subject) -> String {
         _ => name,
     }
 }
+
 /// Reuse edges by their share of the misses, largest first: what hits is last touched close by as a rule, and says nothing of why
 /// the rest misses. By their share of the reuses where none misses.
 fn of_misses(edges: &[Edge]) -> Vec<Edge> {

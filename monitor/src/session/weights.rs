@@ -420,7 +420,6 @@ fn possible(guess: f64, inside: Inside) -> f64 {
     guess.min(HIGHEST_RATE).max(inside.per_second)
 }
 
-/// Keeps the last of them.
 #[cfg(test)]
 mod tests {
     use super::*;
