@@ -208,13 +208,16 @@ fn summarize(long: bool, all: &[(bool, Score)]) {
         );
     }
     for cache_bytes in INSTRUCTION_CACHES {
-        let of_cache = scores.iter().flat_map(|s| &s.instructions);
-        let misplaced = of_cache.filter(|i| i.cache_bytes == cache_bytes);
-        let misplaced: Vec<f64> = misplaced.map(|i| i.misplaced).collect();
+        let all = scores.iter().flat_map(|s| &s.instructions);
+        let of_cache: Vec<_> = all.filter(|i| i.cache_bytes == cache_bytes).collect();
+        let misplaced: f64 = of_cache.iter().map(|i| i.misplaced).sum();
+        let inside: usize = of_cache.iter().map(|i| i.inside).sum();
+        let judged: usize = of_cache.iter().map(|i| i.judged).sum();
         println!(
-            "  misses at {}K that are with another instruction: {:.0} % on the mean",
+            "  at {}K: {:.0} % of the misses are with another instruction (mean); exact ratio inside the interval for {inside} of {judged} instructions ({:.1} %)",
             cache_bytes >> 10,
-            100.0 * misplaced.iter().sum::<f64>() / misplaced.len() as f64
+            100.0 * misplaced / of_cache.len() as f64,
+            100.0 * inside as f64 / judged as f64
         );
     }
 }

@@ -78,6 +78,9 @@ pub struct Instructions {
     pub weighted_error: f64,
     /// Share of the true misses listed by the tracer that those instructions make.
     pub judged_share: f64,
+    /// How many those are, and how many of them have the exact ratio inside their interval.
+    pub judged: usize,
+    pub inside: usize,
     /// Of the misses of the instructions that the tracer lists, the share that we have at another of them.
     pub misplaced: f64,
 }
@@ -229,7 +232,7 @@ fn at_cache(
     let apart = theirs.iter().zip(&shares);
     let apart = apart.map(|(t, share)| (t.1 / all - share / listed).abs());
     let misplaced = 0.5 * apart.sum::<f64>();
-    let (mut errors, mut judged) = (0.0, 0.0);
+    let (mut errors, mut judged_misses, mut judged, mut inside) = (0.0, 0.0, 0, 0);
     for (place, misses, exact) in &theirs {
         let Some(instruction) = ours.get(place) else {
             continue;
@@ -241,14 +244,19 @@ fn at_cache(
             continue;
         };
         errors += misses * (got - exact).abs();
-        judged += misses;
+        judged_misses += misses;
+        judged += 1;
+        let interval = ratio(instruction, "low").zip(ratio(instruction, "high"));
+        inside += usize::from(interval.is_some_and(|(low, high)| (low..=high).contains(exact)));
     }
     Instructions {
         cache_bytes,
         top,
         found,
-        weighted_error: errors / judged,
-        judged_share: judged / all,
+        weighted_error: errors / judged_misses,
+        judged_share: judged_misses / all,
+        judged,
+        inside,
         misplaced,
     }
 }

@@ -50,6 +50,9 @@ struct Sums {
     assumed: f64,
     weight_squares: f64,
     misses: f64,
+    /// Misses of far reuses of the group at hand, and the standard error of those of groups before, which all keys share.
+    far_misses: f64,
+    unsure: f64,
     /// Misses by the whole-run equation, and by the time-varying form in a larger and smaller cache.
     whole: f64,
     wide: f64,
@@ -158,6 +161,10 @@ impl Run {
                 let beyond = Beyond::of(group, cache, &view.solved(i, cache));
                 let group = (group, firsts);
                 self.sum_ends(group, &miss, &beyond, stream, &key_of, &mut names);
+                let unsure = view.share_unsure(i, cache);
+                for sums in &mut names.sums {
+                    sums.unsure += unsure * std::mem::take(&mut sums.far_misses);
+                }
                 continue;
             }
             self.sum_group(group, &miss, cache.line_size, stream, &key_of, &mut names);
@@ -375,6 +382,11 @@ fn key_figures<K: Clone + Ord>(
         s.samples as f64 * (first / s.taken.max(f64::MIN_POSITIVE))
     };
     let (low, high) = wilson(ratio, effective);
+    let shared = Z95 * scale * s.unsure / base.max(f64::MIN_POSITIVE);
+    let (low, high) = (
+        ratio - (ratio - low).hypot(shared),
+        ratio + (high - ratio).hypot(shared),
+    );
     let (under, over) = reach(s, scale, misses, base, given_up(k, sums));
     let model = if base > 0.0 {
         ALLOWANCE

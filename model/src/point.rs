@@ -120,19 +120,17 @@ impl View {
     /// Windows with gaps between them: the bootstrap, and the forms against each other.
     fn with_gaps(&self, i: usize, group: &Group, cache: &Cache) -> Parts {
         let [whole, windows, varying] = self.forms(i, cache);
-        let (Some(sparse), Some(replicates)) = (&group.sparse, self.replicates(i)) else {
+        let (Some(sparse), Some(replicates), Some(sampling)) = (
+            &group.sparse,
+            self.replicates(i),
+            self.windows_error(i, cache),
+        ) else {
             return Parts {
                 sampling: 1.0,
                 unsure: 0.0,
                 model: 1.0,
             };
         };
-        // The far end of the tail, which few watches see, by Greenwood.
-        let tail = group
-            .pooled
-            .variance_at(self.whole[i].deadly_gap(cache))
-            .sqrt();
-        let sampling = replicates.standard_error(cache).max(tail);
         let weights = replicates.weight_error(sparse, cache, varying) / Z;
         let spread = match cache.policy {
             Policy::Random { .. } => SPREAD_RANDOM,
@@ -154,6 +152,23 @@ impl View {
             sampling: spread * sampling.hypot(weights),
             unsure,
             model: model + forms,
+        }
+    }
+
+    /// Standard error of the misses per reference of a group with gaps, by what its windows saw.
+    fn windows_error(&self, i: usize, cache: &Cache) -> Option<f64> {
+        let windows = self.replicates(i)?.standard_error(cache);
+        // The far end of the tail, which few watches see, by Greenwood.
+        let gap = self.whole[i].deadly_gap(cache);
+        Some(windows.max(self.groups[i].pooled.variance_at(gap).sqrt()))
+    }
+
+    /// The same as a share of those misses.
+    pub fn share_unsure(&self, i: usize, cache: &Cache) -> f64 {
+        let misses = self.solved(i, cache).miss_ratio;
+        match self.windows_error(i, cache) {
+            Some(error) if misses > 0.0 => error / misses,
+            _ => 0.0,
         }
     }
 

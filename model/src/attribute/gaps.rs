@@ -86,7 +86,7 @@ impl Sums {
     fn before_window(&mut self, part: Part, seen: u64) {
         if part.weight > 0.0 {
             let independent = seen.min(INDEPENDENT);
-            self.ends(part.weight, [part.ratio(); 4]);
+            self.far(part);
             self.triggered += independent;
             self.weight_squares += part.weight * part.weight / independent as f64;
         }
@@ -95,9 +95,14 @@ impl Sums {
     /// Adds such accesses of which none was seen, and that are taken to be made here.
     fn assume(&mut self, part: Part) {
         if part.weight > 0.0 {
-            self.ends(part.weight, [part.ratio(); 4]);
+            self.far(part);
             self.assumed += part.weight;
         }
+    }
+
+    fn far(&mut self, part: Part) {
+        self.ends(part.weight, [part.ratio(); 4]);
+        self.far_misses += part.misses;
     }
 }
 
