@@ -11,13 +11,17 @@
 //! A key that was never seen to follow a site does not pay for it.
 
 mod gaps;
+mod part;
+mod whole;
 
 use std::hash::Hash;
+
+use whole::Far;
 
 use crate::beyond::Beyond;
 use crate::hash::FastMap;
 use crate::interval::Z95;
-use crate::placed::{Group, Placed};
+use crate::placed::{Group, Placed, Returns};
 use crate::point::{ALLOWANCE, DISAGREEMENT, SIZE_FACTOR};
 use crate::prepare::{Stored, lost, outcome};
 use crate::run::Run;
@@ -167,25 +171,36 @@ impl Run {
                 }
                 continue;
             }
-            self.sum_group(group, &miss, cache.line_size, stream, &key_of, &mut names);
+            let returns = group.returns.as_ref().filter(|_| told == Told::ByAll);
+            let of = (group, returns);
+            let far = self.sum_group(of, &miss, cache.line_size, stream, &key_of, &mut names);
             cold += group.timeline.cold_touches();
+            if let Some(returns) = returns {
+                cold -= returns.cold(&group.timeline);
+                let solved = view.solved(i, cache);
+                let far = far.told(&group.timeline, cache, &solved, returns);
+                self.sum_returns(returns, &far, &key_of, &mut names);
+            }
         }
         Ok(finish(names, cold, cache))
     }
 
-    /// Adds a group's samples to the keys.
+    /// Adds a group's samples to the keys, but for those that `returns` tell; what these come to.
     fn sum_group<K, F>(
         &self,
-        group: &Group,
+        (group, returns): (&Group, Option<&Returns>),
         miss: &Probabilities,
         line: LineSize,
         stream: Stream,
         key_of: &F,
         names: &mut Names<K>,
-    ) where
+    ) -> Far
+    where
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
+        let cold = returns.map_or(0.0, |returns| returns.cold(&group.timeline));
+        let mut far = Far::new(cold);
         for (at, p) in group.placed.iter().enumerate() {
             let (varying, by_whole) = (miss.varying[at], miss.whole[at]);
             let stored = &self.windows[p.window as usize];
@@ -207,7 +222,8 @@ impl Run {
                 s.given_up.weight += p.raw;
                 s.given_up.misses += p.raw * least;
             }
-            if to != Some(from) {
+            let told_by_returns = returns.is_some_and(|returns| returns.holds(p));
+            if to != Some(from) && returns.is_none() {
                 s.excess += p.raw;
                 s.excess_variance += p.raw * p.raw;
             }
@@ -218,12 +234,31 @@ impl Run {
             // A line that a remote write took misses whatever the model says.
             let sure = |miss: f64| if lost { 1.0 } else { miss };
             let misses = [varying, by_whole, least, most].map(sure);
-            t.reused(p.weight, misses);
             t.edge(from, p.weight, misses[0]);
-            if to != from {
+            if told_by_returns {
+                far.add(p.distance, p.weight, misses[0]);
+                continue;
+            }
+            t.reused(p.weight, misses);
+            if to != from && returns.is_none() {
                 t.excess -= p.weight;
                 t.excess_variance += p.weight * p.weight;
             }
+        }
+        far
+    }
+
+    /// Where a first touch was made.
+    fn site_of_touch(&self, window: u32, touch: u32) -> Site {
+        let stored = &self.windows[window as usize];
+        let touches = stored.first_touches.as_ref();
+        let touch = touches.and_then(|t| t.touches.get(touch as usize));
+        let touch = touch.copied().unwrap_or_default();
+        Site {
+            instr: touch.instr,
+            data: touch.data,
+            thread: stored.thread,
+            window: stored.index,
         }
     }
 }

@@ -37,8 +37,8 @@ impl Beyond {
         (0..timeline.segments.len()).map(of_segment).collect()
     }
 
-    /// From distance, share and miss probability of reuses, and the share of cold touches.
-    fn new(mut reuses: Vec<[f64; 3]>, cold: f64) -> Self {
+    /// From distance, share (of anything) and miss probability of reuses, and the share of cold touches.
+    pub fn new(mut reuses: Vec<[f64; 3]>, cold: f64) -> Self {
         reuses.sort_unstable_by(|a, b| a[0].total_cmp(&b[0]));
         let (mut mass, mut misses) = (vec![cold], vec![cold]);
         for [_, share, miss] in reuses.iter().rev() {

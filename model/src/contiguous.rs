@@ -5,10 +5,10 @@ use crate::cluster::{Signature, merge_neighbours};
 use crate::given_up::Take;
 use crate::histogram::Histogram;
 use crate::pairs;
-use crate::placed::{Entry, Group, Kept, Placed};
+use crate::placed::{Entry, Group, Kept, Placed, ReturnPlaced, Returns};
 use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
-use crate::{LineSize, Outcome, Trigger, Weight};
+use crate::{FirstTouches, LineSize, Outcome, Trigger, Weight};
 
 /// Fewest samples that set a weight (references per sample) of their own.
 const RATE_SAMPLES: usize = 16;
@@ -26,9 +26,10 @@ const ALIKE: f64 = 1.63;
 /// Places the samples of gapless windows and cuts the run into segments.
 ///
 /// `windows`: references at this line size, and the window's samples; in time order. `lines`: how
-/// many the run can have touched.
+/// many the run can have touched; `looked`: each window's index and its first touches.
 pub(crate) fn build(
     windows: &[(f64, Vec<Entry>)],
+    looked: &[(u32, Option<&FirstTouches>)],
     line_size: LineSize,
     fills: bool,
     lines: f64,
@@ -46,6 +47,7 @@ pub(crate) fn build(
     let pooled = weigh_by_censoring(&mut placed, line_size, RunSize { refs: total, lines });
     let bounds = cut(&placed, total);
     let timeline = assemble(&mut placed, bounds, fills);
+    let returns = returns(windows, looked);
     let complete = placed.iter().any(|p| p.raw > 0.0);
     Group {
         timeline,
@@ -54,11 +56,44 @@ pub(crate) fn build(
         extremes,
         sparse: None,
         firsts: None,
+        returns,
         complete,
         refs: total,
         lines,
         kept: Kept::default(),
     }
+}
+
+/// First touches of epochs at their times; `None` where no window had any looked for.
+fn returns(
+    windows: &[(f64, Vec<Entry>)],
+    looked: &[(u32, Option<&FirstTouches>)],
+) -> Option<Returns> {
+    let mut returns = Returns {
+        placed: Vec::new(),
+        epochs: Vec::new(),
+    };
+    let mut start = 0.0;
+    for ((refs, _), &(window, first)) in windows.iter().zip(looked) {
+        let Some(first) = first else {
+            returns.epochs.push((start, false));
+            start += refs;
+            continue;
+        };
+        let epochs = first.epochs.iter().map(|&at| (start + at as f64, true));
+        returns.epochs.extend(epochs);
+        for (at, touch) in first.touches.iter().enumerate() {
+            returns.placed.push(ReturnPlaced {
+                window,
+                touch: at as u32,
+                weight: first.each,
+                at: start + touch.position as f64,
+                since: touch.since,
+            });
+        }
+        start += refs;
+    }
+    (!returns.placed.is_empty()).then_some(returns)
 }
 
 fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {

@@ -132,7 +132,7 @@ pub use result::{Attribution, CurvePoint, KeyFigures, ReuseFrom, Site, Weak};
 pub use rng::Rng;
 pub use run::{Options, Run, RunBuilder};
 pub use sample::{
-    Estimate, FirstTouch, FirstTouches, Key, Kind, Outcome, Remote, Sample, Stream, Trigger,
+    Estimate, FirstTouch, FirstTouches, Key, Kind, Outcome, Remote, Sample, Since, Stream, Trigger,
     Window, Writer,
 };
 pub use spatial::{BytesUsed, Footprint, Touch, spatial_use, spatial_use_by_key};

@@ -11,7 +11,7 @@ use crate::sparse::Sparse;
 use crate::survival::{RunSize, Survival};
 use crate::texture::{Gamma, Texture};
 use crate::timeline::{Segment, Timeline};
-use crate::{Cache, Outcome};
+use crate::{Cache, Outcome, Since};
 
 /// A sample reduced to one line size and stream.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +102,46 @@ impl Firsts {
     }
 }
 
+/// First touches of epochs, in a run without gaps: returns to lines after one epoch or more, or for the first time.
+#[derive(Clone, Debug)]
+pub(crate) struct Returns {
+    pub placed: Vec<ReturnPlaced>,
+    /// When each epoch began, line references since the start of the run, and whether its first touches were looked for.
+    pub epochs: Vec<(f64, bool)>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReturnPlaced {
+    /// Its window's and its own index.
+    pub window: u32,
+    pub touch: u32,
+    /// How many of the run it stands for.
+    pub weight: f64,
+    /// Line references since the start of the run.
+    pub at: f64,
+    pub since: Since,
+}
+
+impl Returns {
+    /// Whether a reuse ends in an epoch it did not begin in, and would be looked for.
+    pub fn holds(&self, p: &Placed) -> bool {
+        let epoch = |at: f64| self.epochs.partition_point(|e| e.0 <= at);
+        p.to.is_some_and(|to| {
+            let ended = epoch(to);
+            ended > epoch(p.from) && ended > 0 && self.epochs[ended - 1].1
+        })
+    }
+
+    /// First touches in the run, of those that would be looked for.
+    pub fn cold(&self, timeline: &Timeline) -> f64 {
+        let ends = self.epochs.iter().skip(1).map(|e| e.0);
+        let ends = ends.chain([f64::INFINITY]);
+        let epochs = self.epochs.iter().zip(ends).filter(|(e, _)| e.1);
+        epochs.map(|(e, end)| timeline.cold_between(e.0, end)).sum()
+    }
+}
+
 /// The windows of one timeline: all of a run, or one thread's.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
@@ -115,6 +155,8 @@ pub(crate) struct Group {
     pub sparse: Option<Sparse>,
     /// Only with gaps, where windows were looked at for first touches.
     pub firsts: Option<Firsts>,
+    /// Only without gaps, where they were looked for.
+    pub returns: Option<Returns>,
     /// Whether any outcome is known at all.
     pub complete: bool,
     /// References of the run it stands for.

@@ -165,6 +165,9 @@ fn check(index: usize, window: &Window) -> Result<Estimate, ModelError> {
         if let Some(position) = positions.find(|&position| position > refs) {
             return Err(outside(position));
         }
+        if let Some(&position) = first.epochs.iter().find(|&&epoch| epoch > refs) {
+            return Err(outside(position));
+        }
     }
     for s in &window.samples {
         if s.position > refs {
@@ -294,8 +297,16 @@ pub(crate) fn groups(
                     )
                 })
                 .collect();
-            if options.contiguous || covers_the_run(windows, options) {
-                return contiguous::build(&entries, line, options.from_start, lines);
+            let contiguous = options.contiguous || covers_the_run(windows, options);
+            let looked = |&i: &usize| {
+                let first = windows[i].first_touches.as_ref();
+                let fits =
+                    |f: &&FirstTouches| line == LineSize::B64 && f.epochs.is_empty() != contiguous;
+                (i as u32, first.filter(fits))
+            };
+            let looked: Vec<_> = members.iter().map(looked).collect();
+            if contiguous {
+                return contiguous::build(&entries, &looked, line, options.from_start, lines);
             }
             let weights: Vec<Estimate> = members
                 .iter()
@@ -337,11 +348,6 @@ pub(crate) fn groups(
                     }
                 }));
             }
-            let looked = |&i: &usize| {
-                let first = windows[i].first_touches.as_ref();
-                (i as u32, first.filter(|_| line == LineSize::B64))
-            };
-            let looked: Vec<_> = members.iter().map(looked).collect();
             sparse::build(blocks, &entries, &looked, line, options.from_start, lines)
         })
         .collect()

@@ -232,6 +232,13 @@ impl Timeline {
         self.interpolate(values, p.segment, to) - self.interpolate(values, p.from_segment, p.from)
     }
 
+    /// Miss probability of a reuse from one time to another.
+    pub fn random_miss(&self, solution: &Solution, from: f64, to: f64) -> f64 {
+        let e = &solution.evictions;
+        let at = |time: f64| self.interpolate(e, self.segment_of(time) as u32, time);
+        1.0 - exp_neg(solution.hazard * (at(to) - at(from)).max(0.0))
+    }
+
     /// Distance, share of the segment's references and miss probability of its reuses.
     pub fn random_misses(&self, solution: &Solution, j: usize) -> Vec<[f64; 3]> {
         let (segment, e) = (&self.segments[j], &solution.evictions);

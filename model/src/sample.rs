@@ -192,6 +192,9 @@ pub struct FirstTouches {
     pub touches: Vec<FirstTouch>,
     /// How many of the window's each of them stands for.
     pub each: f64,
+    /// Empty where they are the first in the window. With contiguous windows, 64-byte references since the start of the window before each
+    /// *epoch* that began in it, the first of them 0: they are the first touches in their epoch.
+    pub epochs: Vec<u64>,
 }
 
 /// The first access of a window to a 64-byte line.
@@ -203,6 +206,23 @@ pub struct FirstTouch {
     pub instr: Key,
     /// The data object.
     pub data: Key,
+    /// How far away the touch of the line before is, where there are epochs.
+    pub since: Since,
+}
+
+/// References at 64-byte lines since a line was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// At least so many, or it never was.
+    AtLeast(u64),
+    /// At least and at most so many.
+    Between(u64, u64),
+}
+
+impl Default for Since {
+    fn default() -> Self {
+        Self::AtLeast(0)
+    }
 }
 
 /// Which references a distance counts.

@@ -180,6 +180,7 @@ pub(crate) fn build(
             clusters,
         }),
         firsts,
+        returns: None,
         complete,
         refs: weighed,
         lines,

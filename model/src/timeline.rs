@@ -141,6 +141,13 @@ impl Timeline {
             .sum()
     }
 
+    /// Those of a part of it.
+    pub fn cold_between(&self, from: f64, to: f64) -> f64 {
+        let bounds = self.bounds.windows(2).zip(&self.segments);
+        let part = |b: &[f64]| (b[1].min(to) - b[0].max(from)).max(0.0);
+        bounds.map(|(b, s)| s.cold * part(b)).sum()
+    }
+
     /// The segment a time lies in.
     pub fn segment_of(&self, time: f64) -> usize {
         self.bounds

@@ -3,7 +3,7 @@
 use statcache_model::oracle::Trace;
 use statcache_model::{
     Cache, Estimate, FirstTouch, FirstTouches, LineSize, Options, Outcome, Policy, Rng, Run,
-    Sample, Stream, Told, Trigger, Window,
+    Sample, Since, Stream, Told, Trigger, Window,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -59,6 +59,7 @@ fn windows(program: &[(u64, u32)], looks: bool) -> Vec<Window> {
             position: position as u64,
             instr,
             data: 0,
+            since: Since::default(),
         });
         Window {
             start: at as f64,
@@ -69,6 +70,7 @@ fn windows(program: &[(u64, u32)], looks: bool) -> Vec<Window> {
             first_touches: (looks && !long).then(|| FirstTouches {
                 touches: touches.collect(),
                 each: 16.0,
+                epochs: Vec::new(),
             }),
             ..Window::default()
         }
@@ -190,7 +192,14 @@ fn bad_first_touches_are_refused() {
     let one = |touch, each| FirstTouches {
         touches: vec![touch],
         each,
+        epochs: Vec::new(),
     };
+    let epoch = |at| FirstTouches {
+        epochs: vec![0, at],
+        ..one(FirstTouch::default(), 1.0)
+    };
+    assert!(spoilt(epoch(11)));
+    assert!(!spoilt(epoch(10)));
     assert!(spoilt(one(touch, 1.0)));
     assert!(spoilt(one(FirstTouch::default(), f64::NAN)));
     assert!(!spoilt(one(FirstTouch::default(), 32.0)));

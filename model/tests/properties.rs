@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use statcache_model::{
     Estimate, FirstTouch, FirstTouches, Histogram, LineSize, Options, Outcome, Policy, Remote, Run,
-    Sample, Stream, Trigger, Undecided, Weight, Window, lru_miss_ratio, random_miss_ratio,
+    Sample, Since, Stream, Trigger, Undecided, Weight, Window, lru_miss_ratio, random_miss_ratio,
 };
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -58,7 +58,11 @@ fn window(all: bool) -> impl Strategy<Value = Window> {
         any::<f64>().prop_filter("finite", |x| x.is_finite())
     ];
     let samples = prop::collection::vec(sample, 0..40);
-    let first = (prop::collection::vec(any::<u16>(), 0..20), amount());
+    let first = (
+        prop::collection::vec(any::<u16>(), 0..20),
+        amount(),
+        0u64..4,
+    );
     let first = prop::option::of(first);
     (samples, refs, amount(), start, 0u32..3, first).prop_map(
         move |(samples, refs, value, start, thread, first)| {
@@ -67,6 +71,10 @@ fn window(all: bool) -> impl Strategy<Value = Window> {
                 position: u64::from(position).min(refs),
                 instr: u32::from(position) % 7,
                 data: 0,
+                since: match position % 3 {
+                    0 => Since::AtLeast(refs / (1 + u64::from(position))),
+                    _ => Since::Between(u64::from(position), refs),
+                },
             };
             Window {
                 start,
@@ -88,9 +96,10 @@ fn window(all: bool) -> impl Strategy<Value = Window> {
                         ..Sample::default()
                     })
                     .collect(),
-                first_touches: first.map(|(touches, each)| FirstTouches {
+                first_touches: first.map(|(touches, each, epochs)| FirstTouches {
                     touches: touches.iter().map(touch).collect(),
                     each,
+                    epochs: (0..epochs).map(|n| refs / 4 * n).collect(),
                 }),
             }
         },

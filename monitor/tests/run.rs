@@ -11,7 +11,7 @@ use cli::{
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
-use statcache::profile::types::{FirstTouches, Memory, Outcome, WindowRecord};
+use statcache::profile::types::{FirstTouches, Memory, Outcome, Since, WindowRecord};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -543,4 +543,31 @@ fn short_windows_tell_first_touches() {
         let mut touches = first.touches.iter();
         assert!(touches.all(|touch| touch.position <= window.refs[2]));
     }
+}
+
+/// A run observed as a whole is divided into epochs, and lines drawn at random tell who returns to them.
+#[test]
+fn whole_runs_tell_who_returns_to_lines() {
+    let program = "x = list(range(300000))\nfor _ in range(8): sum(x)";
+    let Some(profile) = of_python(program, &["--full"]) else {
+        return;
+    };
+    let (mut returns, mut far) = (0, 0);
+    for window in &profile.windows {
+        let first = window.first_touches.as_ref();
+        let first = first.expect("looked for in every window of one thread");
+        assert!(first.epochs[0] == 0 && first.epochs.is_sorted());
+        assert!(first.seen >= first.touches.len() as u64);
+        returns += first.touches.len();
+        for touch in &first.touches {
+            assert!(touch.position <= window.refs[2]);
+            if let Since::Between(least, most) = touch.since {
+                assert!(least < most);
+                far += u32::from(least > 1_000_000);
+            }
+        }
+    }
+    println!("{returns} returns, {far} of them after more than a million references");
+    // Each round reads numbers that lie in some hundred thousand lines, one in a hundred of them drawn.
+    assert!(returns > 1000 && far > 500, "{returns} {far}");
 }

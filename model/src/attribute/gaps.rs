@@ -13,7 +13,8 @@
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
-use super::{Names, Sums, sites};
+use super::part::{Part, come_to};
+use super::{Names, sites};
 use crate::beyond::Beyond;
 use crate::hash::FastMap;
 use crate::placed::{FirstPlaced, Firsts, Group};
@@ -24,37 +25,6 @@ use crate::{Key, LineSize, Site, Stream};
 
 /// First touches of an instruction that count as much as what those of others do.
 const DOUBT: f64 = 5.0;
-/// First touches of a key in one window that count as independent of each other at most: they are of the same loops. (Guessed.)
-const INDEPENDENT: u64 = 30;
-
-/// Accesses of the run, and their misses.
-#[derive(Clone, Copy, Debug, Default)]
-struct Part {
-    weight: f64,
-    misses: f64,
-}
-
-impl Part {
-    fn of(weight: f64, miss: f64) -> Part {
-        Part {
-            weight,
-            misses: weight * miss,
-        }
-    }
-
-    fn add(&mut self, other: Part) {
-        self.weight += other.weight;
-        self.misses += other.misses;
-    }
-
-    fn ratio(&self) -> f64 {
-        if self.weight > 0.0 {
-            (self.misses / self.weight).clamp(0.0, 1.0)
-        } else {
-            0.0
-        }
-    }
-}
 
 /// What first touches come to, by instruction and data.
 type BySite = BTreeMap<(Key, Key), Part>;
@@ -78,31 +48,6 @@ impl Far {
         let left = (self.mass - self.seen.weight).max(0.0);
         let all = self.seen.weight + left;
         (self.seen.misses + left * unseen) / all.max(f64::MIN_POSITIVE)
-    }
-}
-
-impl Sums {
-    /// Adds accesses that end reuses from before their window, of which so many were seen.
-    fn before_window(&mut self, part: Part, seen: u64) {
-        if part.weight > 0.0 {
-            let independent = seen.min(INDEPENDENT);
-            self.far(part);
-            self.triggered += independent;
-            self.weight_squares += part.weight * part.weight / independent as f64;
-        }
-    }
-
-    /// Adds such accesses of which none was seen, and that are taken to be made here.
-    fn assume(&mut self, part: Part) {
-        if part.weight > 0.0 {
-            self.far(part);
-            self.assumed += part.weight;
-        }
-    }
-
-    fn far(&mut self, part: Part) {
-        self.ends(part.weight, [part.ratio(); 4]);
-        self.far_misses += part.misses;
     }
 }
 
@@ -187,7 +132,7 @@ impl Run {
         // By window and key: what they come to and how many they are.
         let mut by_window: BTreeMap<(u32, u32), (Part, u64)> = BTreeMap::new();
         for (first, &part) in firsts.placed.iter().zip(told) {
-            let site = self.site_of(first);
+            let site = self.site_of_touch(first.window, first.touch);
             let key = names.number(key_of(&site));
             let of_key = by_window.entry((first.window, key)).or_default();
             of_key.0.add(part);
@@ -217,7 +162,8 @@ impl Run {
         let all: f64 = told.iter().map(|part| part.misses).sum();
         let inclined = self.inclined((group, firsts), miss, beyond, stream);
         for (first, part) in firsts.placed.iter().zip(&mut told) {
-            if let Some(factor) = inclined.get(&self.site_of(first).instr) {
+            if let Some(factor) = inclined.get(&self.site_of_touch(first.window, first.touch).instr)
+            {
                 part.misses = (part.misses * factor).min(part.weight);
             }
         }
@@ -244,7 +190,9 @@ impl Run {
         // Those of the second halves of windows stand for all of the run, as reuses do that were seen.
         let looked = firsts.span_beyond(far).max(f64::MIN_POSITIVE);
         for first in firsts.placed.iter().filter(|f| f.position >= far) {
-            let of = by_instr.entry(self.site_of(first).instr).or_default();
+            let of = by_instr
+                .entry(self.site_of_touch(first.window, first.touch).instr)
+                .or_default();
             of.touches += 1.0;
             of.mass += first.weight * group.refs / looked;
             let miss = beyond[first.segment as usize].miss(longest);
@@ -270,19 +218,6 @@ impl Run {
         };
         by_instr.iter().map(factor).collect()
     }
-
-    fn site_of(&self, first: &FirstPlaced) -> Site {
-        let stored = &self.windows[first.window as usize];
-        let touches = stored.first_touches.as_ref();
-        let touch = touches.and_then(|t| t.touches.get(first.touch as usize));
-        let touch = touch.copied().unwrap_or_default();
-        Site {
-            instr: touch.instr,
-            data: touch.data,
-            thread: stored.thread,
-            window: stored.index,
-        }
-    }
 }
 
 /// Gives what is open to those who touch first elsewhere, in proportion to how much.
@@ -292,56 +227,4 @@ fn share_out(open: Part, by_site: &BySite) -> Vec<((Key, Key), Part)> {
     let mut parts: Vec<Part> = by_site.values().map(of_site).collect();
     come_to(&mut parts, open.misses);
     by_site.keys().copied().zip(parts).collect()
-}
-
-/// Has parts miss `misses` together, by one factor on the odds of all.
-fn come_to(parts: &mut [Part], misses: f64) {
-    let all: f64 = parts.iter().map(|part| part.weight).sum();
-    let wanted = misses.clamp(0.0, all);
-    // Neither never nor always, so that every ratio can be reached.
-    let odds = |part: &Part| {
-        let ratio = part.ratio().clamp(1e-6, 1.0 - 1e-6);
-        ratio / (1.0 - ratio)
-    };
-    let odds: Vec<f64> = parts.iter().map(odds).collect();
-    let of = |factor: f64, odds: f64| 1.0 - 1.0 / (1.0 + factor * odds);
-    let sum = |factor: f64| -> f64 {
-        let of_part = |(part, &odds): (&Part, &f64)| part.weight * of(factor, odds);
-        parts.iter().zip(&odds).map(of_part).sum()
-    };
-    let (mut low, mut high) = (-40.0, 40.0);
-    for _ in 0..50 {
-        let middle = 0.5 * (low + high);
-        if sum(f64::exp(middle)) < wanted {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    let factor = f64::exp(0.5 * (low + high));
-    for (part, odds) in parts.iter_mut().zip(odds) {
-        part.misses = part.weight * of(factor, odds);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_come_to_what_they_shall() {
-        let parts = [(1.0, 0.0), (2.0, 0.1), (3.0, 0.95), (0.0, 0.5), (4.0, 1.0)];
-        for wanted in [0.0, 0.5, 3.0, 7.05, 9.9, 10.0, 20.0] {
-            let mut parts = parts.map(|(weight, ratio)| Part::of(weight, ratio));
-            come_to(&mut parts, wanted);
-            let misses: f64 = parts.iter().map(|part| part.misses).sum();
-            assert!(
-                (misses - wanted.min(10.0)).abs() < 1e-3,
-                "{wanted} {misses}"
-            );
-            let ratios = [0, 1, 2, 4].map(|at: usize| parts[at].ratio());
-            assert!(ratios.is_sorted(), "{ratios:?}");
-        }
-        come_to(&mut [], 1.0);
-    }
 }

@@ -15,7 +15,7 @@ use super::stacks::StackOwners;
 use super::subjects::{self, Interner, Subject};
 use crate::profile::Profile;
 use crate::profile::types::{
-    Estimate, FirstTouch, FirstTouches, Outcome, SampleRecord, ThreadShare, WindowRecord,
+    Estimate, FirstTouch, FirstTouches, Outcome, SampleRecord, Since, ThreadShare, WindowRecord,
     remote_flags, sample_flags,
 };
 
@@ -95,7 +95,9 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         own[part.at].samples.push(of_thread);
     }
     for (at, w) in profile.windows.iter().enumerate() {
-        let Some(first) = &w.first_touches else {
+        // Those of epochs were looked for before there were several threads.
+        let first = w.first_touches.as_ref();
+        let Some(first) = first.filter(|first| !several || first.epochs.is_empty()) else {
             continue;
         };
         let of_memory = |touch: &FirstTouch| {
@@ -135,6 +137,7 @@ fn first_touches(
     let mut of_all = model::FirstTouches {
         each: f64::from(first.one_in) * first.seen as f64 / kept,
         touches: Vec::new(),
+        epochs: first.epochs.clone(),
     };
     let mut of_parts = vec![of_all.clone(); parts.len()];
     for touch in &first.touches {
@@ -142,6 +145,10 @@ fn first_touches(
             position: touch.position,
             instr: touch.ip,
             data: datum(touch),
+            since: match touch.since {
+                Since::AtLeast(least) => model::Since::AtLeast(least),
+                Since::Between(least, most) => model::Since::Between(least, most),
+            },
         };
         if touch.of_all {
             of_all.touches.push(of_model);
@@ -393,6 +400,7 @@ mod tests {
             memory: Memory::Heap,
             tid,
             of_all,
+            since: Since::Between(5, 9),
         };
         let first = FirstTouches {
             touches: vec![
@@ -403,10 +411,13 @@ mod tests {
             ],
             seen: 6,
             one_in: 32,
+            epochs: vec![0, 40],
         };
         let (of_parts, of_all) = first_touches(&w, &first, &parts, |touch| 10 * touch.ip);
         let told = |of: &model::FirstTouches| -> Vec<(u32, u64, u32)> {
-            assert_eq!(of.each, 64.0);
+            assert_eq!((of.each, of.epochs.as_slice()), (64.0, &[0, 40][..]));
+            let since = model::Since::Between(5, 9);
+            assert!(of.touches.iter().all(|t| t.since == since));
             let touches = of.touches.iter();
             touches.map(|t| (t.instr, t.position, t.data)).collect()
         };

@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 
 /// Entries of the table; one byte each, so that it stays inside a second-level cache while only
 /// the entries of lines in use are touched.
-const BITS: u32 = 20;
+pub(super) const BITS: u32 = 20;
 const MASK: u64 = (1 << BITS) - 1;
 /// log2 of the lines of a neighbourhood: 1 MiB of memory.
 const NEIGHBOURS: u32 = 14;
@@ -23,6 +23,17 @@ pub(super) const MARKED: u32 = (1 << BITS) / MARKED_ONE_IN;
 pub struct LineFilter {
     counts: Box<[u8; 1 << BITS]>,
     multiplier: u64,
+    /// Marks by the low bits of a line's number, where the table does not place lines in that order.
+    apart: Option<Box<Marks>>,
+}
+
+/// A bit for each line of the lowest numbers.
+type Marks = [u64; 1 << (BITS - 6)];
+
+/// Word and bit of a line's mark.
+#[inline(always)]
+fn bit_of(line: u64) -> (usize, u64) {
+    ((line & MASK) as usize / 64, 1 << (line % 64))
 }
 
 impl LineFilter {
@@ -35,6 +46,7 @@ impl LineFilter {
         let mut filter = LineFilter {
             counts,
             multiplier: 0,
+            apart: None,
         };
         filter.place(seed);
         filter
@@ -44,6 +56,11 @@ impl LineFilter {
     pub(super) fn place(&mut self, seed: u64) {
         // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4) with a seeded multiplier.
         self.multiplier = (0x9e37_79b9_7f4a_7c15 ^ (seed << 1)) | 1;
+    }
+
+    /// Places every line by its number alone, in an empty filter.
+    pub(super) fn place_in_order(&mut self) {
+        self.multiplier = 0;
     }
 
     /// Lines of one neighbourhood lie side by side, so that the table is no more scattered than the
@@ -57,7 +74,15 @@ impl LineFilter {
     /// Whether `line` may be in the set, or its entry is marked; certainly neither when false.
     #[inline(always)]
     pub fn may_hold(&self, line: u64) -> bool {
-        self.counts[self.slot(line)] != 0
+        self.counts[self.slot(line)] != 0 || self.is_marked_apart(line)
+    }
+
+    #[inline(always)]
+    fn is_marked_apart(&self, line: u64) -> bool {
+        let (word, bit) = bit_of(line);
+        self.apart
+            .as_ref()
+            .is_some_and(|marks| marks[word] & bit != 0)
     }
 
     /// Whether any line of the bytes `first..=first + extent` may be in the set; `extent` is less
@@ -66,6 +91,8 @@ impl LineFilter {
     pub fn may_hold_bytes(&self, first: u64, extent: u64) -> bool {
         let last = first.wrapping_add(extent);
         self.counts[self.slot(first >> 6)] | self.counts[self.slot(last >> 6)] != 0
+            || self.apart.is_some()
+                && (self.is_marked_apart(first >> 6) || self.is_marked_apart(last >> 6))
     }
 
     /// Adds `line`. A count that reaches its limit stays there: false hits, never a miss.
@@ -99,22 +126,45 @@ impl LineFilter {
 
     /// Whether the entry of `line` is marked.
     pub(super) fn is_marked(&self, line: u64) -> bool {
-        self.counts[self.slot(line)] & MARK != 0
+        self.counts[self.slot(line)] & MARK != 0 || self.is_marked_apart(line)
     }
 
     /// Marks the entry of `line`.
     pub(super) fn mark_line(&mut self, line: u64) {
-        let slot = self.slot(line);
-        self.counts[slot] |= MARK;
+        let ((word, bit), slot) = (bit_of(line), self.slot(line));
+        match &mut self.apart {
+            Some(marks) => marks[word] |= bit,
+            None => self.counts[slot] |= MARK,
+        }
     }
 
     /// Takes that mark.
     pub(super) fn unmark(&mut self, line: u64) {
-        self.counts[self.slot(line)] &= MOST;
+        let ((word, bit), slot) = (bit_of(line), self.slot(line));
+        match &mut self.apart {
+            Some(marks) => marks[word] &= !bit,
+            None => self.counts[slot] &= MOST,
+        }
+    }
+
+    /// An empty filter that places lines elsewhere; marks made in order stay.
+    pub(super) fn elsewhere(&mut self, seed: u64) -> LineFilter {
+        let mut new = LineFilter::new(seed);
+        new.apart = self.apart.take();
+        if self.multiplier == 0 {
+            let mut marks: Box<Marks> = Box::new([0; 1 << (BITS - 6)]);
+            for (word, entries) in marks.iter_mut().zip(self.counts.chunks_exact(64)) {
+                let bits = entries.iter().rev();
+                *word = bits.fold(0, |word, entry| word << 1 | u64::from(entry >> 7));
+            }
+            new.apart = Some(marks);
+        }
+        new
     }
 
     /// Takes all marks.
     pub(super) fn unmark_all(&mut self) {
+        self.apart = None;
         for entry in self.counts.iter_mut() {
             *entry &= MOST;
         }

@@ -6,6 +6,7 @@
 
 use super::filter::{LineFilter, MARKED, MARKED_ONE_IN};
 use super::{Access, DEFAULT_LINE, LINE_SHIFTS, Observer};
+use crate::profile::types::Since;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rustc_hash::FxHashSet;
@@ -26,6 +27,8 @@ pub struct FirstTouch {
     pub tid: Option<i32>,
     /// Whether no other thread has touched the line before.
     pub of_all: bool,
+    /// How far away the line's last touch is.
+    pub since: Since,
 }
 
 /// Those that a window's drawn lines had.
@@ -90,14 +93,25 @@ impl FirstTouches {
     /// Takes one; all that are kept are equally likely to be (reservoir sampling, Knuth, The Art of Computer Programming, 3.4.2).
     pub(super) fn take(&mut self, touch: FirstTouch, random: &mut SmallRng) {
         self.found += 1;
-        if self.kept.len() < MOST {
-            self.kept.push(touch);
-            return;
-        }
-        let place = random.random_range(0..self.found);
-        if let Some(kept) = self.kept.get_mut(place as usize) {
-            *kept = touch;
-        }
+        keep(touch, &mut self.kept, MOST, self.found, random);
+    }
+}
+
+/// Keeps at most `most` of the touches so far, of which this one is number `number`.
+pub(super) fn keep(
+    touch: FirstTouch,
+    kept: &mut Vec<FirstTouch>,
+    most: usize,
+    number: u32,
+    random: &mut SmallRng,
+) {
+    if kept.len() < most {
+        kept.push(touch);
+        return;
+    }
+    let place = random.random_range(0..number);
+    if let Some(kept) = kept.get_mut(place as usize) {
+        *kept = touch;
     }
 }
 
@@ -153,6 +167,7 @@ impl Observer {
                     position: self.refs[DEFAULT_LINE] + (line - first_line),
                     tid: lane.map(|(_, tid)| tid),
                     of_all,
+                    since: Since::AtLeast(0),
                 };
                 first.take(touch, &mut self.random);
             }

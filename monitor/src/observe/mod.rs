@@ -5,16 +5,19 @@
 //! watched and how distances are counted is decided in this module alone, so that engines can be
 //! compared access by access. No process is known here.
 
+mod drawn;
 pub mod filter;
 mod first;
 mod turns;
 mod watch;
 
+pub use drawn::{CLASS_BITS, Mark, Returns};
 pub use first::{FirstTouch, FirstTouches};
 pub use turns::{Lane, Remotely};
 pub use watch::{Ended, Outcome, Sample};
 
 use crate::profile::types::LINE_SIZES;
+use drawn::Drawn;
 use filter::LineFilter;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -78,6 +81,8 @@ pub struct Observer {
     turns: Option<Box<Turns>>,
     /// Where first touches are looked for.
     first: Option<FirstTouches>,
+    /// Where far reuses are looked for.
+    drawn: Option<Box<Drawn>>,
     /// Accesses that touched drawn lines.
     drawn_hits: u64,
 }
@@ -109,6 +114,7 @@ impl Observer {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             turns: None,
             first: None,
+            drawn: None,
             drawn_hits: 0,
         };
         observer.draw_first();
@@ -141,6 +147,7 @@ impl Observer {
     /// access is made in a turn, and every turn in a round, up to [`Observer::end_all`] or [`Observer::end_share`].
     pub fn share(&mut self, tid: i32) {
         if self.turns.is_none() {
+            self.end_drawn();
             if self.first.as_ref().is_some_and(|first| !first.is_new()) {
                 // What others would have touched first is not looked for any more.
                 self.end_first_touches();
@@ -330,6 +337,7 @@ impl Observer {
     pub fn count(&mut self, accesses: u64, refs: [u64; 5]) {
         if accesses > 0 {
             self.end_first_touches();
+            self.end_drawn();
         }
         self.accesses += accesses;
         for (all, refs) in self.refs.iter_mut().zip(refs) {
@@ -394,6 +402,7 @@ impl Observer {
         }
         if hit {
             self.touch_first(&access, first, last);
+            self.return_to(&access, first, last);
             let moment = self.turns.as_ref().map(|turns| turns.moment(self.accesses));
             self.watches
                 .touch(&access, first, last, &self.refs, moment.as_ref());

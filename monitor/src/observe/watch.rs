@@ -494,7 +494,7 @@ impl WatchTable {
 
     /// Places the lines anew.
     pub(super) fn rehash(&mut self, seed: u64) {
-        let mut filter = LineFilter::new(seed);
+        let mut filter = self.filter.elsewhere(seed);
         for (&line, ids) in &self.by_line {
             for _ in ids {
                 filter.add(line);

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::types::{
     Estimate, FirstTouch, FirstTouches, Footer, Frame, Header, Instr, InstrId, Memory, Module,
-    ModuleId, Outcome, ProcessRecord, Record, SampleRecord, Shared, TakenSample, ThreadShare,
-    WindowRecord, remote_flags,
+    ModuleId, Outcome, ProcessRecord, Record, SampleRecord, Shared, Since, TakenSample,
+    ThreadShare, WindowRecord, remote_flags,
 };
 use super::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
 
@@ -79,8 +79,12 @@ enum Column {
     FirstMemoryOffset,
     /// Difference to the window's thread, and a bit for those that come after another thread's.
     FirstThread,
+    /// Number and places of the epochs that began in the window, and of each first touch since when its line was not touched. Empty where
+    /// first touches are those of the window.
+    Epoch,
+    FirstSince,
 }
-const COLUMNS: usize = Column::FirstThread as usize + 1;
+const COLUMNS: usize = Column::FirstSince as usize + 1;
 
 /// The columns of outcomes: kind, distance, trigger.
 type OutcomeColumns = [Column; 3];
@@ -206,6 +210,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
     cursors.resize(COLUMNS, &[]);
     let shares = !cursors[Column::Shared as usize].is_empty();
     let looks_for_first = !cursors[Column::FirstSeen as usize].is_empty();
+    let whole = !cursors[Column::Epoch as usize].is_empty();
     let mut get = |c: Column| {
         take_varint(&mut cursors[c as usize]).ok_or_else(|| format!("column {} is short", c as u8))
     };
@@ -266,7 +271,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
         });
     }
     if looks_for_first {
-        window.first_touches = Some(get_first(&mut get, w.tid)?);
+        window.first_touches = Some(get_first(&mut get, w.tid, whole)?);
     }
     if cursors.iter().any(|c| !c.is_empty()) {
         return Err("a window's columns are longer than its samples".to_owned());
@@ -440,6 +445,13 @@ fn put_first(put: &mut impl FnMut(Column, u64), window_tid: i32, first: &FirstTo
     put(Column::FirstSeen, first.seen);
     put(Column::FirstSeen, u64::from(first.one_in));
     put(Column::FirstSeen, first.touches.len() as u64);
+    let whole = !first.epochs.is_empty();
+    if whole {
+        put(Column::Epoch, first.epochs.len() as u64);
+        for &epoch in &first.epochs {
+            put(Column::Epoch, epoch);
+        }
+    }
     let (mut position, mut offset) = (0, 0);
     for touch in &first.touches {
         put(Column::FirstIp, u64::from(touch.ip));
@@ -454,6 +466,15 @@ fn put_first(put: &mut impl FnMut(Column, u64), window_tid: i32, first: &FirstTo
         }
         let thread = zigzag(i64::from(touch.tid) - i64::from(window_tid));
         put(Column::FirstThread, thread << 1 | u64::from(!touch.of_all));
+        if whole {
+            let (least, width) = match touch.since {
+                Since::AtLeast(least) => (least, 0),
+                // Never 0: the last touch was not this one.
+                Since::Between(least, most) => (least, most.saturating_sub(least).max(1)),
+            };
+            put(Column::FirstSince, least);
+            put(Column::FirstSince, width);
+        }
     }
 }
 
@@ -461,10 +482,17 @@ fn put_first(put: &mut impl FnMut(Column, u64), window_tid: i32, first: &FirstTo
 fn get_first(
     get: &mut impl FnMut(Column) -> Result<u64, String>,
     window_tid: i32,
+    whole: bool,
 ) -> Result<FirstTouches, String> {
     let seen = get(Column::FirstSeen)?;
     let one_in = narrow(get(Column::FirstSeen)?)?;
     let count = get(Column::FirstSeen)?;
+    let mut epochs = Vec::new();
+    if whole {
+        for _ in 0..get(Column::Epoch)? {
+            epochs.push(get(Column::Epoch)?);
+        }
+    }
     let (mut before, mut offset) = (0, 0);
     let mut touches = Vec::new();
     for _ in 0..count {
@@ -477,18 +505,27 @@ fn get_first(
             kind => memory_of_kind(kind)?,
         };
         let thread = get(Column::FirstThread)?;
+        let since = match whole {
+            true => (get(Column::FirstSince)?, get(Column::FirstSince)?),
+            false => (0, 0),
+        };
         touches.push(FirstTouch {
             ip: narrow(ip)?,
             position: sum(position, &mut before),
             memory,
             tid: narrow(i64::from(window_tid).wrapping_add(unzigzag(thread >> 1)))?,
             of_all: thread & 1 == 0,
+            since: match since {
+                (least, 0) => Since::AtLeast(least),
+                (least, width) => Since::Between(least, least.saturating_add(width)),
+            },
         });
     }
     Ok(FirstTouches {
         touches,
         seen,
         one_in,
+        epochs,
     })
 }
 

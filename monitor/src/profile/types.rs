@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
 /// Version of the record layout below, and the oldest that it holds all of; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 5;
+pub const SCHEMA_VERSION: u32 = 6;
 /// See [`SCHEMA_VERSION`].
 pub const OLDEST_SCHEMA_VERSION: u32 = 3;
 
@@ -259,6 +259,9 @@ pub struct FirstTouches {
     pub seen: u64,
     /// One 64-byte line in so many was drawn.
     pub one_in: u32,
+    /// Empty where they are those of the window. In a run observed as a whole, references at 64-byte lines since the window's start
+    /// before each *epoch* that began in it: touches are the first in their epoch.
+    pub epochs: Vec<u64>,
 }
 
 /// The first touch of a 64-byte line in its window.
@@ -274,6 +277,17 @@ pub struct FirstTouch {
     pub tid: i32,
     /// Whether no other thread of the window touched it before.
     pub of_all: bool,
+    /// References at 64-byte lines since the line was touched before.
+    pub since: Since,
+}
+
+/// How far away the last touch of a line is, in references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Since {
+    /// So far at least, if ever it was.
+    AtLeast(u64),
+    /// So far at least, and at most.
+    Between(u64, u64),
 }
 
 /// What one thread did in a window that observed several.

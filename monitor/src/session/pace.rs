@@ -5,7 +5,7 @@ use super::signals::{Signals, Wait};
 use crate::engine::translate::window::{Control, Waited};
 use crate::observe::{Ended, Lane, Observer, Sample};
 use crate::profile::ProfileError;
-use crate::profile::types::{Estimate, ThreadShare, WindowRecord};
+use crate::profile::types::{Estimate, FirstTouches, ThreadShare, WindowRecord};
 use crate::tracee::maps::Maps;
 use crate::tracee::{Result, Running, hub, procinfo};
 use nix::unistd::Pid;
@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 const FIRST_CUT: u64 = 200_000;
 /// A model window of an observed run is this fraction of the run before it.
 const CUT_FRACTION: u64 = 150;
+/// Most epochs of a model window, and least 64-byte references of an epoch but the window's end: drawn lines are looked for once an epoch.
+const EPOCHS: u64 = 16;
+const LEAST_EPOCH: u64 = 1 << 20;
 /// One 64-byte reference in this many is sampled at the beginning of an observed run.
 pub const FULL_PERIOD: u64 = 150;
 /// Later one in (accesses so far / this): samples grow with the logarithm of the run.
@@ -237,15 +240,28 @@ pub fn cut(
     maps: &Maps,
 ) -> std::result::Result<(), ProfileError> {
     let total = observer.accesses();
-    if windows.accesses(observer) < FIRST_CUT.max(total / CUT_FRACTION) {
+    let length = FIRST_CUT.max(total / CUT_FRACTION);
+    if windows.accesses(observer) < length {
+        observer.begin_epoch(LEAST_EPOCH.max(length / EPOCHS));
         return Ok(());
     }
     let samples = observer.drain_finished();
-    let record = windows.close(observer, samples, recorder, maps);
+    let mut record = windows.close(observer, samples, recorder, maps);
+    record.first_touches = returns(windows, observer, recorder, maps);
     let written = recorder.window(record);
     let period = FULL_PERIOD.max(total / FULL_SAMPLES_PER_E_FOLD);
     windows.open(observer, period, true);
     written
+}
+
+fn returns(
+    windows: &Windows,
+    observer: &mut Observer,
+    recorder: &mut Recorder,
+    maps: &Maps,
+) -> Option<FirstTouches> {
+    let found = observer.take_returns()?;
+    Some(recorder.returns(&found, windows.tid.as_raw(), windows.begun(), maps))
 }
 
 impl Control for Pace<'_> {
@@ -317,10 +333,13 @@ pub fn end_window(
 ) -> WindowRecord {
     let samples = observer.end_all(how);
     let first = observer.end_first_touches();
+    let returns = returns(windows, observer, recorder, maps);
+    observer.end_drawn();
     let mut record = windows.close(observer, samples, recorder, maps);
     record.first_touches = first.map(|first| {
         let tid = windows.tid.as_raw();
         recorder.first_touches(first, tid, windows.begun(), maps)
     });
+    record.first_touches = record.first_touches.or(returns);
     record
 }

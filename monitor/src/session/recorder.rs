@@ -3,7 +3,9 @@
 use super::names::Names;
 use super::output::Output;
 use super::root::{self, ForeignFiles, PerfMap};
-use crate::observe::{FirstTouches as Found, Outcome as Ended, Remotely, Sample};
+use crate::observe::{
+    FirstTouch as Touch, FirstTouches as Found, Outcome as Ended, Remotely, Returns, Sample,
+};
 use crate::profile::ProfileError;
 use crate::profile::types::{
     Estimate, FirstTouch, FirstTouches, Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome,
@@ -137,18 +139,35 @@ impl Recorder {
         begun: u64,
         maps: &Maps,
     ) -> FirstTouches {
-        let touches = found.kept.iter().map(|touch| FirstTouch {
+        FirstTouches {
+            touches: self.touches(&found.kept, tid, begun, maps),
+            seen: found.seen.round() as u64,
+            one_in: Found::ONE_IN,
+            epochs: Vec::new(),
+        }
+    }
+
+    /// The same of returns to drawn lines.
+    pub fn returns(&mut self, found: &Returns, tid: i32, begun: u64, maps: &Maps) -> FirstTouches {
+        let epochs = found.begins.iter().map(|at| at.saturating_sub(begun));
+        FirstTouches {
+            touches: self.touches(&found.kept, tid, begun, maps),
+            seen: u64::from(found.seen),
+            one_in: found.one_in,
+            epochs: epochs.collect(),
+        }
+    }
+
+    fn touches(&mut self, found: &[Touch], tid: i32, begun: u64, maps: &Maps) -> Vec<FirstTouch> {
+        let touches = found.iter().map(|touch| FirstTouch {
             ip: self.instr(touch.ip, maps),
             position: touch.position.saturating_sub(begun),
             memory: self.memory(touch.address, maps),
             tid: touch.tid.unwrap_or(tid),
             of_all: touch.of_all,
+            since: touch.since,
         });
-        FirstTouches {
-            touches: touches.collect(),
-            seen: found.seen.round() as u64,
-            one_in: Found::ONE_IN,
-        }
+        touches.collect()
     }
 
     fn outcome(&mut self, outcome: Ended, maps: &Maps) -> Outcome {

@@ -8,6 +8,7 @@
 use super::group::GROUP_BYTES;
 use super::layout::{FILTER, FILTER_BITS, state};
 use super::memory::Shared;
+use crate::observe::{CLASS_BITS, Mark};
 
 /// log2 of the lines that lie side by side in the filter.
 const LOW_BITS: u32 = 16;
@@ -29,6 +30,9 @@ pub struct TargetFilter {
     high_shift: u32,
     /// Places that may not be zero; more than [`MOST_TOUCHED`]: any.
     touched: Vec<u32>,
+    /// Places entered for drawn lines, a bit each, and those entered for the line behind; empty before the first.
+    marked: Vec<u64>,
+    before: Vec<u64>,
 }
 
 impl TargetFilter {
@@ -38,6 +42,8 @@ impl TargetFilter {
             wide,
             high_shift: HIGH_SHIFTS.start,
             touched: Vec::new(),
+            marked: Vec::new(),
+            before: Vec::new(),
         }
     }
 
@@ -65,6 +71,8 @@ impl TargetFilter {
             }
         }
         self.touched.clear();
+        self.marked.fill(0);
+        self.before.fill(0);
         for line in lines {
             self.change(data, gs, line, true);
         }
@@ -74,20 +82,54 @@ impl TargetFilter {
     pub fn change(&mut self, data: &mut Shared, gs: u64, line: u64, watched: bool) {
         let address = line << LINE_SHIFT;
         for address in [address, address.wrapping_sub(GROUP_BYTES)] {
-            let place = self.place(address);
-            let at = gs + FILTER as u64 + place;
-            let count = data.byte(at);
-            if count == 0 && self.touched.len() <= MOST_TOUCHED {
-                self.touched.push(place as u32);
-            }
-            // A count that has reached its limit stays there.
-            let count = match (watched, count) {
-                (_, u8::MAX) => u8::MAX,
-                (true, n) => n + 1,
-                (false, n) => n.saturating_sub(1),
-            };
-            data.write(at, &[count]);
+            self.count(data, gs, self.place(address), watched);
         }
+    }
+
+    /// Follows what of drawn lines is to be looked at.
+    pub fn mark(&mut self, data: &mut Shared, gs: u64, mark: Mark) {
+        if self.marked.is_empty() {
+            let words = (1 << FILTER_BITS) / 64;
+            (self.marked, self.before) = (vec![0; words], vec![0; words]);
+        }
+        let (class, drawn) = match mark {
+            Mark::Lines(class, drawn) | Mark::Before(class, drawn) => (class, drawn),
+        };
+        // Bits of the line's number that choose the place and are not the class's.
+        let low = self.high_shift - LINE_SHIFT;
+        let (low, end) = match self.wide {
+            true => (low.max(CLASS_BITS), low + HIGH_BITS),
+            false => (CLASS_BITS, CLASS_BITS),
+        };
+        for high in 0..1u64 << (end - low) {
+            let line = u64::from(class) | high << low;
+            let place = self.place(line << LINE_SHIFT);
+            // The bytes of a group that begins in the line before have the same high bits.
+            let (marked, place) = match mark {
+                Mark::Lines(..) => (&mut self.marked, place),
+                Mark::Before(..) => (&mut self.before, place - 1),
+            };
+            let (word, bit) = (&mut marked[place as usize / 64], 1u64 << (place % 64));
+            if (*word & bit != 0) != drawn {
+                *word ^= bit;
+                self.count(data, gs, place, drawn);
+            }
+        }
+    }
+
+    fn count(&mut self, data: &mut Shared, gs: u64, place: u64, more: bool) {
+        let at = gs + FILTER as u64 + place;
+        let count = data.byte(at);
+        if count == 0 && self.touched.len() <= MOST_TOUCHED {
+            self.touched.push(place as u32);
+        }
+        // A count that has reached its limit stays there.
+        let count = match (more, count) {
+            (_, u8::MAX) => u8::MAX,
+            (true, n) => n + 1,
+            (false, n) => n.saturating_sub(1),
+        };
+        data.write(at, &[count]);
     }
 
     /// Whether this processor has a `pext` that is faster than what replaces it. AMD's first

@@ -10,7 +10,7 @@ use super::fragment::{Adds, LoggedAccess, RecordShape};
 use super::group;
 use super::layout::{MAX_RECORD_QWORDS, split_header};
 use crate::observe::filter::LineFilter;
-use crate::observe::{Access, LINE_SHIFTS, Observer};
+use crate::observe::{Access, DEFAULT_LINE, LINE_SHIFTS, Observer};
 
 /// Accesses at constant distances from one computed address.
 #[derive(Clone, Copy, Debug)]
@@ -205,6 +205,7 @@ impl LogReader {
             }
             self.fs_base = fs_base;
         }
+        let draws = observer.draws_lines();
         let records = &cache.tables().records;
         if self.shapes.len() < records.len() {
             self.shapes.resize(records.len(), Shape::default());
@@ -239,6 +240,9 @@ impl LogReader {
             if !due && !dynamic {
                 let mut extra = [0u32; 5];
                 if self.clear(shape, view, observer.filter(), &mut extra) {
+                    if draws && count >> 31 != 0 {
+                        self.beside(shape, view, observer);
+                    }
                     if extra[0] == 0 {
                         harmless += accesses;
                         continue;
@@ -365,6 +369,15 @@ impl LogReader {
             }
         }
         !held
+    }
+
+    /// A record was kept for nothing: perhaps for drawn lines behind those it touches.
+    #[inline(never)]
+    fn beside(&self, shape: Shape, view: &[u64; VIEW], observer: &mut Observer) {
+        let first = shape.first_group as usize;
+        for group in &self.groups[first..first + usize::from(shape.groups)] {
+            observer.beside(group.address(view) >> LINE_SHIFTS[DEFAULT_LINE]);
+        }
     }
 
     #[inline(never)]

@@ -153,7 +153,13 @@ fn what_other_threads_did_survives() {
 
 #[test]
 fn first_touches_survive() {
-    let touch = |n: u64| FirstTouch {
+    let touch = |n: u64, whole: bool| FirstTouch {
+        since: match n % 3 {
+            _ if !whole => Since::AtLeast(0),
+            0 => Since::AtLeast(u64::MAX - n),
+            1 => Since::Between(n, u64::MAX),
+            _ => Since::Between(n, n + 1),
+        },
         ip: n as InstrId,
         position: 1000 - n,
         memory: match n % 4 {
@@ -172,12 +178,17 @@ fn first_touches_survive() {
         },
         of_all: !n.is_multiple_of(5),
     };
-    for count in [0, 1, 100] {
+    for (count, whole) in [(0, false), (1, false), (100, false), (0, true), (100, true)] {
         let mut window = of_threads();
         window.first_touches = Some(FirstTouches {
-            touches: (0..count).map(touch).collect(),
+            touches: (0..count).map(|n| touch(n, whole)).collect(),
             seen: u64::MAX,
             one_in: 32,
+            epochs: if whole {
+                vec![0, 7, u64::MAX]
+            } else {
+                Vec::new()
+            },
         });
         let record = Record::Window(window);
         let bytes = encode_record(&record).unwrap();
@@ -212,7 +223,7 @@ fn bytes_nobody_wrote_are_refused_or_read_and_never_more() {
     };
     let mut wide = pack(&of_threads()).unwrap();
     wide.columns.resize(COLUMNS + 1, Vec::new());
-    assert!(unpack(&wide).unwrap_err().contains("28 columns"));
+    assert!(unpack(&wide).unwrap_err().contains("30 columns"));
     let none = StoredWindow {
         columns: Vec::new(),
         ..wide

@@ -240,6 +240,9 @@ impl Observed {
         if plan.looks_at_all {
             lane.observer.await_first_touches();
         }
+        if full {
+            lane.observer.draw_lines();
+        }
         self.opened_at_s = self.native_clock_s();
         self.look(self.opened_at_s);
         match self.weights.open(self.opened_at_s) {

@@ -79,13 +79,21 @@ impl Translate {
                 for (line, watched) in changes {
                     filter.change(data, gs, line, watched);
                 }
+                for mark in observer.take_marks() {
+                    filter.mark(data, gs, mark);
+                }
+                return;
             }
             Some(_) if same => {
                 self.false_logs = 0;
                 filter.rehash();
-                filter.fill(data, gs, observer.watched_lines());
             }
-            _ => filter.fill(data, gs, observer.watched_lines()),
+            _ => {}
+        }
+        filter.fill(data, gs, observer.watched_lines());
+        observer.take_marks();
+        for mark in observer.marks() {
+            filter.mark(data, gs, mark);
         }
     }
 

@@ -1,0 +1,129 @@
+//! Who misses in a run observed as a whole, where first touches of epochs were looked for.
+//!
+//! An access ends a reuse that began in its epoch, which samples tell, or is the first touch of its line there. The latter miss most,
+//! and few samples are of them; many more were drawn by line, at the instruction that would miss. How many they are, and how many of
+//! them miss, is what the samples say: sums stay what the curve is.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use super::Names;
+use super::part::{Part, come_to};
+use crate::beyond::Beyond;
+use crate::placed::{ReturnPlaced, Returns};
+use crate::run::Run;
+use crate::stack::{miss_probability, shape};
+use crate::timeline::Timeline;
+use crate::view::Solved;
+use crate::{Cache, Since, Site};
+
+/// Distances tried where one is known to lie between two.
+const TRIED: usize = 4;
+
+/// What samples say of reuses that first touches tell.
+#[derive(Clone, Debug)]
+pub(super) struct Far {
+    part: Part,
+    /// First touches in the run, which are among those.
+    cold: f64,
+    /// Squares of the misses that each sample stands for.
+    squares: f64,
+    /// Distance, weight and miss probability.
+    reuses: Vec<[f64; 3]>,
+}
+
+/// First touches, and what they come to.
+pub(super) struct Told {
+    each: Vec<Part>,
+    /// Standard error of the misses, as a share of them.
+    unsure: f64,
+}
+
+impl Far {
+    /// So many first touches in the run, and no samples yet.
+    pub fn new(cold: f64) -> Far {
+        Far {
+            part: Part::of(cold, 1.0),
+            cold,
+            squares: 0.0,
+            reuses: Vec::new(),
+        }
+    }
+
+    /// Adds a sample.
+    pub fn add(&mut self, distance: f64, weight: f64, miss: f64) {
+        let part = Part::of(weight, miss);
+        self.part.add(part);
+        self.squares += part.misses * part.misses;
+        self.reuses.push([distance, weight, miss]);
+    }
+
+    /// Shares all of it out to first touches.
+    pub fn told(
+        self,
+        timeline: &Timeline,
+        cache: &Cache,
+        solved: &Solved,
+        returns: &Returns,
+    ) -> Told {
+        let beyond = Beyond::new(self.reuses, self.cold);
+        let after = |at: f64, distance: f64| {
+            let from = (at - distance).max(0.0);
+            match &solved.solution {
+                Some(solution) => timeline.random_miss(solution, from, at),
+                None => {
+                    let (sets, ways) = shape(cache.lines().0, cache.policy.ways());
+                    miss_probability(timeline.distinct(from, at), sets, ways)
+                }
+            }
+        };
+        let miss = |touch: &ReturnPlaced| match touch.since {
+            // Never before in the run.
+            Since::AtLeast(least) if timeline.fills && least as f64 >= touch.at => 1.0,
+            Since::AtLeast(least) => beyond.miss(least as f64),
+            Since::Between(least, most) => {
+                let width = (most as f64 - least as f64) / TRIED as f64;
+                let tried = (0..TRIED).map(|n| least as f64 + (n as f64 + 0.5) * width);
+                tried.map(|d| after(touch.at, d)).sum::<f64>() / TRIED as f64
+            }
+        };
+        let seen: f64 = returns.placed.iter().map(|touch| touch.weight).sum();
+        let scale = self.part.weight / seen.max(f64::MIN_POSITIVE);
+        let told = |touch: &ReturnPlaced| Part::of(scale * touch.weight, miss(touch));
+        let mut each: Vec<Part> = returns.placed.iter().map(told).collect();
+        come_to(&mut each, self.part.misses);
+        Told {
+            each,
+            unsure: self.squares.sqrt() / self.part.misses.max(f64::MIN_POSITIVE),
+        }
+    }
+}
+
+impl Run {
+    /// Adds first touches to the keys.
+    pub(super) fn sum_returns<K, F>(
+        &self,
+        returns: &Returns,
+        told: &Told,
+        key_of: &F,
+        names: &mut Names<K>,
+    ) where
+        K: Clone + Eq + Hash,
+        F: Fn(&Site) -> K,
+    {
+        // By window and key: what they come to and how many they are.
+        let mut by_window: BTreeMap<(u32, u32), (Part, u64)> = BTreeMap::new();
+        for (touch, &part) in returns.placed.iter().zip(&told.each) {
+            let key = names.number(key_of(&self.site_of_touch(touch.window, touch.touch)));
+            let of_key = by_window.entry((touch.window, key)).or_default();
+            of_key.0.add(part);
+            of_key.1 += 1;
+        }
+        for ((_, key), (part, seen)) in by_window {
+            names.sums[key as usize].before_window(part, seen);
+        }
+        for sums in &mut names.sums {
+            sums.unsure += told.unsure * std::mem::take(&mut sums.far_misses);
+        }
+    }
+}
