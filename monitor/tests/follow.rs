@@ -324,6 +324,42 @@ fn system_calls_turned_into_signals() {
     );
 }
 
+/// A stop of ours has no call return less than it would have alone. (Who is stopped in the very moment in which it moves bytes
+/// through a pipe or socket is cut: that is rare, and not so four times.)
+#[test]
+fn calls_that_move_much_come_back_whole() {
+    let Some((_place, program)) = build("transfers") else {
+        return;
+    };
+    let program = text(&program);
+    let (profiles, words) = (directory(), [&program as &str, "60"]);
+    for way in [&[][..], &["--full"], &["--overhead", "400"]] {
+        let mut said = Vec::new();
+        let whole = (0..4).any(|_| {
+            let found = under(Path::new("/"), profiles.path(), way, &words, b"");
+            assert_eq!(shell_status(&found), 3, "{way:?}: {found:?}");
+            said.push(lossy(&found.stdout));
+            said.last().is_some_and(|said| said == "0 cut\n")
+        });
+        assert!(whole, "{way:?}: {said:?}");
+    }
+}
+
+/// Who does little but call the kernel does not keep others waiting for their turn, until its log is full after seconds
+/// (found by the stressor `mprotect`).
+#[test]
+fn busy_callers_have_their_turns() {
+    let Some(_) = installed("yes") else {
+        return;
+    };
+    let script = "for i in 1 2 3 4 5 6; do yes > /dev/null & p=\"$p $!\"; done; sleep 0.3; kill $p; wait; echo done";
+    let begun = Instant::now();
+    transparent(&["sh", "-c", script]);
+    let took = begun.elapsed();
+    println!("{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
 #[test]
 fn make_with_jobs() {
     if installed("make").is_none() {

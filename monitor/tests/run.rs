@@ -295,6 +295,27 @@ fn other_threads_and_children_are_observed() {
     }
 }
 
+/// Rust's runtime opens `/dev/null` for us where a descriptor is missing; the program does without as it would alone.
+#[test]
+fn descriptors_closed_at_the_start_stay_closed() {
+    let profiles = directory();
+    let look = "for d in 0 1 2; do [ -e /proc/self/fd/$d ] && echo $d >> \"$0\"; done; exit 5";
+    for (closing, left) in [("<&-", "1\n2\n"), (">&-", "0\n2\n"), ("<&- >&- 2>&-", "")] {
+        let seen = profiles.path().join("seen");
+        std::fs::write(&seen, "").expect("written");
+        let line = format!(
+            "exec {} run -q -o {} -- sh -c '{look}' {} {closing}",
+            env!("CARGO_BIN_EXE_statcache"),
+            profiles.path().join("p").display(),
+            seen.display()
+        );
+        let found = native(profiles.path(), &["sh", "-c", &line], b"");
+        assert_eq!(shell_status(&found), 5, "{closing}: {found:?}");
+        let seen = std::fs::read_to_string(&seen).expect("written");
+        assert_eq!(seen, left, "{closing}");
+    }
+}
+
 #[test]
 fn closed_pipe_kills_the_program_as_it_would_alone() {
     let _turn = exclusive();

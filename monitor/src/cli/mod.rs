@@ -81,10 +81,21 @@ pub fn main() -> ExitCode {
         // Whoever read our output has seen enough: `statcache report | head`.
         Err(error) if is_broken_pipe(&error) => Exit::Success.into(),
         Err(error) => {
-            eprintln!("statcache: {error:#}");
+            eprintln!("statcache: {}", line(&error));
             Exit::Failure.into()
         }
     }
+}
+
+/// An error and its causes in one line; without those that it names itself.
+fn line(error: &anyhow::Error) -> String {
+    let causes = error.chain().map(ToString::to_string);
+    causes
+        .reduce(|said, cause| match said.contains(&cause) {
+            true => said,
+            false => format!("{said}: {cause}"),
+        })
+        .unwrap_or_default()
 }
 
 /// Reads a profile; where its run broke off before names were resolved, or is live, resolves them from

@@ -143,6 +143,11 @@ fn explain(pid: Pid, errno: Errno) -> NotAttached {
              /proc/sys/kernel/yama/ptrace_scope to 0"
                 .to_owned()
         }
+        _ if us.is_root() => {
+            format!(
+                "the kernel refuses: {errno} (in a container, allow ptrace, or attach from the host)"
+            )
+        }
         _ => format!("the kernel refuses: {errno} (attach as root; in a container, allow ptrace)"),
     };
     refuse(pid, &why)

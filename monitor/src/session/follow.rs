@@ -302,6 +302,9 @@ impl<'a> Session<'a> {
 /// Stops a running thread at its own registers, in no system call. `None` where it sleeps by now or
 /// something else happened first, which has been seen to.
 fn stop(tid: Pid) -> Result<Option<Stopped>> {
+    if hub::is_in_call(tid) {
+        return Ok(None);
+    }
     let Some(event) = hub::stop(tid)? else {
         return Ok(None);
     };

@@ -6,7 +6,7 @@ use super::follow::{Session, resume_after};
 use super::observed::Observed;
 use crate::engine::translate::window::{STORM, WindowEnd};
 use crate::session::schedule::Plan;
-use crate::tracee::{Event, Result, Resume, StopReason, Stopped, hub};
+use crate::tracee::{Event, Result, Resume, StopReason, Stopped, hub, transfers};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,10 @@ impl Pauses {
         self.0.retain(|p| hub::knows(p.tid));
         for pause in &mut self.0 {
             if pause.until.is_some_and(|until| until <= now) {
+                if transfers::would_be_cut(pause.tid) {
+                    pause.until = Some(now + LOOK);
+                    continue;
+                }
                 // One that sleeps is held when it wakes up.
                 hub::interrupt(pause.tid);
                 pause.until = None;
@@ -120,7 +124,8 @@ impl Session<'_> {
                 .get(&process.id)
                 .is_some_and(|o| o.is_refused(process.image))
         });
-        if let Some(tid) = tid.filter(|&tid| !self.pauses.holds(tid)) {
+        let may = |tid: &Pid| !self.pauses.holds(*tid) && !hub::is_in_call(*tid);
+        if let Some(tid) = tid.filter(may) {
             hub::interrupt(tid);
         }
     }

@@ -8,7 +8,9 @@ use super::follow::{Session, resume_after};
 use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
-use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
+use crate::tracee::{
+    Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo, transfers,
+};
 use rand::seq::SliceRandom;
 use std::time::{Duration, Instant};
 
@@ -110,8 +112,13 @@ impl Session<'_> {
         let few = others.len() <= MOST_SLEEPERS;
         let mut running = 0;
         for tid in others {
+            // Held at the end of its call.
+            if hub::is_in_call(tid) {
+                continue;
+            }
             let runs = procinfo::is_running(pid, tid);
-            if (runs || few) && hub::interrupt(tid).is_some() {
+            let may = runs || few && !transfers::would_be_cut(tid);
+            if may && hub::interrupt(tid).is_some() {
                 running += usize::from(runs);
             }
         }

@@ -71,6 +71,8 @@ struct Thread {
     spared: Option<Instant>,
     /// The system call in which a stop has interrupted it last, of those that go on as `restart_syscall`.
     interrupted_call: Option<u64>,
+    /// It is in a call, and stops at its end by itself.
+    in_call: bool,
 }
 
 #[derive(Debug)]
@@ -228,6 +230,16 @@ pub fn interrupt(tid: Pid) -> Option<Running> {
     running.interrupt().ok().map(|()| running)
 }
 
+/// Notes that a thread was left in a system call of its own, at whose end it stops by itself.
+pub fn left_in_call(tid: Pid) {
+    with(|hub| hub.set_in_call(tid, true));
+}
+
+/// Whether a thread is in a call at whose end it stops by itself. To stop it there could have the call return early.
+pub fn is_in_call(tid: Pid) -> bool {
+    with(|hub| hub.is_in_call(tid)).unwrap_or(false)
+}
+
 /// Asks a thread to stop and waits for that, or for what happens to it first. One that is stopped at its system calls
 /// goes on from there and is asked again.
 ///
@@ -364,11 +376,16 @@ impl Hub {
                 }
                 // Any stop uses up the request for one (linux/kernel/signal.c, `ptrace_stop`), and a call that was
                 // interrupted by it is mended there and then.
-                if let Some(thread) = self.threads.get_mut(&tid.as_raw())
-                    && std::mem::take(&mut thread.interrupted)
-                    && matches!(stopped.reason, StopReason::Interrupt | StopReason::Syscall)
-                {
-                    let _ = mend(stopped);
+                if let Some(thread) = self.threads.get_mut(&tid.as_raw()) {
+                    let ours = std::mem::take(&mut thread.interrupted);
+                    let stays = thread.in_call && stopped.reason == StopReason::Syscall;
+                    // A call that starts over is let come to its end: it would never, were it stopped each time.
+                    thread.in_call = match stopped.reason {
+                        StopReason::Interrupt | StopReason::Syscall if ours => {
+                            mend(stopped).unwrap_or(false) || stays
+                        }
+                        _ => stays,
+                    };
                 }
                 if matches!(
                     stopped.reason,
@@ -404,6 +421,17 @@ impl Hub {
         tid
     }
 
+    fn set_in_call(&mut self, tid: Pid, is: bool) {
+        if let Some(thread) = self.threads.get_mut(&tid.as_raw()) {
+            thread.in_call = is;
+        }
+    }
+
+    fn is_in_call(&self, tid: Pid) -> bool {
+        let thread = self.threads.get(&tid.as_raw());
+        thread.is_some_and(|thread| thread.in_call)
+    }
+
     /// Remembers which call a stop has interrupted: once it goes on nobody can tell. Only where somebody may ask, because this costs
     /// a system call at every stop.
     fn note_call(&mut self, stopped: &Stopped) {
@@ -427,6 +455,7 @@ impl Hub {
             exiting: false,
             spared: None,
             interrupted_call: None,
+            in_call: false,
         };
         if self.threads.insert(tid.as_raw(), known).is_some() {
             return;

@@ -79,7 +79,7 @@ pub fn launch_with(
         let words = words.iter().map(|word| word.as_ptr());
         words.chain([std::ptr::null()]).collect::<Vec<_>>()
     });
-    // SAFETY: the child calls only async-signal-safe functions (close, read, pthread_sigmask, execve, execv, write, _exit) on
+    // SAFETY: the child calls only async-signal-safe functions (close, read, signal, pthread_sigmask, execve, execv, write, _exit) on
     // memory prepared before the fork.
     match unsafe { fork() }.map_err(io)? {
         ForkResult::Child => {
@@ -91,6 +91,7 @@ pub fn launch_with(
                 libc::close(go_write.as_raw_fd());
                 if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) == 1 {
                     restore_sigpipe();
+                    close_what_was_closed();
                     if let Some(mask) = mask {
                         libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
                     }
@@ -133,9 +134,29 @@ unsafe fn restore_sigpipe() {
 
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
+/// Closes the standard descriptors that we were started without: Rust's runtime opens `/dev/null` in their place.
+///
+/// # Safety
+/// Async-signal-safe; called between fork and exec.
+unsafe fn close_what_was_closed() {
+    for (descriptor, was_closed) in (0..).zip(&WAS_CLOSED) {
+        if was_closed.load(Ordering::Relaxed) {
+            // SAFETY: nothing in this process, which is about to become another program, uses it.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+static WAS_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
 /// Runs before Rust's runtime starts, by the ELF initialisation array (System V ABI, "Initialization
 /// and Termination Functions").
-extern "C" fn note_sigpipe() {
+extern "C" fn note_start() {
+    for (descriptor, was_closed) in (0..).zip(&WAS_CLOSED) {
+        // SAFETY: a query by number.
+        let closed = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0;
+        was_closed.store(closed, Ordering::Relaxed);
+    }
     // SAFETY: a query with a null new action only writes `old`, a live local of the right type.
     let ignored = unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
@@ -148,7 +169,7 @@ extern "C" fn note_sigpipe() {
 // SAFETY: the section holds pointers to functions of this type, called once by the dynamic loader.
 #[unsafe(link_section = ".init_array")]
 #[used]
-static NOTE_SIGPIPE: extern "C" fn() = note_sigpipe;
+static NOTE_START: extern "C" fn() = note_start;
 
 /// Tells how the `execve` of a launched child went.
 pub struct ExecResult(File);

@@ -12,6 +12,7 @@ mod near;
 pub mod procinfo;
 pub mod remote;
 pub mod stops;
+pub mod transfers;
 
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -286,6 +287,12 @@ impl Stopped {
     /// Whether a system call stop is at the exit from a call that will not be made again.
     pub fn leaves_call(&self) -> bool {
         self.is_behind_call() && hub::leave_kernel(self)
+    }
+
+    /// Whether the stop is at the exit from a call that will not be made again.
+    pub(super) fn has_left_call(&self) -> bool {
+        let will_be = || self.regs().is_ok_and(|regs| remote::restart_pending(&regs));
+        self.reason == StopReason::Syscall && self.is_behind_call() && !will_be()
     }
 
     /// Whether a system call stop is at the exit from a call (ptrace(2), `PTRACE_GET_SYSCALL_INFO`).

@@ -71,6 +71,24 @@ pub fn is_running(pid: Pid, tid: Pid) -> bool {
     }
 }
 
+/// The system call that a thread sleeps in, and its arguments; `None` when it does not sleep, or that cannot be read.
+pub fn sleeps_in(tid: Pid) -> Option<(i64, [u64; 6])> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+    parse_call(&text)
+}
+
+/// A number and at least six words in hexadecimal (proc(5), `/proc/pid/syscall`); outside a call there are fewer words.
+fn parse_call(text: &str) -> Option<(i64, [u64; 6])> {
+    let (number, words) = text.split_once(' ')?;
+    let mut words = words.split_whitespace();
+    let mut args = [0; 6];
+    for arg in &mut args {
+        let digits = words.next()?.strip_prefix("0x")?;
+        *arg = u64::from_str_radix(digits, 16).ok()?;
+    }
+    Some((number.parse().ok()?, args))
+}
+
 /// The command line of a process, or its name where it has none.
 pub fn command(pid: Pid) -> Vec<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -270,6 +288,14 @@ fn clock_ticks() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_told_from_other_places() {
+        let text = "44 0x3 0xff 0x10 0x0 0x0 0x0 0x7ffd00 0x7f00\n";
+        assert_eq!(parse_call(text), Some((44, [3, 255, 16, 0, 0, 0])));
+        assert_eq!(parse_call("running\n"), None);
+        assert_eq!(parse_call("-1 0x7ffdcdc55c20 0x7fef752a3f16\n"), None);
+    }
 
     #[test]
     fn shadow_stacks_are_told_from_their_lock() {

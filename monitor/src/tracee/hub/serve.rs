@@ -230,6 +230,9 @@ impl Hub {
         let Some(stopped) = self.wait_to_die(stopped) else {
             return;
         };
+        if self.is_in_call(tid) && stopped.has_left_call() {
+            self.set_in_call(tid, false);
+        }
         if self.hold && self.may_hold(tid) {
             self.hold_or_resume(stopped);
             return;
@@ -237,6 +240,7 @@ impl Hub {
         let (how, signal) = match stopped.reason {
             StopReason::Signal(signal) => (Resume::Continue, signal),
             StopReason::Group => (Resume::Listen, 0),
+            _ if self.is_in_call(tid) => (Resume::Syscall, 0),
             _ => (Resume::Continue, 0),
         };
         let _ = match self.thick {

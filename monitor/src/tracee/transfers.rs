@@ -1,0 +1,113 @@
+//! System calls that move many bytes. One that a stop interrupts on the way returns what it has moved so far, as it would for
+//! a signal; a program that gets no signal need not reckon with that.
+//!
+//! Who sleeps in such a call is left asleep ([`would_be_cut`]). Of those that run only what can be had again is asked for again
+//! ([`starts_over`]). Not seen to: a thread that runs, so that nobody can tell where it is, in the middle of a
+//! write to a pipe or socket, of `recv` with `MSG_WAITALL`, of `sendfile` and its like. Its call cannot be made again,
+//! and what is left of it cannot be made up for in a way that would outlive us.
+//! Source: signal(7), pipe(7), recv(2), random(4); linux/drivers/char/mem.c, `read_zero`.
+
+use super::{Regs, procinfo};
+use nix::unistd::Pid;
+use std::os::unix::fs::MetadataExt;
+
+/// `io_pgetevents`, which the library `libc` does not name. Source: linux/arch/x86/entry/syscalls/syscall_64.tbl.
+pub const SYS_IO_PGETEVENTS: i64 = 333;
+
+/// Whether a thread sleeps in a call that would return early if it were stopped now.
+pub fn would_be_cut(tid: Pid) -> bool {
+    procinfo::sleeps_in(tid).is_some_and(|(number, args)| may_return_early(number, args))
+}
+
+/// Whether a sleep in this call may be in the middle of what the call is to move or to wait for.
+fn may_return_early(number: i64, args: [u64; 6]) -> bool {
+    let waits_for_all = |flags: u64| flags & libc::MSG_WAITALL as u64 != 0;
+    match number {
+        libc::SYS_write
+        | libc::SYS_pwrite64
+        | libc::SYS_writev
+        | libc::SYS_pwritev
+        | libc::SYS_pwritev2
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_sendmmsg
+        | libc::SYS_recvmmsg
+        | libc::SYS_sendfile
+        | libc::SYS_splice
+        | libc::SYS_vmsplice
+        | libc::SYS_copy_file_range => true,
+        libc::SYS_recvfrom => waits_for_all(args[3]),
+        libc::SYS_recvmsg => waits_for_all(args[2]),
+        // The fewest events that it waits for; what it has submitted, which it returns instead of `EINTR`.
+        libc::SYS_io_getevents | SYS_IO_PGETEVENTS => args[1] > 1,
+        libc::SYS_io_uring_enter => args[1] > 0,
+        _ => false,
+    }
+}
+
+/// Whether a call that has returned less than it was asked for may be made again from its beginning, and nobody can tell: it
+/// reads zeros or random bytes.
+pub fn starts_over(tid: Pid, regs: &Regs) -> bool {
+    let less_than = |asked: u64| (1..asked as i64).contains(&(regs.rax as i64));
+    match regs.orig_rax as i64 {
+        libc::SYS_getrandom => less_than(regs.rsi),
+        libc::SYS_read | libc::SYS_pread64 => less_than(regs.rdx) && is_endless(tid, regs.rdi),
+        _ => false,
+    }
+}
+
+/// Whether a descriptor is one of the kernel's devices that give as many zeros or random bytes as are asked for.
+fn is_endless(tid: Pid, descriptor: u64) -> bool {
+    /// `/dev/zero`, `/dev/random`, `/dev/urandom`. Source: linux/Documentation/admin-guide/devices.txt.
+    const DEVICES: [(u32, u32); 3] = [(1, 5), (1, 8), (1, 9)];
+    std::fs::metadata(format!("/proc/{tid}/fd/{}", descriptor as i32)).is_ok_and(|found| {
+        let device = (libc::major(found.rdev()), libc::minor(found.rdev()));
+        found.mode() & libc::S_IFMT == libc::S_IFCHR && DEVICES.contains(&device)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeps_that_a_stop_would_cut() {
+        let with = |at: usize, value: u64| {
+            let mut args = [0; 6];
+            args[at] = value;
+            args
+        };
+        assert!(may_return_early(libc::SYS_write, [0; 6]));
+        assert!(!may_return_early(libc::SYS_read, [0; 6]));
+        assert!(!may_return_early(libc::SYS_futex, [1; 6]));
+        let wait_all = libc::MSG_WAITALL as u64;
+        assert!(may_return_early(libc::SYS_recvfrom, with(3, wait_all)));
+        assert!(!may_return_early(libc::SYS_recvfrom, [0; 6]));
+        assert!(may_return_early(libc::SYS_recvmsg, with(2, wait_all)));
+        assert!(!may_return_early(libc::SYS_io_getevents, with(1, 1)));
+        assert!(may_return_early(libc::SYS_io_getevents, with(1, 2)));
+    }
+
+    #[test]
+    fn only_what_is_endless_starts_over() {
+        use std::os::fd::AsRawFd;
+        let tid = Pid::this();
+        // SAFETY: plain integers; all zero is valid.
+        let mut regs: Regs = unsafe { std::mem::zeroed() };
+        let zero = std::fs::File::open("/dev/zero").expect("a device");
+        regs.orig_rax = libc::SYS_read as u64;
+        (regs.rdi, regs.rdx, regs.rax) = (zero.as_raw_fd() as u64, 8192, 4096);
+        assert!(starts_over(tid, &regs));
+        regs.rax = 8192;
+        assert!(!starts_over(tid, &regs), "all of it");
+        regs.rax = -4i64 as u64;
+        assert!(!starts_over(tid, &regs), "an error");
+        regs.rax = 4096;
+        let file = std::fs::File::open("/proc/self/exe").expect("a file");
+        regs.rdi = file.as_raw_fd() as u64;
+        assert!(!starts_over(tid, &regs), "a file has a position");
+        regs.orig_rax = libc::SYS_getrandom as u64;
+        regs.rsi = 8192;
+        assert!(starts_over(tid, &regs));
+    }
+}
