@@ -176,7 +176,7 @@ impl Run {
             let far = self.sum_group(of, &miss, cache.line_size, stream, &key_of, &mut names);
             cold += group.timeline.cold_touches();
             if let Some(returns) = returns {
-                cold -= returns.cold(&group.timeline);
+                cold -= returns.cold;
                 let solved = view.solved(i, cache);
                 let far = far.told(&group.timeline, cache, &solved, returns);
                 self.sum_returns(returns, &far, &key_of, &mut names);
@@ -199,7 +199,7 @@ impl Run {
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
-        let cold = returns.map_or(0.0, |returns| returns.cold(&group.timeline));
+        let cold = returns.map_or(0.0, |returns| returns.cold);
         let mut far = Far::new(cold);
         for (at, p) in group.placed.iter().enumerate() {
             let (varying, by_whole) = (miss.varying[at], miss.whole[at]);

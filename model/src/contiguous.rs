@@ -47,7 +47,7 @@ pub(crate) fn build(
     let pooled = weigh_by_censoring(&mut placed, line_size, RunSize { refs: total, lines });
     let bounds = cut(&placed, total);
     let timeline = assemble(&mut placed, bounds, fills);
-    let returns = returns(windows, looked);
+    let returns = returns(windows, looked, &timeline);
     let complete = placed.iter().any(|p| p.raw > 0.0);
     Group {
         timeline,
@@ -68,10 +68,12 @@ pub(crate) fn build(
 fn returns(
     windows: &[(f64, Vec<Entry>)],
     looked: &[(u32, Option<&FirstTouches>)],
+    timeline: &Timeline,
 ) -> Option<Returns> {
     let mut returns = Returns {
         placed: Vec::new(),
         epochs: Vec::new(),
+        cold: 0.0,
     };
     let mut start = 0.0;
     for ((refs, _), &(window, first)) in windows.iter().zip(looked) {
@@ -93,7 +95,15 @@ fn returns(
         }
         start += refs;
     }
-    (!returns.placed.is_empty()).then_some(returns)
+    returns.epochs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let ends = returns.epochs.iter().skip(1).map(|epoch| epoch.0);
+    let epochs = returns.epochs.iter().zip(ends.chain([start]));
+    let looked = epochs.filter(|(epoch, _)| epoch.1);
+    let cold = looked.map(|(epoch, end)| timeline.cold_between(epoch.0, end));
+    returns.cold = cold.sum();
+    // Each stands for itself at least.
+    let seen: f64 = returns.placed.iter().map(|touch| touch.weight).sum();
+    (seen >= 1.0).then_some(returns)
 }
 
 fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {

@@ -108,6 +108,8 @@ pub(crate) struct Returns {
     pub placed: Vec<ReturnPlaced>,
     /// When each epoch began, line references since the start of the run, and whether its first touches were looked for.
     pub epochs: Vec<(f64, bool)>,
+    /// First touches in the run, of those that would be looked for.
+    pub cold: f64,
 }
 
 /// One of them.
@@ -131,14 +133,6 @@ impl Returns {
             let ended = epoch(to);
             ended > epoch(p.from) && ended > 0 && self.epochs[ended - 1].1
         })
-    }
-
-    /// First touches in the run, of those that would be looked for.
-    pub fn cold(&self, timeline: &Timeline) -> f64 {
-        let ends = self.epochs.iter().skip(1).map(|e| e.0);
-        let ends = ends.chain([f64::INFINITY]);
-        let epochs = self.epochs.iter().zip(ends).filter(|(e, _)| e.1);
-        epochs.map(|(e, end)| timeline.cold_between(e.0, end)).sum()
     }
 }
 

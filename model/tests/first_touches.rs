@@ -200,6 +200,25 @@ fn bad_first_touches_are_refused() {
     };
     assert!(spoilt(epoch(11)));
     assert!(!spoilt(epoch(10)));
+    // Of a whole run, standing for nothing.
+    for each in [0.0, 1e-300] {
+        let of_nothing = |start: u32| Window {
+            start: f64::from(start),
+            accesses: 1000,
+            refs: [1000; 5],
+            stands_for: Estimate::exact(1000.0),
+            samples: vec![Sample::default(); 10],
+            first_touches: Some(FirstTouches { each, ..epoch(1) }),
+            ..Window::default()
+        };
+        let options = Options {
+            contiguous: true,
+            ..Options::default()
+        };
+        let run = Run::new(vec![of_nothing(0), of_nothing(1)], options).unwrap();
+        let told = run.attribute(64, 1 << 15, Policy::RANDOM, Stream::Own, |s| s.instr);
+        assert!(told.is_ok());
+    }
     assert!(spoilt(one(touch, 1.0)));
     assert!(spoilt(one(FirstTouch::default(), f64::NAN)));
     assert!(!spoilt(one(FirstTouch::default(), 32.0)));

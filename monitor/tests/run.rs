@@ -573,6 +573,9 @@ fn whole_runs_tell_who_returns_to_lines() {
     let Some(profile) = of_python(program, &["--full"]) else {
         return;
     };
+    if !statcache::engine::translate::filter::TargetFilter::fast_extract() {
+        return println!("SKIP returns: no fast pext");
+    }
     let (mut returns, mut far) = (0, 0);
     for window in &profile.windows {
         let first = window.first_touches.as_ref();

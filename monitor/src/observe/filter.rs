@@ -151,7 +151,7 @@ impl LineFilter {
     pub(super) fn elsewhere(&mut self, seed: u64) -> LineFilter {
         let mut new = LineFilter::new(seed);
         new.apart = self.apart.take();
-        if self.multiplier == 0 {
+        if self.counts.iter().any(|entry| entry & MARK != 0) {
             let mut marks: Box<Marks> = Box::new([0; 1 << (BITS - 6)]);
             for (word, entries) in marks.iter_mut().zip(self.counts.chunks_exact(64)) {
                 let bits = entries.iter().rev();

@@ -300,7 +300,11 @@ impl Control for Pace<'_> {
     }
 
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64 {
-        if self.error.is_some() || self.is_over() || self.signals.poll_end() {
+        let late = self.until.is_some_and(|until| Instant::now() >= until);
+        let long = self
+            .ends
+            .is_some_and(|ends| Instant::now() >= ends + self.slept);
+        if self.error.is_some() || late || long || self.signals.poll_end() {
             return 0;
         }
         if let Some(ends) = self.turn_ends {
@@ -310,31 +314,12 @@ impl Control for Pace<'_> {
             Some(accesses) => accesses.saturating_sub(self.windows.accesses(observer)),
             None => {
                 self.error = cut(self.windows, observer, self.recorder, maps).err();
-                if self.has_had_its_turn() {
+                if hub::any_held() && self.begun.elapsed() > SLICE {
                     return 0;
                 }
                 u64::MAX
             }
         }
-    }
-
-    fn is_late(&self) -> bool {
-        let in_turn = self.turn_ends.is_some() || self.accesses.is_none();
-        self.is_over() || in_turn && self.has_had_its_turn()
-    }
-}
-
-impl Pace<'_> {
-    /// Whether the window, or the profile, has come to its end by the clock.
-    fn is_over(&self) -> bool {
-        let now = Instant::now();
-        self.until.is_some_and(|until| now >= until)
-            || self.ends.is_some_and(|ends| now >= ends + self.slept)
-    }
-
-    /// Whether other threads are waiting and this one has had a slice.
-    fn has_had_its_turn(&self) -> bool {
-        self.begun.elapsed() > SLICE && (self.turn_ends.is_some() || hub::any_held())
     }
 }
 

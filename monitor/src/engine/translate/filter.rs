@@ -30,9 +30,11 @@ pub struct TargetFilter {
     high_shift: u32,
     /// Places that may not be zero; more than [`MOST_TOUCHED`]: any.
     touched: Vec<u32>,
-    /// Places entered for drawn lines, a bit each, and those entered for the line behind; empty before the first.
+    /// Classes of drawn lines whose places are entered, a bit each, and those of which the places before are; empty before the first.
     marked: Vec<u64>,
     before: Vec<u64>,
+    /// How many bits are set.
+    marks: usize,
 }
 
 impl TargetFilter {
@@ -44,6 +46,7 @@ impl TargetFilter {
             touched: Vec::new(),
             marked: Vec::new(),
             before: Vec::new(),
+            marks: 0,
         }
     }
 
@@ -73,6 +76,7 @@ impl TargetFilter {
         self.touched.clear();
         self.marked.fill(0);
         self.before.fill(0);
+        self.marks = 0;
         for line in lines {
             self.change(data, gs, line, true);
         }
@@ -86,34 +90,43 @@ impl TargetFilter {
         }
     }
 
+    /// Whether it can hold drawn lines: without fast `pext` too many share a place.
+    pub fn can_mark(&self) -> bool {
+        self.wide
+    }
+
+    /// Whether it holds any.
+    pub fn has_marks(&self) -> bool {
+        self.marks > 0
+    }
+
     /// Follows what of drawn lines is to be looked at.
     pub fn mark(&mut self, data: &mut Shared, gs: u64, mark: Mark) {
         if self.marked.is_empty() {
-            let words = (1 << FILTER_BITS) / 64;
+            let words = (1 << CLASS_BITS) / 64;
             (self.marked, self.before) = (vec![0; words], vec![0; words]);
         }
-        let (class, drawn) = match mark {
-            Mark::Lines(class, drawn) | Mark::Before(class, drawn) => (class, drawn),
+        let (bits, class, drawn, back) = match mark {
+            Mark::Lines(class, drawn) => (&mut self.marked, class, drawn, 0),
+            Mark::Before(class, drawn) => (&mut self.before, class, drawn, 1),
         };
+        let (word, bit) = (&mut bits[class as usize / 64], 1u64 << (class % 64));
+        if (*word & bit != 0) == drawn {
+            return;
+        }
+        *word ^= bit;
+        match drawn {
+            true => self.marks += 1,
+            false => self.marks -= 1,
+        }
         // Bits of the line's number that choose the place and are not the class's.
         let low = self.high_shift - LINE_SHIFT;
-        let (low, end) = match self.wide {
-            true => (low.max(CLASS_BITS), low + HIGH_BITS),
-            false => (CLASS_BITS, CLASS_BITS),
-        };
+        let (low, end) = (low.max(CLASS_BITS), low + HIGH_BITS);
         for high in 0..1u64 << (end - low) {
             let line = u64::from(class) | high << low;
-            let place = self.place(line << LINE_SHIFT);
-            // The bytes of a group that begins in the line before have the same high bits.
-            let (marked, place) = match mark {
-                Mark::Lines(..) => (&mut self.marked, place),
-                Mark::Before(..) => (&mut self.before, place - 1),
-            };
-            let (word, bit) = (&mut marked[place as usize / 64], 1u64 << (place % 64));
-            if (*word & bit != 0) != drawn {
-                *word ^= bit;
-                self.count(data, gs, place, drawn);
-            }
+            // A group that begins in the line before has the same high bits.
+            let place = self.place(line << LINE_SHIFT) - back;
+            self.count(data, gs, place, drawn);
         }
     }
 
@@ -150,5 +163,97 @@ impl TargetFilter {
         if !HIGH_SHIFTS.contains(&self.high_shift) {
             self.high_shift = HIGH_SHIFTS.start;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::translate::layout::STATE_BYTES;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Whatever comes and goes: what is watched or marked is found, and at the end nothing is.
+    #[test]
+    fn no_watched_line_is_lost() {
+        const GS: u64 = 1 << 30;
+        let path = std::env::temp_dir().join(format!("statcache-filter-{}", std::process::id()));
+        let mut options = std::fs::File::options();
+        options.read(true).write(true).create_new(true);
+        let file = options.open(&path).expect("a file");
+        std::fs::remove_file(&path).expect("our own");
+        file.set_len(STATE_BYTES).expect("room");
+        let mut data = Shared::map(&file, 0, STATE_BYTES, GS).expect("a mapping");
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut filter = TargetFilter::new(true);
+        let mut watched: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut marks: BTreeSet<(u32, bool)> = BTreeSet::new();
+        let mark = |class, before, drawn| match before {
+            true => Mark::Before(class, drawn),
+            false => Mark::Lines(class, drawn),
+        };
+        for step in 0..20_000u32 {
+            // Few low bits, so that they meet.
+            let line = random.random_range(4..12) | random.random_range(0..64u64) << 16;
+            match random.random_range(0..5) {
+                // Not so many that a count reaches its limit.
+                0 if watched.values().sum::<u32>() < 60 => {
+                    filter.change(&mut data, GS, line, true);
+                    *watched.entry(line).or_default() += 1;
+                }
+                1 => {
+                    if let Some(count) = watched.get_mut(&line).filter(|count| **count > 0) {
+                        *count -= 1;
+                        filter.change(&mut data, GS, line, false);
+                    }
+                }
+                _ => {
+                    let class = line as u32 & ((1 << CLASS_BITS) - 1);
+                    let (before, drawn) = (random.random(), random.random());
+                    filter.mark(&mut data, GS, mark(class, before, drawn));
+                    match drawn {
+                        true => marks.insert((class, before)),
+                        false => marks.remove(&(class, before)),
+                    };
+                }
+            }
+            if step % 3000 == 2999 {
+                filter.rehash();
+                let lines = watched.iter();
+                let lines = lines.flat_map(|(&line, &n)| std::iter::repeat_n(line, n as usize));
+                filter.fill(&mut data, GS, lines);
+                assert!(!filter.has_marks());
+                for &(class, before) in &marks {
+                    filter.mark(&mut data, GS, mark(class, before, true));
+                }
+            }
+            if step % 100 != 0 {
+                continue;
+            }
+            assert_eq!(filter.has_marks(), !marks.is_empty());
+            let holds = |place: u64| data.byte(GS + FILTER as u64 + place) != 0;
+            for (&line, _) in watched.iter().filter(|(_, count)| **count > 0) {
+                let address = line << LINE_SHIFT;
+                assert!(holds(filter.place(address)));
+                assert!(holds(filter.place(address - GROUP_BYTES)));
+            }
+            for &(class, before) in &marks {
+                let line = u64::from(class) | random.random_range(0..1u64 << 20) << CLASS_BITS;
+                let address = (line << LINE_SHIFT) - if before { GROUP_BYTES } else { 0 };
+                assert!(holds(filter.place(address)), "{class:x} {before}");
+            }
+        }
+        for (line, count) in watched {
+            for _ in 0..count {
+                filter.change(&mut data, GS, line, false);
+            }
+        }
+        for (class, before) in marks {
+            filter.mark(&mut data, GS, mark(class, before, false));
+        }
+        assert!(!filter.has_marks());
+        let left = (0..1u64 << FILTER_BITS).filter(|&p| data.byte(GS + FILTER as u64 + p) != 0);
+        assert_eq!(left.count(), 0);
     }
 }

@@ -74,8 +74,12 @@ impl Translate {
     pub(super) fn follow_watches(&mut self, observer: &mut Observer) {
         let (filter, data, gs) = (&mut self.filter, &mut self.data.memory, self.data.gs);
         let same = self.filter_of.replace(observer.id()) == Some(observer.id());
+        if !filter.can_mark() {
+            observer.end_drawn();
+        }
+        let left_over = filter.has_marks() && !observer.draws_lines();
         match observer.take_changes(self.filter_id) {
-            Some(changes) if same && self.false_logs < REHASH_AFTER => {
+            Some(changes) if same && !left_over && self.false_logs < REHASH_AFTER => {
                 for (line, watched) in changes {
                     filter.change(data, gs, line, watched);
                 }
@@ -84,7 +88,7 @@ impl Translate {
                 }
                 return;
             }
-            Some(_) if same => {
+            Some(_) if same && !left_over => {
                 self.false_logs = 0;
                 filter.rehash();
             }
