@@ -104,7 +104,8 @@ fn redis_serves_on() {
         let ended = load.try_wait().expect("waited");
         assert_eq!(ended, None, "{turn}: the load goes on");
     });
-    assert!(accesses > 1_000_000, "{accesses}");
+    // 0.4 to 1.5 million where this was tried, by what else the machine did.
+    assert!(accesses > 100_000, "{accesses}");
     load.kill().expect("killed");
     let said = lossy(&load.wait_with_output().expect("waited").stderr);
     assert!(!said.to_lowercase().contains("error"), "{said}");
