@@ -16,7 +16,7 @@ mod whole;
 
 use std::hash::Hash;
 
-use whole::Far;
+use whole::Crossing;
 
 use crate::beyond::Beyond;
 use crate::hash::FastMap;
@@ -112,6 +112,13 @@ impl<K: Clone + Eq + Hash> Names<K> {
         let number = self.number(key);
         &mut self.sums[number as usize]
     }
+
+    /// The misses of far reuses of the group at hand have this standard error, as a share of them.
+    fn far_are_unsure(&mut self, share: f64) {
+        for sums in &mut self.sums {
+            sums.unsure += share * std::mem::take(&mut sums.far_misses);
+        }
+    }
 }
 
 impl Run {
@@ -165,21 +172,18 @@ impl Run {
                 let beyond = Beyond::of(group, cache, &view.solved(i, cache));
                 let group = (group, firsts);
                 self.sum_ends(group, &miss, &beyond, stream, &key_of, &mut names);
-                let unsure = view.share_unsure(i, cache);
-                for sums in &mut names.sums {
-                    sums.unsure += unsure * std::mem::take(&mut sums.far_misses);
-                }
+                names.far_are_unsure(view.share_unsure(i, cache));
                 continue;
             }
             let returns = group.returns.as_ref().filter(|_| told == Told::ByAll);
             let of = (group, returns);
-            let far = self.sum_group(of, &miss, cache.line_size, stream, &key_of, &mut names);
+            let crossing = self.sum_group(of, &miss, cache.line_size, stream, &key_of, &mut names);
             cold += group.timeline.cold_touches();
             if let Some(returns) = returns {
                 cold -= returns.cold;
                 let solved = view.solved(i, cache);
-                let far = far.told(&group.timeline, cache, &solved, returns);
-                self.sum_returns(returns, &far, &key_of, &mut names);
+                let charged = crossing.charge(&group.timeline, cache, &solved, returns);
+                self.sum_returns(returns, &charged, &key_of, &mut names);
             }
         }
         Ok(finish(names, cold, cache))
@@ -194,13 +198,13 @@ impl Run {
         stream: Stream,
         key_of: &F,
         names: &mut Names<K>,
-    ) -> Far
+    ) -> Crossing
     where
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
         let cold = returns.map_or(0.0, |returns| returns.cold);
-        let mut far = Far::new(cold);
+        let mut crossing = Crossing::new(cold);
         for (at, p) in group.placed.iter().enumerate() {
             let (varying, by_whole) = (miss.varying[at], miss.whole[at]);
             let stored = &self.windows[p.window as usize];
@@ -236,7 +240,7 @@ impl Run {
             let misses = [varying, by_whole, least, most].map(sure);
             t.edge(from, p.weight, misses[0]);
             if told_by_returns {
-                far.add(p.distance, p.weight, misses[0]);
+                crossing.add(p.distance, p.weight, misses[0]);
                 continue;
             }
             t.reused(p.weight, misses);
@@ -245,7 +249,7 @@ impl Run {
                 t.excess_variance += p.weight * p.weight;
             }
         }
-        far
+        crossing
     }
 
     /// Where a first touch was made.

@@ -1,5 +1,8 @@
 //! Who misses, of windows with gaps between them that are too short to see far reuses.
 
+mod common;
+
+use common::misses_by_instruction;
 use statcache_model::oracle::Trace;
 use statcache_model::{
     Cache, Estimate, FirstTouch, FirstTouches, LineSize, Options, Outcome, Policy, Rng, Run,
@@ -98,21 +101,13 @@ fn told(windows: Vec<Window>, lines: u64, policy: Policy) -> (f64, HashMap<u32, 
 #[test]
 fn far_reuses_are_charged_to_who_ends_them() {
     let program = program(4_000_000);
-    let trace = Trace::new(program.iter().map(|&(line, _)| line));
     for (lines, policy) in [
         (512, Policy::RANDOM),
         (2_048, Policy::RANDOM),
         (8_192, Policy::RANDOM),
         (2_048, Policy::LRU),
     ] {
-        let misses = match policy {
-            Policy::LRU => trace.lru_misses(lines, lines as u32),
-            _ => trace.random_misses(lines, None, 1),
-        };
-        let mut exact: HashMap<u32, f64> = HashMap::new();
-        for (&(_, instr), &miss) in program.iter().zip(&misses) {
-            *exact.entry(instr).or_default() += f64::from(u8::from(miss));
-        }
+        let exact = misses_by_instruction(&program, lines, policy);
         let all: f64 = exact.values().sum();
         let (ratio, shares) = told(windows(&program, true), lines, policy);
         let (_, without) = told(windows(&program, false), lines, policy);

@@ -1,5 +1,8 @@
 //! Who misses, in a run observed as a whole of which lines drawn at random tell who returns to them after long.
 
+mod common;
+
+use common::misses_by_instruction;
 use statcache_model::oracle::Trace;
 use statcache_model::{
     Estimate, FirstTouch, FirstTouches, Options, Outcome, Policy, Rng, Run, Sample, Since, Stream,
@@ -126,20 +129,12 @@ fn misplaced(windows: Vec<Window>, lines: u64, policy: Policy, exact: &HashMap<u
 #[test]
 fn few_misses_are_charged_to_who_makes_them() {
     let program = program(6_000_000);
-    let trace = Trace::new(program.iter().map(|&(line, _)| line));
     for (lines, policy) in [
         (2_000, Policy::RANDOM),
         (8_000, Policy::RANDOM),
         (8_000, Policy::LRU),
     ] {
-        let misses = match policy {
-            Policy::LRU => trace.lru_misses(lines, lines as u32),
-            _ => trace.random_misses(lines, None, 1),
-        };
-        let mut exact: HashMap<u32, f64> = HashMap::new();
-        for (&(_, instr), &miss) in program.iter().zip(&misses) {
-            *exact.entry(instr).or_default() += f64::from(u8::from(miss));
-        }
+        let exact = misses_by_instruction(&program, lines, policy);
         let with = misplaced(windows(&program, true), lines, policy, &exact);
         let without = misplaced(windows(&program, false), lines, policy, &exact);
         println!("{lines} lines: {with:.3}, by samples alone {without:.3}");

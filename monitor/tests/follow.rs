@@ -345,21 +345,6 @@ fn calls_that_move_much_come_back_whole() {
     }
 }
 
-/// Who does little but call the kernel does not keep others waiting for their turn, until its log is full after seconds
-/// (found by the stressor `mprotect`).
-#[test]
-fn busy_callers_have_their_turns() {
-    let Some(_) = installed("yes") else {
-        return;
-    };
-    let script = "for i in 1 2 3 4 5 6; do yes > /dev/null & p=\"$p $!\"; done; sleep 0.3; kill $p; wait; echo done";
-    let begun = Instant::now();
-    transparent(&["sh", "-c", script]);
-    let took = begun.elapsed();
-    println!("{took:?}");
-    assert!(took < Duration::from_secs(60), "{took:?}");
-}
-
 #[test]
 fn make_with_jobs() {
     if installed("make").is_none() {

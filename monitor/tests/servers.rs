@@ -97,15 +97,22 @@ fn redis_serves_on() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("started");
-    let accesses = attach_again_and_again(server.id(), place.path(), |turn| {
+    let mut serves = |turn| {
         let key = format!("key {turn}");
         assert_eq!(ask(place.path(), &["set", &key, "value"]), "OK\n");
         assert_eq!(ask(place.path(), &["get", &key]), "value\n");
         let ended = load.try_wait().expect("waited");
         assert_eq!(ended, None, "{turn}: the load goes on");
-    });
-    // 0.4 to 1.5 million where this was tried, by what else the machine did.
-    assert!(accesses > 100_000, "{accesses}");
+    };
+    // 0.4 to 1.5 million each time where this was tried, by what else the machine did.
+    let mut accesses = 0;
+    for _ in 0..6 {
+        accesses += attach_again_and_again(server.id(), place.path(), &mut serves);
+        if accesses > 1_000_000 {
+            break;
+        }
+    }
+    assert!(accesses > 1_000_000, "{accesses}");
     load.kill().expect("killed");
     let said = lossy(&load.wait_with_output().expect("waited").stderr);
     assert!(!said.to_lowercase().contains("error"), "{said}");

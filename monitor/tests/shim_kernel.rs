@@ -46,15 +46,21 @@ fn calls_of_many_kinds() {
     }
 }
 
+/// How many calls meet a watched page is chance, some twenty to hundreds a run: again until there were enough.
 #[test]
 fn a_stream_under_signals_and_passing_watches() {
-    if let Some(seen) = both("stream", &[]) {
-        assert!(
-            seen.counted.chained > 0 && seen.counted.syscalls_opened > 50,
-            "{:?}",
-            seen.counted
-        );
+    let mut opened = 0;
+    for _ in 0..20 {
+        let Some(seen) = both("stream", &[]) else {
+            return;
+        };
+        assert!(seen.counted.chained > 0, "{:?}", seen.counted);
+        opened += seen.counted.syscalls_opened;
+        if opened > 100 {
+            return;
+        }
     }
+    panic!("{opened} calls");
 }
 
 #[test]

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
-use super::part::{Part, come_to};
+use super::part::{ByWindow, Part, come_to};
 use super::{Names, sites};
 use crate::beyond::Beyond;
 use crate::hash::FastMap;
@@ -129,22 +129,17 @@ impl Run {
         F: Fn(&Site) -> K,
     {
         let mut alike = Alike::new();
-        // By window and key: what they come to and how many they are.
-        let mut by_window: BTreeMap<(u32, u32), (Part, u64)> = BTreeMap::new();
+        let mut by_window = ByWindow::default();
         for (first, &part) in firsts.placed.iter().zip(told) {
             let site = self.site_of_touch(first.window, first.touch);
             let key = names.number(key_of(&site));
-            let of_key = by_window.entry((first.window, key)).or_default();
-            of_key.0.add(part);
-            of_key.1 += 1;
+            by_window.add(first.window, key, part);
             let cluster = firsts.windows[&first.window].cluster;
             let by_site = alike.entry(cluster).or_default();
             let of_site = by_site.entry((site.instr, site.data)).or_default();
             of_site.add(part);
         }
-        for ((_, key), (part, seen)) in by_window {
-            names.sums[key as usize].before_window(part, seen);
-        }
+        by_window.give(&mut names.sums);
         alike
     }
 

@@ -1,5 +1,7 @@
 //! Accesses and how many of them miss, and how keys add them up.
 
+use std::collections::BTreeMap;
+
 use super::Sums;
 
 /// First touches of a key in one window that count as independent of each other at most: they are of the same loops. (Guessed.)
@@ -34,9 +36,28 @@ impl Part {
     }
 }
 
+/// First touches by window and key: what they come to, and how many they are.
+#[derive(Debug, Default)]
+pub(super) struct ByWindow(BTreeMap<(u32, u32), (Part, u64)>);
+
+impl ByWindow {
+    pub fn add(&mut self, window: u32, key: u32, part: Part) {
+        let of_key = self.0.entry((window, key)).or_default();
+        of_key.0.add(part);
+        of_key.1 += 1;
+    }
+
+    /// Gives them to the keys.
+    pub fn give(self, sums: &mut [Sums]) {
+        for ((_, key), (part, seen)) in self.0 {
+            sums[key as usize].before_window(part, seen);
+        }
+    }
+}
+
 impl Sums {
     /// Adds accesses that end reuses from before their window, of which so many were seen.
-    pub(super) fn before_window(&mut self, part: Part, seen: u64) {
+    fn before_window(&mut self, part: Part, seen: u64) {
         if part.weight > 0.0 {
             let independent = seen.min(INDEPENDENT);
             self.far(part);

@@ -4,11 +4,10 @@
 //! and few samples are of them; many more were drawn by line, at the instruction that would miss. How many they are, and how many of
 //! them miss, is what the samples say: sums stay what the curve is.
 
-use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use super::Names;
-use super::part::{Part, come_to};
+use super::part::{ByWindow, Part, come_to};
 use crate::beyond::Beyond;
 use crate::placed::{ReturnPlaced, Returns};
 use crate::run::Run;
@@ -20,9 +19,9 @@ use crate::{Cache, Since, Site};
 /// Distances tried where one is known to lie between two.
 const TRIED: usize = 4;
 
-/// What samples say of reuses that first touches tell.
+/// Samples whose reuses cross epochs, which first touches tell.
 #[derive(Clone, Debug)]
-pub(super) struct Far {
+pub(super) struct Crossing {
     part: Part,
     /// First touches in the run, which are among those.
     cold: f64,
@@ -32,17 +31,17 @@ pub(super) struct Far {
     reuses: Vec<[f64; 3]>,
 }
 
-/// First touches, and what they come to.
-pub(super) struct Told {
+/// What each first touch comes to.
+pub(super) struct Charged {
     each: Vec<Part>,
     /// Standard error of the misses, as a share of them.
     unsure: f64,
 }
 
-impl Far {
+impl Crossing {
     /// So many first touches in the run, and no samples yet.
-    pub fn new(cold: f64) -> Far {
-        Far {
+    pub fn new(cold: f64) -> Crossing {
+        Crossing {
             part: Part::of(cold, 1.0),
             cold,
             squares: 0.0,
@@ -59,13 +58,13 @@ impl Far {
     }
 
     /// Shares all of it out to first touches.
-    pub fn told(
+    pub fn charge(
         self,
         timeline: &Timeline,
         cache: &Cache,
         solved: &Solved,
         returns: &Returns,
-    ) -> Told {
+    ) -> Charged {
         let beyond = Beyond::new(self.reuses, self.cold);
         let after = |at: f64, distance: f64| {
             let from = (at - distance).max(0.0);
@@ -92,7 +91,7 @@ impl Far {
         let told = |touch: &ReturnPlaced| Part::of(scale * touch.weight, miss(touch));
         let mut each: Vec<Part> = returns.placed.iter().map(told).collect();
         come_to(&mut each, self.part.misses);
-        Told {
+        Charged {
             each,
             unsure: self.squares.sqrt() / self.part.misses.max(f64::MIN_POSITIVE),
         }
@@ -104,26 +103,19 @@ impl Run {
     pub(super) fn sum_returns<K, F>(
         &self,
         returns: &Returns,
-        told: &Told,
+        charged: &Charged,
         key_of: &F,
         names: &mut Names<K>,
     ) where
         K: Clone + Eq + Hash,
         F: Fn(&Site) -> K,
     {
-        // By window and key: what they come to and how many they are.
-        let mut by_window: BTreeMap<(u32, u32), (Part, u64)> = BTreeMap::new();
-        for (touch, &part) in returns.placed.iter().zip(&told.each) {
+        let mut by_window = ByWindow::default();
+        for (touch, &part) in returns.placed.iter().zip(&charged.each) {
             let key = names.number(key_of(&self.site_of_touch(touch.window, touch.touch)));
-            let of_key = by_window.entry((touch.window, key)).or_default();
-            of_key.0.add(part);
-            of_key.1 += 1;
+            by_window.add(touch.window, key, part);
         }
-        for ((_, key), (part, seen)) in by_window {
-            names.sums[key as usize].before_window(part, seen);
-        }
-        for sums in &mut names.sums {
-            sums.unsure += told.unsure * std::mem::take(&mut sums.far_misses);
-        }
+        by_window.give(&mut names.sums);
+        names.far_are_unsure(charged.unsure);
     }
 }

@@ -2,7 +2,8 @@
 #![allow(dead_code)]
 
 use statcache_model::oracle::Trace;
-use statcache_model::{Estimate, Outcome, Rng, Sample, Trigger, Window};
+use statcache_model::{Estimate, Outcome, Policy, Rng, Sample, Trigger, Window};
+use std::collections::HashMap;
 
 /// The 27 sizes of the curves: 8 KiB to 64 MiB, two per octave, bytes.
 pub fn sizes() -> Vec<u64> {
@@ -448,4 +449,22 @@ pub fn sparse_by(
             }
         })
         .collect()
+}
+
+/// Misses of a fully associative cache of so many lines, by the instruction of each reference (line, instruction).
+pub fn misses_by_instruction(
+    program: &[(u64, u32)],
+    lines: u64,
+    policy: Policy,
+) -> HashMap<u32, f64> {
+    let trace = Trace::new(program.iter().map(|&(line, _)| line));
+    let misses = match policy {
+        Policy::LRU => trace.lru_misses(lines, lines as u32),
+        _ => trace.random_misses(lines, None, 1),
+    };
+    let mut by_instruction: HashMap<u32, f64> = HashMap::new();
+    for (&(_, instr), &miss) in program.iter().zip(&misses) {
+        *by_instruction.entry(instr).or_default() += f64::from(u8::from(miss));
+    }
+    by_instruction
 }

@@ -69,8 +69,9 @@ pub struct Returns {
 /// Lines drawn, and when they were touched.
 #[derive(Debug)]
 pub(super) struct Drawn {
-    /// Classes drawn, and the references before each was.
+    /// Classes drawn.
     classes: Vec<u32>,
+    /// References before each of them was.
     since: FxHashMap<u32, u64>,
     /// References before each epoch.
     begins: Vec<u64>,
@@ -238,7 +239,12 @@ impl Observer {
     /// They are not looked for any more.
     pub fn end_drawn(&mut self) {
         if self.drawn.take().is_some() {
-            self.watches.filter_mut().unmark_all();
+            let nothing_watched = self.watches.len() == 0;
+            let filter = self.watches.filter_mut();
+            filter.unmark_all();
+            if nothing_watched {
+                filter.place(self.random.random());
+            }
         }
     }
 

@@ -277,7 +277,7 @@ pub struct FirstTouch {
     pub tid: i32,
     /// Whether no other thread of the window touched it before.
     pub of_all: bool,
-    /// References at 64-byte lines since the line was touched before.
+    /// References at 64-byte lines since the line was touched before, where there are epochs.
     pub since: Since,
 }
 
