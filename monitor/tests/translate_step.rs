@@ -219,6 +219,7 @@ checks!(
     gather,
     locked,
     plain,
+    returns,
     segment,
     selfmodifying,
     string,

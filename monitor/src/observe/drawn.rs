@@ -73,6 +73,8 @@ pub(super) struct Drawn {
     classes: Vec<u32>,
     /// References before each of them was.
     since: FxHashMap<u32, u64>,
+    /// A bit for each class, set if it is drawn: asked for every group of a record that was kept for nothing.
+    is_drawn: Vec<u64>,
     /// References before each epoch.
     begins: Vec<u64>,
     /// The first of them that began in the open window.
@@ -95,6 +97,7 @@ impl Drawn {
         let mut drawn = Drawn {
             classes: Vec::new(),
             since: FxHashMap::default(),
+            is_drawn: vec![0; CLASSES / 64],
             begins: vec![now],
             of_window: 0,
             last: FxHashMap::default(),
@@ -117,10 +120,15 @@ impl Drawn {
                 continue;
             }
             self.since.insert(class, now);
+            self.is_drawn[class as usize / 64] |= 1 << (class % 64);
             self.classes.push(class);
             filter.mark_line(u64::from(class));
             self.marks.extend(both(class, true));
         }
+    }
+
+    fn holds(&self, class: u32) -> bool {
+        self.is_drawn[class as usize / 64] >> (class % 64) & 1 != 0
     }
 
     fn drop_some(&mut self, fewer: usize, filter: &mut LineFilter, random: &mut SmallRng) {
@@ -128,6 +136,7 @@ impl Drawn {
             let at = random.random_range(0..self.classes.len());
             let class = self.classes.swap_remove(at);
             self.since.remove(&class);
+            self.is_drawn[class as usize / 64] &= !(1 << (class % 64));
             filter.unmark(u64::from(class));
             self.marks.extend(both(class, false));
         }
@@ -273,11 +282,11 @@ impl Observer {
     pub fn beside(&mut self, line: u64) {
         let Some(drawn) = &mut self.drawn else { return };
         let behind = class_of(line + 1);
-        let is_behind = drawn.since.contains_key(&behind);
+        let is_behind = drawn.holds(behind);
         if is_behind && drawn.beside.insert(behind) {
             drawn.marks.push(Mark::Before(behind, false));
         }
-        let known = is_behind || drawn.since.contains_key(&class_of(line));
+        let known = is_behind || drawn.holds(class_of(line));
         self.drawn_hits += u64::from(known);
     }
 

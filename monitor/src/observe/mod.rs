@@ -521,6 +521,11 @@ impl Observer {
         self.watches.end_all(how, &self.refs, lanes)
     }
 
+    /// An access that begins in the line before `line` was looked at for nothing; one in many such is told.
+    pub fn suspect(&mut self, line: u64) {
+        self.watches.suspect(line, &self.refs);
+    }
+
     /// Says that the filter matched without a watch behind it `false_hits` times; the filter moves
     /// its lines to other places when a hot line shares one with a watched line.
     pub fn rehash(&mut self) {

@@ -100,7 +100,12 @@ pub(super) struct WatchTable {
     /// those of which the present turn looks for less than others do.
     busy: Vec<u32>,
     aside: Vec<u32>,
+    /// By line, how often accesses before it were taken for touches of it.
+    suspected: FxHashMap<u64, u32>,
 }
+
+/// Suspicions after which the watches of a line end: each stands for some microseconds.
+const MOST_SUSPICIONS: u32 = 4096;
 
 /// Sizes of 64 bytes and more.
 const COARSE: u8 = 0b11100;
@@ -117,6 +122,7 @@ impl WatchTable {
             changes: None,
             busy: Vec::new(),
             aside: Vec::new(),
+            suspected: FxHashMap::default(),
         }
     }
 
@@ -444,6 +450,37 @@ impl WatchTable {
         }
     }
 
+    /// Accesses that begin in the line before `line` are looked at because they might reach it. Where these are very many its watches
+    /// are cut off: what is done next door says nothing of when it will be touched itself. (Not where several threads are observed.)
+    pub(super) fn suspect(&mut self, line: u64, refs: &[u64; 5]) {
+        let Some(ids) = self.by_line.get(&line) else {
+            return;
+        };
+        let alone = |&id: &u32| self.watches[id as usize].together.is_none();
+        if !ids.iter().all(alone) {
+            return;
+        }
+        let times = self.suspected.entry(line).or_default();
+        *times += 1;
+        if *times < MOST_SUSPICIONS {
+            return;
+        }
+        self.suspected.remove(&line);
+        for id in ids.clone() {
+            self.set_lines(id, NO_LINES);
+            let watch = &mut self.watches[id as usize];
+            for (k, refs) in refs.iter().enumerate() {
+                if watch.open & 1 << k != 0 {
+                    let seen = refs.saturating_sub(watch.index[k] + 1);
+                    watch.sample.outcomes[k] = Outcome::Censored(seen);
+                }
+            }
+            watch.open = 0;
+            self.finished.push(watch.sample.clone());
+            self.free.push(id);
+        }
+    }
+
     pub(super) fn finish(&mut self, sample: Sample) {
         self.finished.push(sample);
     }
@@ -481,6 +518,7 @@ impl WatchTable {
             ended.push(sample);
         }
         self.free.clear();
+        self.suspected.clear();
         self.busy.clear();
         self.aside.clear();
         for (line, ids) in std::mem::take(&mut self.by_line) {

@@ -295,6 +295,15 @@ impl Asm {
         self.put(&load)
     }
 
+    /// `push value`, its sign extended.
+    ///
+    /// # Errors
+    /// None.
+    pub fn push(&mut self, value: i32) -> Result<(), OutOfReach> {
+        let push = Instruction::with1(Code::Pushq_imm32, value).map_err(|_| OutOfReach)?;
+        self.put(&push)
+    }
+
     /// `push qword [rip -> address]`
     ///
     /// # Errors

@@ -83,6 +83,8 @@ pub struct LogReader {
     pub records: u64,
     /// Those of them that were kept for their own sake: before the count at which all are, whose low half is 0.
     pub waiting: u64,
+    /// Those of them that held nothing to be looked at.
+    suspected: u64,
     /// Records expanded since the start.
     pub expanded: u64,
     /// Low half of the thread's count behind what was read.
@@ -108,6 +110,11 @@ const COUNT_INSTRUCTIONS: f64 = 3.0;
 const HAND_OVER_INSTRUCTIONS: f64 = 50.0;
 /// Instructions an indirect transfer takes to find its fragment by the table of jumps (counted in the generated code).
 const LOOKUP_INSTRUCTIONS: f64 = 14.0;
+/// Instructions in place of a return that is followed (counted in the generated code).
+const RETURN_INSTRUCTIONS: f64 = 7.0;
+
+/// One in so many records that were kept for nothing is asked for which line.
+const SUSPECT_ONE_IN: u64 = 64;
 
 /// False hits of one log after which the filter is rehashed.
 const REHASH_AFTER: u64 = 2_000;
@@ -176,6 +183,8 @@ impl LogReader {
             } else {
                 0.0
             };
+            let returns = fragment.returns.partition_point(|n| *n <= record.items);
+            let lookup = lookup + RETURN_INSTRUCTIONS * returns as f64;
             let seen = f64::from(shape.seen);
             own += seen * f64::from(record.items);
             ours += seen * (takes(record, shape) + lookup);
@@ -240,8 +249,14 @@ impl LogReader {
             if !due && !dynamic {
                 let mut extra = [0u32; 5];
                 if self.clear(shape, view, observer.filter(), &mut extra) {
-                    if draws && count >> 31 != 0 {
-                        self.beside(shape, view, observer);
+                    if count >> 31 != 0 {
+                        if draws {
+                            self.beside(shape, view, observer);
+                        }
+                        self.suspected += 1;
+                        if self.suspected.is_multiple_of(SUSPECT_ONE_IN) {
+                            self.suspect(shape, view, observer);
+                        }
                     }
                     if extra[0] == 0 {
                         harmless += accesses;
@@ -377,6 +392,15 @@ impl LogReader {
         let first = shape.first_group as usize;
         for group in &self.groups[first..first + usize::from(shape.groups)] {
             observer.beside(group.address(view) >> LINE_SHIFTS[DEFAULT_LINE]);
+        }
+    }
+
+    /// A record was kept for nothing: perhaps for watched lines behind those it touches.
+    #[inline(never)]
+    fn suspect(&self, shape: Shape, view: &[u64; VIEW], observer: &mut Observer) {
+        let first = shape.first_group as usize;
+        for group in &self.groups[first..first + usize::from(shape.groups)] {
+            observer.suspect((group.address(view) >> LINE_SHIFTS[DEFAULT_LINE]) + 1);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which instructions a fragment holds: decoding along the likely path.
 //!
-//! A trace follows direct jumps and calls, falls through forward branches, and runs around a loop
-//! a few times when the loop leads back to its head. Where code may change while it is executed
+//! A trace follows direct jumps and calls, returns from the calls it has followed, falls through forward branches, and
+//! runs around a loop a few times when the loop leads back to its head. Where code may change while it is executed
 //! ([`Code::changes`]) it ends at the first transfer behind a store (through another register than rsp): the fragment is
 //! to compare its source at every entry, and a program that writes code goes to it by some transfer. Pure: bytes come
 //! through [`Code`].
@@ -92,6 +92,11 @@ pub enum Step {
     Elided,
     /// With the next item, the return address pushed.
     Call,
+    /// A return, with the next item where it leads to this address, behind the call that the trace has followed; else out.
+    Return {
+        /// That address.
+        to: u64,
+    },
 }
 
 /// How a trace ends.
@@ -190,6 +195,8 @@ pub fn form(
         items: Vec::with_capacity(lengths.items),
         head: ip,
         rounds: 0,
+        path: Vec::new(),
+        calls: Vec::new(),
         changing: code.changes(ip),
         written: false,
         lengths,
@@ -246,6 +253,10 @@ struct Former {
     items: Vec<Item>,
     head: u64,
     rounds: usize,
+    /// Where the trace has been since it was last at its head, calls it has returned from left out.
+    path: Vec<u64>,
+    /// Calls it has not returned from: where they return to, and how long `path` was.
+    calls: Vec<(u64, usize)>,
     /// Whether the code may change.
     changing: bool,
     /// Whether something was stored that could be code.
@@ -264,10 +275,18 @@ impl Former {
         let next = instruction.next_ip();
         let writes = |a: &Access| a.kind != Kind::Load && a.address.base != Some(Gpr::Rsp);
         self.written |= accesses.iter().any(writes);
+        self.path.push(instruction.ip());
         let (step, then) = match arch::classify(&instruction) {
             Flow::Next => (Step::Next, Ok(next)),
             Flow::Jump { target } => (Step::Elided, self.follow(target)),
-            Flow::Call { target } => (Step::Call, self.follow(target)),
+            Flow::Call { target } => {
+                // A call of what is next asks where it is, and does not return.
+                if target != next {
+                    self.calls.push((next, self.path.len()));
+                }
+                (Step::Call, self.follow(target))
+            }
+            Flow::Ret { pop: 0 } => self.leave_call(),
             Flow::CondJump { target } if self.changing && self.written => {
                 (Step::Next, Err(End::Branch(target, next)))
             }
@@ -301,16 +320,25 @@ impl Former {
                 Err(End::Fall(target))
             };
         }
-        let seen = self
-            .items
-            .iter()
-            .any(|item| item.instruction.ip() == target);
+        let seen = self.path.contains(&target);
         // A trace stays near its head, so that its addresses can be kept in 32 bits.
         if seen || target.abs_diff(self.head) > 1 << 30 {
             Err(End::Fall(target))
         } else {
             Ok(target)
         }
+    }
+
+    /// Returns from the last call followed, if there is one.
+    fn leave_call(&mut self) -> (Step, Result<u64, End>) {
+        if self.changing && self.written {
+            return (Step::Next, Err(End::Indirect));
+        }
+        let Some((to, length)) = self.calls.pop() else {
+            return (Step::Next, Err(End::Indirect));
+        };
+        self.path.truncate(length);
+        (Step::Return { to }, Ok(to))
     }
 
     fn branch(&mut self, target: u64, next: u64) -> (Step, Result<u64, End>) {
@@ -345,6 +373,7 @@ impl Former {
         // `items` does not yet hold the branch that closes the round.
         let body = (self.items.len() + 1) / (self.rounds + 1);
         self.rounds += 1;
+        self.path.clear();
         self.rounds < self.lengths.rounds && (self.rounds + 1) * body <= self.lengths.unrolled
     }
 }

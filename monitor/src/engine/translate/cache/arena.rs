@@ -49,6 +49,15 @@ impl Arena {
         self.cold_index.clear();
     }
 
+    /// Puts hot code of fragment `id` behind all other, where it was made for: there.
+    pub(super) fn put_hot(&mut self, id: FragmentId, code: &[u8]) -> u64 {
+        let at = self.hot_next;
+        self.memory.write(at, code);
+        self.hot_next = (at + code.len() as u64).next_multiple_of(16);
+        self.hot_index.push((at, id));
+        at
+    }
+
     /// Puts cold code of fragment `id` behind all other, where it was made for.
     pub(super) fn put_cold(&mut self, id: FragmentId, code: &[u8]) {
         let at = self.cold_next;

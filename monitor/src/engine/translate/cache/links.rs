@@ -18,14 +18,16 @@ impl CodeCache {
         if arena.full() {
             return;
         }
-        let at = arena.cold_next;
+        let places = (arena.hot_next, arena.cold_next);
         let before = fragment.exits.len();
-        let Some((field, code)) =
-            fragment::side(fragment, id, exit, at, &arena.runtime, &mut self.tables)
+        let (runtime, tables) = (&arena.runtime, &mut self.tables);
+        let Some((field, code)) = fragment::side(fragment, id, exit, places, runtime, tables)
         else {
             return;
         };
-        arena.put_cold(id, &code);
+        // Beside what it leads to, as a rule: that is translated next.
+        let at = arena.put_hot(id, &code.hot);
+        arena.put_cold(id, &code.cold);
         let displacement =
             i32::try_from(at.wrapping_sub(field + 4) as i64).expect("both lie in one arena");
         arena.memory.write(field, &displacement.to_le_bytes());
@@ -141,9 +143,7 @@ impl CodeCache {
         if arena.full() {
             return None;
         }
-        let at = arena.cold_next;
-        let code = fragment::checked(fragment, at, &arena.runtime);
-        arena.put_cold(id, &code);
-        Some(at)
+        let code = fragment::checked(fragment, arena.hot_next, &arena.runtime);
+        Some(arena.put_hot(id, &code))
     }
 }

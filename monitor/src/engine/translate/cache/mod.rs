@@ -201,9 +201,7 @@ impl CodeCache {
             fragment::translate(nothing, id, places, &logs, runtime, tables)
                 .expect("a fragment without instructions reaches nothing")
         });
-        arena.memory.write(fragment.hot, &bytes.hot);
-        arena.hot_next = (fragment.hot + bytes.hot.len() as u64).next_multiple_of(16);
-        arena.hot_index.push((fragment.hot, id));
+        arena.put_hot(id, &bytes.hot);
         arena.put_cold(id, &bytes.cold);
         self.translated += 1;
         self.by_ip.insert(ip, id);

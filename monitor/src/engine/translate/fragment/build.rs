@@ -35,6 +35,9 @@ const LOG_CANDIDATES: [Gpr; 14] = [
     Gpr::Rax,
 ];
 
+/// Bytes of a jump.
+const JUMP_BYTES: i8 = 5;
+
 /// Words after which a trace is cut: leaves room for one more instruction of any kind.
 const CUT_WORDS: usize = MAX_RECORD_QWORDS - 24;
 
@@ -70,6 +73,7 @@ pub fn translate(
         words: 1,
         accesses: Vec::new(),
         first_access: vec![0],
+        returns: Vec::new(),
         exits: Exits {
             id,
             runtime,
@@ -102,6 +106,7 @@ pub fn translate(
             .collect(),
         accesses: builder.accesses,
         first_access: builder.first_access,
+        returns: builder.returns,
         exits: builder.exits.numbers,
         hot_states: builder.hot.states,
         cold_states: builder.cold.states,
@@ -116,24 +121,25 @@ pub fn translate(
     Ok((fragment, code))
 }
 
-/// Writes the code of side exit `exit` (its number) of `fragment` for address `at`, above all its other cold
+/// Writes the code of side exit `exit` (its number) of `fragment` for addresses `hot` and `cold`, above all its other
 /// code. Returns the displacement field of the branch to it, and the code.
 pub fn side(
     fragment: &mut Fragment,
     id: FragmentId,
     exit: u32,
-    at: u64,
+    (hot, cold): (u64, u64),
     runtime: &Runtime,
     tables: &mut Tables,
-) -> Option<(u64, Vec<u8>)> {
-    let &ExitKind::Side {
-        done,
-        words,
-        target,
-        field,
-    } = &tables.exit(exit)?.kind
-    else {
-        return None;
+) -> Option<(u64, FragmentCode)> {
+    let (done, words, target, field) = match tables.exit(exit)?.kind {
+        ExitKind::Side {
+            done,
+            words,
+            target,
+            field,
+        } => (done, words, Some(target), field),
+        ExitKind::Elsewhere { done, words, field } => (done, words, None, field),
+        _ => return None,
     };
     let done = usize::from(done);
     let mut exits = Exits {
@@ -142,26 +148,56 @@ pub fn side(
         tables,
         numbers: Vec::new(),
     };
-    let mut out = Stretch::new(at, fragment.ip);
+    let mut out = Stretch::new(hot, fragment.ip);
+    let mut rare = Stretch::new(cold, fragment.ip);
     let record = Record {
         log: fragment.log,
         accesses: &fragment.accesses[..usize::from(fragment.first_access[done])],
         done,
         words: usize::from(words),
     };
-    let back = count::goes_back(&fragment.item_ips[..done], target);
-    let closing = Closing::begin(&mut out, &record, Ip::At(target), runtime.duty, back);
-    let jump = out.asm.jump(out.asm.here());
-    let (pad, number) = exits.direct(&mut out, fragment.log, target);
-    out.asm.patch(jump, pad);
-    exits.set_warm_field(number, jump);
-    let rest = closing.end(&mut out, &record, &mut exits);
-    if let Some((from, to)) = rest {
+    let closing = match target {
+        Some(target) => {
+            let back = count::goes_back(&fragment.item_ips[..done], target);
+            let closing = Closing::begin(&mut out, &record, Ip::At(target), runtime.duty, back);
+            let jump = out.asm.jump(out.asm.here());
+            let (pad, number) = exits.direct(&mut rare, fragment.log, target);
+            out.asm.patch(jump, pad);
+            exits.set_warm_field(number, jump);
+            closing
+        }
+        None => {
+            let closing = Closing::begin(&mut out, &record, Ip::InTarget, runtime.duty, true);
+            by_table(&mut out, fragment.log);
+            closing
+        }
+    };
+    if let Some((from, to)) = closing.end(&mut rare, &record, &mut exits) {
         out.asm.patch(from, to);
     }
     fragment.exits.extend(exits.numbers);
-    fragment.cold_states.append(&out.states);
-    Some((field, out.asm.into_bytes()))
+    fragment.hot_states.append(&out.states);
+    fragment.cold_states.append(&rare.states);
+    let code = FragmentCode {
+        hot: out.asm.into_bytes(),
+        cold: rare.asm.into_bytes(),
+    };
+    Some((field, code))
+}
+
+/// Sends a thread to `TARGET` by the table of jumps, its record complete, the log pointer in `log` and rcx spilled.
+fn by_table(out: &mut Stretch, log: Gpr) {
+    out.asm.save(state::LOG, log);
+    out.asm.unspill(log);
+    out.mark(State {
+        ip: Ip::InTarget,
+        spilled: [Gpr::Rcx].into_iter().collect(),
+        log: Log::Slot,
+        open: None,
+    });
+    // From here, not from a place that all transfers share: processors guess by the place where a jump leads.
+    out.asm.load_word16(Gpr::Rcx, state::TARGET);
+    out.asm.jump_indexed(Gpr::Rcx, JUMPS);
 }
 
 /// Finds the first register of `logs` that no item uses, cutting the trace where there is none.
@@ -217,6 +253,7 @@ struct Builder<'a> {
     words: usize,
     accesses: Vec<LoggedAccess>,
     first_access: Vec<u16>,
+    returns: Vec<u16>,
     exits: Exits<'a>,
 }
 
@@ -420,6 +457,7 @@ impl Builder<'_> {
                 let field = self.hot.asm.branch(branch.code(), pad);
                 self.exits.set_side_field(number, field);
             }
+            Step::Return { to } => self.follow_return(i, item, to)?,
             Step::Next if self.exits.runtime.duty == Duty::Count => {
                 count::iterations(&mut self.hot, self.log, &item.accesses);
                 self.hot.asm.put(&item.instruction)?;
@@ -447,6 +485,9 @@ impl Builder<'_> {
     }
 
     fn push_return(&mut self, address: u64) -> Result<(), OutOfReach> {
+        if let Ok(address) = i32::try_from(address) {
+            return self.hot.asm.push(address);
+        }
         self.cold.asm.align(8);
         let literal = self.cold.asm.here();
         self.cold.asm.raw(&address.to_le_bytes());
@@ -536,8 +577,7 @@ impl Builder<'_> {
         match arch::classify(instruction) {
             arch::Flow::Ret { pop } => {
                 if pop == 0 {
-                    let pop = Instruction::with1(Code::Pop_r64, Register::RCX);
-                    self.hot.asm.put(&pop.map_err(|_| OutOfReach)?)?;
+                    self.pop_target()?;
                 } else {
                     // Target first, then both moves of the stack pointer at once: at every
                     // instruction in between, the return has either not happened or happened.
@@ -564,18 +604,68 @@ impl Builder<'_> {
         }
         self.hot.asm.save(state::TARGET, Gpr::Rcx);
         self.close(Ip::InTarget, done, true);
-        self.hot.asm.save(state::LOG, self.log);
-        self.hot.asm.unspill(self.log);
-        let out = State {
-            ip: Ip::InTarget,
-            spilled: [Gpr::Rcx].into_iter().collect(),
-            log: Log::Slot,
-            open: None,
+        by_table(&mut self.hot, self.log);
+        Ok(())
+    }
+
+    fn pop_target(&mut self) -> Result<(), OutOfReach> {
+        let pop = Instruction::with1(Code::Pop_r64, Register::RCX);
+        self.hot.asm.put(&pop.map_err(|_| OutOfReach)?)
+    }
+
+    /// Emits a return that is to lead to `to`, where the trace goes on. Leads it elsewhere, the record ends with it. No flag is
+    /// touched.
+    fn follow_return(&mut self, i: usize, item: &Item, to: u64) -> Result<(), OutOfReach> {
+        let done = i + 1;
+        let mut at = self.inside(item.instruction.ip(), i);
+        self.hot.asm.spill(Gpr::Rcx);
+        at.spilled.insert(Gpr::Rcx);
+        self.hot.mark(at);
+        self.pop_target()?;
+        at.ip = Ip::InRcx;
+        at.open = Some(done as u16);
+        self.hot.mark(at);
+        self.hot.asm.save(state::TARGET, Gpr::Rcx);
+        at.ip = Ip::InTarget;
+        self.hot.mark(at);
+        let negated = (to as i64).wrapping_neg();
+        if i32::try_from(negated).is_ok() {
+            self.hot.asm.lea(Gpr::Rcx, Gpr::Rcx, negated);
+        } else {
+            let scratch = match self.log {
+                Gpr::Rdx => Gpr::Rax,
+                _ => Gpr::Rdx,
+            };
+            self.hot.asm.spill(scratch);
+            let mut comparing = at;
+            comparing.spilled.insert(scratch);
+            self.hot.mark(comparing);
+            self.hot.asm.constant(scratch, negated as u64);
+            self.hot.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
+            self.hot.asm.unspill(scratch);
+            self.hot.mark(at);
+        }
+        self.hot.asm.jrcxz(JUMP_BYTES);
+        // The way out: rcx as the program has it, and the pad of an exit that has no code yet.
+        let out = self.cold.asm.here();
+        self.cold.mark(at);
+        self.cold.asm.unspill(Gpr::Rcx);
+        let kind = ExitKind::Elsewhere {
+            done: done as u16,
+            words: self.words as u16,
+            field: 0,
         };
-        self.hot.mark(out);
-        // From here, not from a place that all transfers share: processors guess by the place where a jump leads.
-        self.hot.asm.load_word16(Gpr::Rcx, state::TARGET);
-        self.hot.asm.jump_indexed(Gpr::Rcx, JUMPS);
+        let mut leaving = at;
+        leaving.spilled.remove(Gpr::Rcx);
+        let (_, number) = self
+            .exits
+            .pad(&mut self.cold, self.log, leaving, None, kind);
+        let field = self.hot.asm.jump(out);
+        self.exits.set_side_field(number, field);
+        at.ip = Ip::At(to);
+        self.hot.mark(at);
+        self.hot.asm.unspill(Gpr::Rcx);
+        self.returns.push(done as u16);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::super::state::{Ip, Log, State};
 use super::{Fragment, Stretch, inside};
 use crate::arch::{Gpr, GprSet};
 
-/// Writes that entry for address `at`, above all other cold code of the fragment. Expects rcx spilled, `TARGET` set, and the log
+/// Writes that entry for address `at`, above all other hot code of the fragment. Expects rcx spilled, `TARGET` set, and the log
 /// pointer in its slot; another target than the fragment's is looked for elsewhere. No flag is touched.
 pub fn checked(fragment: &mut Fragment, at: u64, runtime: &Runtime) -> Vec<u8> {
     let (ip, log) = (fragment.ip, fragment.log);
@@ -39,6 +39,6 @@ pub fn checked(fragment: &mut Fragment, at: u64, runtime: &Runtime) -> Vec<u8> {
     out.mark(inside(log, Ip::At(ip), Some(0)));
     out.asm.jump(fragment.warm_entry);
     fragment.checked = Some(at);
-    fragment.cold_states.append(&out.states);
+    fragment.hot_states.append(&out.states);
     out.asm.into_bytes()
 }

@@ -121,6 +121,15 @@ pub enum ExitKind {
         /// Displacement field of the branch to it.
         field: u64,
     },
+    /// A return that the trace follows led elsewhere for the first time, the record still open; where to is in `TARGET`.
+    Elsewhere {
+        /// Items done.
+        done: u16,
+        /// Words of the record so far.
+        words: u16,
+        /// Displacement field of the jump to it.
+        field: u64,
+    },
     /// The program's code is no longer what the fragment was made of; nothing of it has run. Fields as of
     /// `Direct`, to point at the fragment of what is there now.
     Changed {
@@ -223,6 +232,8 @@ pub struct Fragment {
     pub accesses: Vec<LoggedAccess>,
     /// For each item, and one past the last, the index of its first access.
     pub first_access: Vec<u16>,
+    /// Items up to and with each return that it follows.
+    pub returns: Vec<u16>,
     /// Numbers of its exits.
     pub exits: Vec<u32>,
     /// Meaning of registers in the hot code.
@@ -363,7 +374,9 @@ impl Exits<'_> {
     }
 
     fn set_side_field(&mut self, exit: u32, at: u64) {
-        if let ExitKind::Side { field, .. } = &mut self.tables.exits[exit as usize - 1].kind {
+        if let ExitKind::Side { field, .. } | ExitKind::Elsewhere { field, .. } =
+            &mut self.tables.exits[exit as usize - 1].kind
+        {
             *field = at;
         }
     }

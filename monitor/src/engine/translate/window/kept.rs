@@ -10,8 +10,8 @@ use super::super::memory::Block;
 use super::super::runtime::Duty;
 use super::super::state::{StateBlock, get_mut};
 use super::{
-    At, BURST, Control, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, Next, QUIET_LEAST,
-    QUIET_MOST, REHASH_AFTER, Translate,
+    At, BURST, Control, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, MOST_PATIENCE, Next,
+    QUIET_LEAST, QUIET_MOST, REHASH_AFTER, Translate,
 };
 use crate::observe::Observer;
 use crate::tracee::{Regs, Result, Resume, Stopped, hub};
@@ -79,7 +79,7 @@ impl Translate {
         }
         let left_over = filter.has_marks() && !observer.draws_lines();
         match observer.take_changes(self.filter_id) {
-            Some(changes) if same && !left_over && self.false_logs < REHASH_AFTER => {
+            Some(changes) if same && !left_over && self.false_logs < self.patience => {
                 for (line, watched) in changes {
                     filter.change(data, gs, line, watched);
                 }
@@ -90,6 +90,7 @@ impl Translate {
             }
             Some(_) if same && !left_over => {
                 self.false_logs = 0;
+                self.patience = MOST_PATIENCE.min(2 * self.patience);
                 filter.rehash();
             }
             _ => {}
@@ -176,6 +177,7 @@ impl Translate {
             self.false_logs += 1;
         } else {
             self.false_logs = 0;
+            self.patience = REHASH_AFTER.max(self.patience - 1);
         }
         let left = control.progress(observer, self.code.maps());
         if left == 0 || hub::is_wanted_out(stopped.tid()) {

@@ -50,6 +50,9 @@ const QUIET_MOST: u64 = 1 << 30;
 /// placed anew; and fewer of them are no matter, as a stop takes as long.
 const REHASH_AFTER: u32 = 8;
 const FALSE_LEAST: u64 = 256;
+/// Most such logs that are borne where placing the filter anew has not helped: who uses the line before a watched one is always
+/// suspected, and to place tens of thousands of drawn lines takes longer than some logs.
+const MOST_PATIENCE: u32 = 1 << 12;
 /// Numbers filters.
 static NEXT_FILTER: AtomicU64 = AtomicU64::new(0);
 /// Stops after which the tracer looks where the thread runs.
@@ -155,6 +158,8 @@ pub struct Translate {
     goes_on: Option<bool>,
     /// Quiet logs in a row that held next to no touches of watched lines.
     false_logs: u32,
+    /// How many are borne: more where it did not help to place the filter anew.
+    patience: u32,
     /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
     /// ends its stay can be turned into one of the program's own.
     by_syscall: bool,
@@ -268,6 +273,7 @@ impl Translate {
                 looked_everywhere: false,
                 goes_on: None,
                 false_logs: 0,
+                patience: REHASH_AFTER,
                 by_syscall: false,
                 learn: false,
                 unfiltered: FxHashSet::default(),
@@ -504,11 +510,16 @@ impl Translate {
         let number = block.word(state::EXIT) as u32;
         let exit = self.cache.tables().exit(number).copied();
         match exit.map(|e| (e.fragment, e.kind)) {
-            None | Some((_, ExitKind::Direct { .. } | ExitKind::Side { .. }))
-                if self.stats.misses - self.misses_before >= self.most_misses =>
-            {
+            None
+            | Some((
+                _,
+                ExitKind::Direct { .. } | ExitKind::Side { .. } | ExitKind::Elsewhere { .. },
+            )) if self.stats.misses - self.misses_before >= self.most_misses => {
                 let open = match exit.map(|e| (e.fragment, e.kind)) {
-                    Some((fragment, ExitKind::Side { done, .. })) => Some((fragment, done, None)),
+                    Some((
+                        fragment,
+                        ExitKind::Side { done, .. } | ExitKind::Elsewhere { done, .. },
+                    )) => Some((fragment, done, None)),
                     _ => None,
                 };
                 self.drain(self.log_pointer(), open, observer);
@@ -532,7 +543,11 @@ impl Translate {
                     )
                 }
             }
-            Some((fragment, ExitKind::Side { done, .. })) => {
+            Some((
+                fragment,
+                kind @ (ExitKind::Side { done, .. } | ExitKind::Elsewhere { done, .. }),
+            )) => {
+                self.learn = matches!(kind, ExitKind::Elsewhere { .. });
                 self.stats.misses += 1;
                 self.drain(self.log_pointer(), Some((fragment, done, None)), observer);
                 self.cache.build_side(number);
