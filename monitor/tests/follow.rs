@@ -72,6 +72,9 @@ fn threads_born_and_dying_are_all_observed() {
         seen > least && seen < least + least / 5,
         "{seen} of {least}"
     );
+    // A library that clears the word for restartable sequences, of each new thread, begins none.
+    let declined: u32 = full.windows.iter().map(|w| w.declined).sum();
+    assert!(declined < 10, "{declined} times natively");
 }
 
 /// Loads of so many workers of `threads.c` in so many rounds.

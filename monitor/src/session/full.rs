@@ -84,6 +84,8 @@ impl Session<'_> {
         if self.status.is_some() {
             return Ok(());
         }
+        // Before any turn: while others wait for theirs there is always one.
+        let due = self.pauses.end_due();
         match hub::take_held() {
             Some(stopped) => {
                 let tid = stopped.tid();
@@ -97,7 +99,6 @@ impl Session<'_> {
                 turn
             }
             None => {
-                let due = self.pauses.end_due();
                 self.catch_one();
                 let look = Instant::now() + LOOK;
                 self.rest(Some(due.map_or(look, |due| due.min(look))))

@@ -39,6 +39,9 @@ const TURN_PATIENCE: Duration = Duration::from_micros(50);
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
 /// After this time the next thread has its turn, where all of the run is observed.
 const SLICE: Duration = Duration::from_millis(40);
+/// The same among the threads of a round, for those that do little but make system calls: a turn of theirs takes thousands of stops,
+/// another one's some hundred microseconds.
+const TURN_SLICE: Duration = Duration::from_millis(3);
 
 /// The numbers of a process's windows, given out to its threads.
 #[derive(Debug, Default)]
@@ -300,11 +303,7 @@ impl Control for Pace<'_> {
     }
 
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64 {
-        let late = self.until.is_some_and(|until| Instant::now() >= until);
-        let long = self
-            .ends
-            .is_some_and(|ends| Instant::now() >= ends + self.slept);
-        if self.error.is_some() || late || long || self.signals.poll_end() {
+        if self.error.is_some() || self.is_over() || self.signals.poll_end() {
             return 0;
         }
         if let Some(ends) = self.turn_ends {
@@ -314,11 +313,33 @@ impl Control for Pace<'_> {
             Some(accesses) => accesses.saturating_sub(self.windows.accesses(observer)),
             None => {
                 self.error = cut(self.windows, observer, self.recorder, maps).err();
-                if hub::any_held() && self.begun.elapsed() > SLICE {
+                if self.has_had_its_turn() {
                     return 0;
                 }
                 u64::MAX
             }
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        let in_turn = self.turn_ends.is_some() || self.accesses.is_none();
+        self.is_over() || in_turn && self.has_had_its_turn()
+    }
+}
+
+impl Pace<'_> {
+    /// Whether the window, or the profile, has come to its end by the clock.
+    fn is_over(&self) -> bool {
+        let now = Instant::now();
+        self.until.is_some_and(|until| now >= until)
+            || self.ends.is_some_and(|ends| now >= ends + self.slept)
+    }
+
+    /// Whether other threads are waiting and this one has had a slice.
+    fn has_had_its_turn(&self) -> bool {
+        match self.turn_ends {
+            Some(_) => self.begun.elapsed() > TURN_SLICE,
+            None => self.begun.elapsed() > SLICE && hub::any_held(),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! through [`Code`].
 
 use crate::arch::{self, Access, AddressExpr, Flow, Gpr, GprSet, Kind};
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
 use std::ops::Range;
 
 /// How long traces may be.
@@ -229,7 +229,8 @@ pub fn form(
             break End::Declined(at, reason.reason);
         }
         let begins = |a: &Access| a.kind != Kind::Load && code.begins_sequence(&a.address);
-        if accesses.iter().any(begins) {
+        // Zero names none: so a library clears the word for each new thread.
+        if accesses.iter().any(begins) && !stores_zero(&instruction) {
             break End::Declined(at, "a restartable sequence");
         }
         if !code.counted(at) {
@@ -247,6 +248,15 @@ pub fn form(
         end,
         source,
     }
+}
+
+fn stores_zero(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && matches!(
+            instruction.op1_kind(),
+            OpKind::Immediate32to64 | OpKind::Immediate32
+        )
+        && instruction.immediate(1) == 0
 }
 
 struct Former {

@@ -80,6 +80,12 @@ pub trait Control {
     /// The log has been read up to where the thread is. Returns the accesses that may still be
     /// observed; 0 closes the window.
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64;
+
+    /// Whether the window has lasted too long. Asked behind each system call: where a thread does little else the log is not
+    /// full for seconds.
+    fn is_late(&self) -> bool {
+        false
+    }
 }
 
 /// How a window ended. The thread is at its own registers.
@@ -421,7 +427,8 @@ impl Translate {
                         Next::End(WindowEnd::Left(running))
                     }
                     Waited::Event(Event::Stopped(stopped)) => {
-                        self.stopped_natively(stopped, syscall, handler, observer)?
+                        let late = syscall.is_some() && control.is_late();
+                        self.stopped_natively(stopped, syscall, (handler, late), observer)?
                     }
                     Waited::Event(gone) => Next::End(WindowEnd::Gone(gone)),
                     Waited::User(running) => {

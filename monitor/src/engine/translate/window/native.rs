@@ -149,7 +149,7 @@ impl Translate {
         &mut self,
         stopped: Stopped,
         syscall: Option<(u64, Regs)>,
-        handler: bool,
+        (handler, late): (bool, bool),
         observer: &mut Observer,
     ) -> Result<Next> {
         self.follow_thread(stopped.tid());
@@ -180,6 +180,10 @@ impl Translate {
                         }
                         // Its call is over, and nothing of it is to be stepped over.
                         let stopped = stopped.without_call();
+                        if late {
+                            self.drain(self.log_pointer(), None, observer);
+                            return Ok(Next::End(WindowEnd::Closed(stopped)));
+                        }
                         self.enter(stopped, regs, observer, Resume::Syscall)
                     }
                 }
