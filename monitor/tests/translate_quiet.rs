@@ -103,6 +103,7 @@ fn accesses_are_counted_to_the_access() {
         "gather",
         "avx512",
         "locked",
+        "returns",
         "x87",
         "backwards",
         "sideways",

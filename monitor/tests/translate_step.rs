@@ -168,20 +168,29 @@ fn translate(stopped: Stopped, plan: Plan) -> (Seen, translated::Run) {
     (Seen { accesses, observer }, run)
 }
 
-const PLANS: [Plan; 3] = [
+const PLANS: [Plan; 4] = [
     Plan::WHOLE,
     Plan::TINY,
     Plan {
         close_after: 1,
         ..Plan::TINY
     },
+    Plan {
+        late: true,
+        ..Plan::WHOLE
+    },
 ];
 
 /// A tracee's accesses are the same to the access, and as many as it says itself.
 fn check(name: &str) {
+    check_at(name, &[]);
+}
+
+/// The same of code that the linker puts somewhere else.
+fn check_at(name: &str, link: &[&str]) {
     let _turn = exclusive();
     without_randomization();
-    let Some((_tracees, program)) = Tracees::build(name) else {
+    let Some((_tracees, program)) = Tracees::build_with(name, link) else {
         return;
     };
     for plan in PLANS {
@@ -226,6 +235,12 @@ checks!(
     syscalls,
     x87
 );
+
+/// Return addresses of more than 32 bits.
+#[test]
+fn returns_far_up() {
+    check_at("returns", &["-Wl,-Ttext-segment=0x200000000"]);
+}
 
 /// Its log ends in a loop without a place where flags are dead.
 #[test]

@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// unseen.
 pub const CLASS_BITS: u32 = super::filter::BITS;
 const CLASSES: usize = 1 << CLASS_BITS;
-/// The lowest 16 bits of a class that may be drawn: the lines before its own have the same bits above.
+/// The lowest class that may be drawn: the lines before its own have the same bits above.
 const FIRST: u32 = 4;
 /// Drawn at the start, at least and at most.
 const AT_START: usize = CLASSES / 128;
@@ -116,7 +116,7 @@ impl Drawn {
         let wanted = self.classes.len() + more;
         while self.classes.len() < wanted {
             let class = random.random_range(0..CLASSES as u32);
-            if class & 0xffff < FIRST || self.since.contains_key(&class) {
+            if class < FIRST || self.since.contains_key(&class) {
                 continue;
             }
             self.since.insert(class, now);

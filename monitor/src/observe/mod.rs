@@ -569,4 +569,46 @@ mod tests {
         observer.limit_samples(5_000);
         assert!(walk(&mut observer, 100_000) > 800);
     }
+
+    #[test]
+    fn lines_behind_much_used_ones_are_given_up() {
+        let mut observer = Observer::new(1, 7);
+        let touch = |observer: &mut Observer, line: u64| {
+            observer.access(Access {
+                ip: 0x1000,
+                address: 64 * line,
+                size: 8,
+                load: true,
+                store: false,
+            });
+        };
+        observer.limit_samples(1);
+        touch(&mut observer, 0x4002);
+        assert_eq!(observer.samples(), 1);
+        // Narrows the watch to its own line.
+        touch(&mut observer, 0x4000);
+        let watched = |observer: &Observer| {
+            let mut lines: Vec<u64> = observer.watched_lines().collect();
+            lines.sort_unstable();
+            lines
+        };
+        assert_eq!(watched(&observer), [0x4002, 0x4003]);
+        touch(&mut observer, 0x4003);
+        assert_eq!(watched(&observer), [0x4002]);
+        let mut suspicions = 0;
+        while !watched(&observer).is_empty() && suspicions < 1_000_000 {
+            observer.suspect(0x4002);
+            suspicions += 1;
+        }
+        assert!((1000..1_000_000).contains(&suspicions));
+        assert!(!observer.filter().may_hold(0x4002));
+        let ended = observer.drain_finished();
+        assert!(ended.len() == 1 && ended[0].given_up);
+        assert_eq!(ended[0].outcomes[DEFAULT_LINE], Outcome::Censored(2));
+        assert!(matches!(
+            ended[0].outcomes[4],
+            Outcome::Reused { distance: 0, .. }
+        ));
+        assert!(observer.end_all(Ended::Cut).is_empty());
+    }
 }

@@ -51,7 +51,8 @@ pub struct Sample {
     pub outcomes: [Outcome; 5],
     /// What all threads did, where several were observed; positions are in the references of all then.
     pub remotely: Option<Box<Remotely>>,
-    /// A watch of it was given up for a reason of its line (the `counter` engine's alone can be).
+    /// A watch of it was given up for a reason of its line: its page had too many faults (`counter`), or the line before it is used
+    /// too often.
     pub given_up: bool,
 }
 
@@ -226,6 +227,7 @@ impl WatchTable {
             ids.retain(|&other| other != id);
             if ids.is_empty() {
                 self.by_line.remove(&line);
+                self.suspected.remove(&line);
             }
         }
     }
@@ -451,7 +453,7 @@ impl WatchTable {
     }
 
     /// Accesses that begin in the line before `line` are looked at because they might reach it. Where these are very many its watches
-    /// are cut off: what is done next door says nothing of when it will be touched itself. (Not where several threads are observed.)
+    /// are given up, as the looking would take longer than the run. (Not where several threads are observed.)
     pub(super) fn suspect(&mut self, line: u64, refs: &[u64; 5]) {
         let Some(ids) = self.by_line.get(&line) else {
             return;
@@ -465,7 +467,6 @@ impl WatchTable {
         if *times < MOST_SUSPICIONS {
             return;
         }
-        self.suspected.remove(&line);
         for id in ids.clone() {
             self.set_lines(id, NO_LINES);
             let watch = &mut self.watches[id as usize];
@@ -476,6 +477,7 @@ impl WatchTable {
                 }
             }
             watch.open = 0;
+            watch.sample.given_up = true;
             self.finished.push(watch.sample.clone());
             self.free.push(id);
         }

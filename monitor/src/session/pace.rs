@@ -219,6 +219,8 @@ pub struct Pace<'a> {
     pub accesses: Option<u64>,
     /// Accesses of the observer at which the thread's turn ends, where several are observed in turn.
     pub turn_ends: Option<u64>,
+    /// Whether all of the run is observed: turns end by the clock, too. (In sampled windows threads have turns of equal virtual time.)
+    pub whole: bool,
     /// Set when a cut could not be written: the profile ends there.
     pub error: Option<ProfileError>,
     /// When the turn of the thread began.
@@ -322,8 +324,7 @@ impl Control for Pace<'_> {
     }
 
     fn is_late(&self) -> bool {
-        let in_turn = self.turn_ends.is_some() || self.accesses.is_none();
-        self.is_over() || in_turn && self.has_had_its_turn()
+        self.is_over() || self.has_had_its_turn()
     }
 }
 
@@ -335,11 +336,12 @@ impl Pace<'_> {
             || self.ends.is_some_and(|ends| now >= ends + self.slept)
     }
 
-    /// Whether other threads are waiting and this one has had a slice.
+    /// Whether this thread of a run observed as a whole has had a slice, and others may be waiting.
     fn has_had_its_turn(&self) -> bool {
-        match self.turn_ends {
-            Some(_) => self.begun.elapsed() > TURN_SLICE,
-            None => self.begun.elapsed() > SLICE && hub::any_held(),
+        match (self.turn_ends, self.accesses) {
+            (None, None) => self.begun.elapsed() > SLICE && hub::any_held(),
+            (Some(_), _) if self.whole => self.begun.elapsed() > TURN_SLICE,
+            _ => false,
         }
     }
 }

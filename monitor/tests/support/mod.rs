@@ -22,6 +22,11 @@ pub struct Tracees {
 impl Tracees {
     /// Builds `name`. `None`, after saying so, where there is no assembler.
     pub fn build(name: &str) -> Option<(Tracees, PathBuf)> {
+        Tracees::build_with(name, &[])
+    }
+
+    /// The same with more arguments for the compiler.
+    pub fn build_with(name: &str, more: &[&str]) -> Option<(Tracees, PathBuf)> {
         let tracees = Tracees {
             directory: tempfile::tempdir().expect("a temporary directory"),
         };
@@ -33,6 +38,7 @@ impl Tracees {
             .args(["-Wl,-z,noexecstack", "-Wl,--no-warn-rwx-segments", "-o"])
             .arg(&program)
             .args([format!("{name}.s"), "report.s".into()])
+            .args(more)
             .output();
         match output {
             Ok(output) if output.status.success() => Some((tracees, program)),

@@ -7,7 +7,7 @@ use statcache::engine::translate::window::{Control, Stats, Translate, Waited, Wi
 use statcache::observe::{Access, Observer};
 use statcache::tracee::maps::Maps;
 use statcache::tracee::{Event, Result, Resume, Running, StopReason, Stopped};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub struct Plan {
     pub most: u64,
     /// Which addresses are looked at.
     pub looking: Looking,
+    /// Windows are said to be late behind every third system call.
+    pub late: bool,
 }
 
 impl Plan {
@@ -49,6 +51,7 @@ impl Plan {
         native: Duration::ZERO,
         most: u64::MAX,
         looking: Looking::AsUsual,
+        late: false,
     };
     /// One window over everything, with the shortest log.
     pub const TINY: Plan = Plan {
@@ -60,6 +63,7 @@ impl Plan {
 struct Paced {
     plan: Plan,
     full: u64,
+    calls: Rc<Cell<u64>>,
 }
 
 impl Control for Paced {
@@ -71,6 +75,11 @@ impl Control for Paced {
         self.full += 1;
         let over = self.full > self.plan.close_after || observer.accesses() >= self.plan.most;
         if over { 0 } else { self.plan.log }
+    }
+
+    fn is_late(&self) -> bool {
+        self.calls.set(self.calls.get() + 1);
+        self.plan.late && self.calls.get().is_multiple_of(3)
     }
 }
 
@@ -95,6 +104,7 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
     let pid = stopped.tid();
     let (mut observer, mut declined, mut windows) = (observer, Vec::new(), 0);
     let accesses = Rc::new(RefCell::new(Vec::new()));
+    let calls = Rc::default();
     let bmi2 = std::arch::is_x86_feature_detected!("bmi2");
     let (back, engine) = match plan.looking {
         Looking::Wide => Translate::with_lookup(stopped, pid, bmi2),
@@ -116,7 +126,11 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
         super::support::run_natively(stopped.resume(Resume::Continue, signal).expect("resumed"))
     };
     let event = loop {
-        let mut paced = Paced { plan, full: 0 };
+        let mut paced = Paced {
+            plan,
+            full: 0,
+            calls: Rc::clone(&calls),
+        };
         windows += 1;
         let end = engine
             .window(stopped, &mut observer, &mut paced)

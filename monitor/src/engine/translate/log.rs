@@ -113,8 +113,8 @@ const LOOKUP_INSTRUCTIONS: f64 = 14.0;
 /// Instructions in place of a return that is followed (counted in the generated code).
 const RETURN_INSTRUCTIONS: f64 = 7.0;
 
-/// One in so many records that were kept for nothing is asked for which line.
-const SUSPECT_ONE_IN: u64 = 64;
+/// One in so many records that were kept for nothing is asked for which line: a prime, as loops keep theirs in turn.
+const SUSPECT_ONE_IN: u64 = 61;
 
 /// False hits of one log after which the filter is rehashed.
 const REHASH_AFTER: u64 = 2_000;

@@ -252,10 +252,7 @@ pub fn form(
 
 fn stores_zero(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Mov
-        && matches!(
-            instruction.op1_kind(),
-            OpKind::Immediate32to64 | OpKind::Immediate32
-        )
+        && instruction.op1_kind() == OpKind::Immediate32to64
         && instruction.immediate(1) == 0
 }
 
@@ -263,7 +260,7 @@ struct Former {
     items: Vec<Item>,
     head: u64,
     rounds: usize,
-    /// Where the trace has been since it was last at its head, calls it has returned from left out.
+    /// Where the trace has been since it was last at its head, leaving out calls since then that it has returned from.
     path: Vec<u64>,
     /// Calls it has not returned from: where they return to, and how long `path` was.
     calls: Vec<(u64, usize)>,

@@ -333,6 +333,7 @@ impl Observed {
             recorder: &mut self.recorder,
             accesses,
             turn_ends: turn.map(|turn| before + turn),
+            whole: self.full,
             error: None,
             begun,
             ends: if turn.is_some() { None } else { self.ends },

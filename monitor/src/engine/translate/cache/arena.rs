@@ -49,7 +49,7 @@ impl Arena {
         self.cold_index.clear();
     }
 
-    /// Puts hot code of fragment `id` behind all other, where it was made for: there.
+    /// Puts hot code of fragment `id` behind all other, where it was made for. Returns where that is.
     pub(super) fn put_hot(&mut self, id: FragmentId, code: &[u8]) -> u64 {
         let at = self.hot_next;
         self.memory.write(at, code);

@@ -1,7 +1,9 @@
 //! From a trace to the code of a fragment.
 
+mod transfer;
+
 use super::super::asm::OutOfReach;
-use super::super::layout::{JUMPS, MAX_RECORD_QWORDS, state};
+use super::super::layout::{MAX_RECORD_QWORDS, state};
 use super::super::runtime::{Duty, Runtime};
 use super::super::state::{Ip, Log, State};
 use super::super::trace::{End, Item, Source, Step, Trace};
@@ -13,8 +15,8 @@ use super::{
     Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Stretch, Tables,
     inside,
 };
-use crate::arch::{self, Gpr, GprSet, Mask, RepCondition, Shape};
-use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
+use crate::arch::{Gpr, GprSet, Mask, RepCondition, Shape};
+use iced_x86::Instruction;
 
 /// Registers for the log pointer, least used by compilers first. Never rsp; never rcx, which
 /// the decision at the end and indirect transfers use.
@@ -34,9 +36,6 @@ const LOG_CANDIDATES: [Gpr; 14] = [
     Gpr::Rdx,
     Gpr::Rax,
 ];
-
-/// Bytes of a jump.
-const JUMP_BYTES: i8 = 5;
 
 /// Words after which a trace is cut: leaves room for one more instruction of any kind.
 const CUT_WORDS: usize = MAX_RECORD_QWORDS - 24;
@@ -168,7 +167,7 @@ pub fn side(
         }
         None => {
             let closing = Closing::begin(&mut out, &record, Ip::InTarget, runtime.duty, true);
-            by_table(&mut out, fragment.log);
+            transfer::by_table(&mut out, fragment.log);
             closing
         }
     };
@@ -183,21 +182,6 @@ pub fn side(
         cold: rare.asm.into_bytes(),
     };
     Some((field, code))
-}
-
-/// Sends a thread to `TARGET` by the table of jumps, its record complete, the log pointer in `log` and rcx spilled.
-fn by_table(out: &mut Stretch, log: Gpr) {
-    out.asm.save(state::LOG, log);
-    out.asm.unspill(log);
-    out.mark(State {
-        ip: Ip::InTarget,
-        spilled: [Gpr::Rcx].into_iter().collect(),
-        log: Log::Slot,
-        open: None,
-    });
-    // From here, not from a place that all transfers share: processors guess by the place where a jump leads.
-    out.asm.load_word16(Gpr::Rcx, state::TARGET);
-    out.asm.jump_indexed(Gpr::Rcx, JUMPS);
 }
 
 /// Finds the first register of `logs` that no item uses, cutting the trace where there is none.
@@ -484,16 +468,6 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn push_return(&mut self, address: u64) -> Result<(), OutOfReach> {
-        if let Ok(address) = i32::try_from(address) {
-            return self.hot.asm.push(address);
-        }
-        self.cold.asm.align(8);
-        let literal = self.cold.asm.here();
-        self.cold.asm.raw(&address.to_le_bytes());
-        self.hot.asm.push_word_at(literal)
-    }
-
     /// Decides whether the record of the first `done` items is kept; the registers are as before. `back`: the program goes
     /// back in its code.
     fn close(&mut self, ip: Ip, done: usize, back: bool) {
@@ -565,121 +539,5 @@ impl Builder<'_> {
             .exits
             .pad(&mut self.cold, self.log, state, Some(ip), kind);
         self.hot.asm.jump(pad);
-    }
-
-    /// Emits an indirect transfer: its target goes to the state block, and the thread to where the table of jumps says.
-    fn indirect(&mut self, instruction: &Instruction, done: usize) -> Result<(), OutOfReach> {
-        let ip = instruction.ip();
-        let mut at = self.inside(ip, done - 1);
-        self.hot.mark(at);
-        self.hot.asm.spill(Gpr::Rcx);
-        at.spilled.insert(Gpr::Rcx);
-        match arch::classify(instruction) {
-            arch::Flow::Ret { pop } => {
-                if pop == 0 {
-                    self.pop_target()?;
-                } else {
-                    // Target first, then both moves of the stack pointer at once: at every
-                    // instruction in between, the return has either not happened or happened.
-                    let top = MemoryOperand::with_base(Register::RSP);
-                    let load = Instruction::with2(Code::Mov_r64_rm64, Register::RCX, top);
-                    self.hot.asm.put(&load.map_err(|_| OutOfReach)?)?;
-                    self.hot.mark(at);
-                    self.hot.asm.lea(Gpr::Rsp, Gpr::Rsp, 8 + i64::from(pop));
-                }
-                at.ip = Ip::InRcx;
-                at.open = Some(done as u16);
-                self.hot.mark(at);
-            }
-            flow => {
-                self.load_target(instruction)?;
-                self.hot.mark(at);
-                if flow == arch::Flow::IndirectCall {
-                    self.push_return(instruction.next_ip())?;
-                }
-                at.ip = Ip::InRcx;
-                at.open = Some(done as u16);
-                self.hot.mark(at);
-            }
-        }
-        self.hot.asm.save(state::TARGET, Gpr::Rcx);
-        self.close(Ip::InTarget, done, true);
-        by_table(&mut self.hot, self.log);
-        Ok(())
-    }
-
-    fn pop_target(&mut self) -> Result<(), OutOfReach> {
-        let pop = Instruction::with1(Code::Pop_r64, Register::RCX);
-        self.hot.asm.put(&pop.map_err(|_| OutOfReach)?)
-    }
-
-    /// Emits a return that is to lead to `to`, where the trace goes on. Leads it elsewhere, the record ends with it. No flag is
-    /// touched.
-    fn follow_return(&mut self, i: usize, item: &Item, to: u64) -> Result<(), OutOfReach> {
-        let done = i + 1;
-        let mut at = self.inside(item.instruction.ip(), i);
-        self.hot.asm.spill(Gpr::Rcx);
-        at.spilled.insert(Gpr::Rcx);
-        self.hot.mark(at);
-        self.pop_target()?;
-        at.ip = Ip::InRcx;
-        at.open = Some(done as u16);
-        self.hot.mark(at);
-        self.hot.asm.save(state::TARGET, Gpr::Rcx);
-        at.ip = Ip::InTarget;
-        self.hot.mark(at);
-        let negated = (to as i64).wrapping_neg();
-        if i32::try_from(negated).is_ok() {
-            self.hot.asm.lea(Gpr::Rcx, Gpr::Rcx, negated);
-        } else {
-            let scratch = match self.log {
-                Gpr::Rdx => Gpr::Rax,
-                _ => Gpr::Rdx,
-            };
-            self.hot.asm.spill(scratch);
-            let mut comparing = at;
-            comparing.spilled.insert(scratch);
-            self.hot.mark(comparing);
-            self.hot.asm.constant(scratch, negated as u64);
-            self.hot.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
-            self.hot.asm.unspill(scratch);
-            self.hot.mark(at);
-        }
-        self.hot.asm.jrcxz(JUMP_BYTES);
-        // The way out: rcx as the program has it, and the pad of an exit that has no code yet.
-        let out = self.cold.asm.here();
-        self.cold.mark(at);
-        self.cold.asm.unspill(Gpr::Rcx);
-        let kind = ExitKind::Elsewhere {
-            done: done as u16,
-            words: self.words as u16,
-            field: 0,
-        };
-        let mut leaving = at;
-        leaving.spilled.remove(Gpr::Rcx);
-        let (_, number) = self
-            .exits
-            .pad(&mut self.cold, self.log, leaving, None, kind);
-        let field = self.hot.asm.jump(out);
-        self.exits.set_side_field(number, field);
-        at.ip = Ip::At(to);
-        self.hot.mark(at);
-        self.hot.asm.unspill(Gpr::Rcx);
-        self.returns.push(done as u16);
-        Ok(())
-    }
-
-    /// `mov rcx, operand` with the operand of an indirect jump or call.
-    fn load_target(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
-        let mut load = *instruction;
-        load.set_code(Code::Mov_r64_rm64);
-        let (kind, register) = (instruction.op0_kind(), instruction.op0_register());
-        load.set_op0_kind(OpKind::Register);
-        load.set_op0_register(Register::RCX);
-        load.set_op1_kind(kind);
-        if kind == OpKind::Register {
-            load.set_op1_register(register);
-        }
-        self.hot.asm.put(&load)
     }
 }

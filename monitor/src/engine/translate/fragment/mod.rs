@@ -2,8 +2,8 @@
 //!
 //! Layout: the hot part holds copies of the program's instructions with stores of register values
 //! in between, and at its end the decision whether the record is kept ([`close`]); the cold part
-//! holds what is rarely run (side exits, ways back to the monitor, literals). A side exit gets its
-//! code when it is first taken ([`build::side`]).
+//! holds what is rarely run (ways back to the monitor, literals). A side exit gets its
+//! code when it is first taken ([`build::side`]), beside what is hot at that time.
 
 mod build;
 mod changing;
@@ -217,7 +217,7 @@ pub struct Fragment {
     pub indirect: bool,
     /// Whether it is the target of one.
     pub targeted: bool,
-    /// Entry for threads that may be bound for another address, in the cold code (`checked.rs`); made where it is a target.
+    /// Entry for threads that may be bound for another address (`checked.rs`); made where it is a target.
     pub checked: Option<u64>,
     /// Where the code lies that it compares at every entry: nowhere if that cannot change.
     pub compared: Vec<Range<u64>>,

@@ -37,7 +37,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOG_IN_USE: u64 = 512 << 10;
 /// Least bytes of log in use: a stop costs about as much as filling it.
 const LOG_AT_LEAST: u64 = 4 << 10;
-/// Bytes of log while only records that may touch a watched line are kept.
+/// Bytes of log while only records that may touch a watched line are kept. Nearly all are written at its beginning: not where the
+/// lowest 12 bits of addresses are those of the state block, as processors guess by these whether a load is of what was just stored.
 const LOG_QUIET: u64 = (64 << 10) + 2048;
 /// Accesses kept behind the next sample: the rest of its cluster, as a rule, and most reuses are found among them. (Of
 /// 500, 1000, 2000 and 4000, 4000 cost least for a sample, on xz, mcf and python: 28, 27 and 45 us, where 1000 took 38, 26 and 50.)
