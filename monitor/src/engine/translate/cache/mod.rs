@@ -189,7 +189,16 @@ impl CodeCache {
             Duty::Observe { .. } => fragment::log_candidates(wished, &[0; 16]),
         };
         let trace = trace::form(code, ip, self.duty.lengths(), &mut self.factory);
-        let calls = trace.items.iter().filter(|item| item.calls());
+        let follows = |to: u64| {
+            trace
+                .items
+                .iter()
+                .any(|item| item.step == trace::Step::Return { to })
+        };
+        let calls = trace
+            .items
+            .iter()
+            .filter(|item| item.calls() && !follows(item.instruction.next_ip()));
         self.returns
             .extend(calls.map(|item| item.instruction.next_ip()));
         let arena = &mut self.arenas[arena];
