@@ -56,8 +56,9 @@ const FALSE_LEAST: u64 = 256;
 const MOST_PATIENCE: u32 = 1 << 12;
 /// Numbers filters.
 static NEXT_FILTER: AtomicU64 = AtomicU64::new(0);
-/// Stops after which the tracer looks where the thread runs.
-const FOLLOW_EVERY: u64 = 64;
+/// Stops after which the tracer looks where the thread runs. (A python observed whole on two processors, moved a hundred times a second, took
+/// 6.6 s with 64, 5.7 with 16, 5.6 with 4; 5.0 with both on one.)
+const FOLLOW_EVERY: u64 = 16;
 
 /// What a wait outside of the cache gave.
 #[derive(Debug)]
