@@ -142,7 +142,7 @@ pub fn losses(losses: &Losses) -> Option<Warning> {
             percent(losses.hot),
             percent(losses.unwatchable),
         ),
-        remedy: "profile with --engine translate, which loses none".into(),
+        remedy: "profile with --engine translate, which loses hardly any".into(),
     })
 }
 

@@ -1,7 +1,7 @@
 /* A numbered stream through a pipe and datagrams through a socket, into and out of pages that come under watch and go, with
    signals all the time: nothing is lost, doubled or cut. */
 #include "shim.h"
-#define WORDS 60000
+static uint32_t WORDS = 60000; /* or as the argument says */
 static uint8_t *in, *out;
 static int fds[2], pair[2];
 static atomic_int over;
@@ -55,7 +55,8 @@ static void *arming(void *unused) {
     disarm();
     return unused;
 }
-int main(void) {
+int main(int count, char **words) {
+    if (count > 1) WORDS = atol(words[1]);
     in = fresh(32768), out = fresh(32768);
     must(pipe(fds) == 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0, "pipes");
     handle(SIGALRM, tick, 0);

@@ -296,12 +296,8 @@ impl Asm {
     }
 
     /// `push value`, its sign extended.
-    ///
-    /// # Errors
-    /// None.
-    pub fn push(&mut self, value: i32) -> Result<(), OutOfReach> {
-        let push = Instruction::with1(Code::Pushq_imm32, value).map_err(|_| OutOfReach)?;
-        self.put(&push)
+    pub fn push(&mut self, value: i32) {
+        self.own(Instruction::with1(Code::Pushq_imm32, value));
     }
 
     /// `push qword [rip -> address]`

@@ -70,7 +70,7 @@ pub struct Item {
 
 impl Item {
     /// Whether what is behind it will be returned to.
-    pub fn calls(&self) -> bool {
+    fn calls(&self) -> bool {
         let indirect = self.instruction.is_call_near_indirect();
         self.step == Step::Call || indirect
     }
@@ -158,6 +158,15 @@ impl Source {
 }
 
 impl Trace {
+    /// Where its calls return to that it does not return from itself.
+    pub fn awaited_returns(&self) -> impl Iterator<Item = u64> {
+        let follows = |to: u64| self.items.iter().any(|i| i.step == Step::Return { to });
+        let calls = self.items.iter().filter(|item| item.calls());
+        calls
+            .map(|item| item.instruction.next_ip())
+            .filter(move |&to| !follows(to))
+    }
+
     /// One that executes nothing.
     pub fn declined(ip: u64, reason: &'static str) -> Trace {
         Trace {

@@ -71,7 +71,13 @@ impl CodeCache {
                     break;
                 };
                 let target = match self.tables.exit(exit).map(|exit| exit.kind) {
-                    Some(ExitKind::Direct { target, .. } | ExitKind::Side { target, .. }) => target,
+                    Some(
+                        ExitKind::Direct { target, .. }
+                        | ExitKind::Side {
+                            target: Some(target),
+                            ..
+                        },
+                    ) => target,
                     _ => continue,
                 };
                 if !self.known.contains(&target) {

@@ -189,18 +189,7 @@ impl CodeCache {
             Duty::Observe { .. } => fragment::log_candidates(wished, &[0; 16]),
         };
         let trace = trace::form(code, ip, self.duty.lengths(), &mut self.factory);
-        let follows = |to: u64| {
-            trace
-                .items
-                .iter()
-                .any(|item| item.step == trace::Step::Return { to })
-        };
-        let calls = trace
-            .items
-            .iter()
-            .filter(|item| item.calls() && !follows(item.instruction.next_ip()));
-        self.returns
-            .extend(calls.map(|item| item.instruction.next_ip()));
+        self.returns.extend(trace.awaited_returns());
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);
         let (runtime, tables) = (&arena.runtime, &mut self.tables);

@@ -130,15 +130,14 @@ pub fn side(
     runtime: &Runtime,
     tables: &mut Tables,
 ) -> Option<(u64, FragmentCode)> {
-    let (done, words, target, field) = match tables.exit(exit)?.kind {
-        ExitKind::Side {
-            done,
-            words,
-            target,
-            field,
-        } => (done, words, Some(target), field),
-        ExitKind::Elsewhere { done, words, field } => (done, words, None, field),
-        _ => return None,
+    let &ExitKind::Side {
+        done,
+        words,
+        target,
+        field,
+    } = &tables.exit(exit)?.kind
+    else {
+        return None;
     };
     let done = usize::from(done);
     let mut exits = Exits {
@@ -431,7 +430,7 @@ impl Builder<'_> {
                 let kind = ExitKind::Side {
                     done: done as u16,
                     words: self.words as u16,
-                    target: exit,
+                    target: Some(exit),
                     field: 0,
                 };
                 let state = self.inside(exit, done);

@@ -9,11 +9,8 @@
 use super::super::asm::OutOfReach;
 use super::super::state::Ip;
 use super::super::trace::Source;
-use super::{ExitKind, Exits, Stretch, inside};
+use super::{ExitKind, Exits, JUMP_BYTES, Stretch, inside};
 use crate::arch::Gpr;
-
-/// Bytes of the jump to the exit, skipped while the bytes are the same.
-const JUMP_BYTES: i8 = 5;
 
 /// Where each comparison begins and how many bytes it takes (8, 4, 2 or 1): together all of `length` and no more.
 fn pieces(length: usize) -> Vec<(usize, usize)> {

@@ -10,7 +10,7 @@
 use super::super::group::{self, Group};
 use super::super::layout::{self, FILTER, MAX_RECORD_ACCESSES, UNCOUNTED, state};
 use super::super::state::{Ip, State};
-use super::{Adds, Dynamic, Exits, LoggedAccess, RecordShape, Stretch, inside};
+use super::{Adds, Dynamic, Exits, JUMP_BYTES, LoggedAccess, RecordShape, Stretch, inside};
 use crate::arch::Gpr;
 
 /// What is closed: the first `done` items of a fragment.
@@ -233,9 +233,8 @@ fn look_up(
     }
 }
 
-/// Bytes of the check whether the log is full, and of a jump.
+/// Bytes of the check whether the log is full.
 const FULL_CHECK_BYTES: i8 = 20;
-const JUMP_BYTES: i8 = 5;
 
 /// Writes the code that keeps the record and goes back, or leaves when the log is full. Returns the
 /// field of the jump to it and its address.

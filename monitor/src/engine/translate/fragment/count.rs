@@ -10,11 +10,8 @@
 use super::super::layout::state;
 use super::super::state::{Ip, State};
 use super::close::{self, Record};
-use super::{Dynamic, Exits, LoggedAccess, Stretch};
+use super::{Dynamic, Exits, JUMP_BYTES, LoggedAccess, Stretch};
 use crate::arch::{Access, Gpr, RepCondition, Shape};
-
-/// Length of the jump past which the check goes.
-const JUMP_BYTES: i8 = 5;
 
 /// What is to be counted of an access of item `item`.
 pub(super) fn counted(access: &Access, item: u16) -> impl Iterator<Item = LoggedAccess> {

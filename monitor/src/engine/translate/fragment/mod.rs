@@ -116,18 +116,9 @@ pub enum ExitKind {
         done: u16,
         /// Words of the record so far.
         words: u16,
-        /// Original address it leads to.
-        target: u64,
+        /// Original address it leads to; `None`: in `TARGET`, as a return that the trace follows led elsewhere.
+        target: Option<u64>,
         /// Displacement field of the branch to it.
-        field: u64,
-    },
-    /// A return that the trace follows led elsewhere for the first time, the record still open; where to is in `TARGET`.
-    Elsewhere {
-        /// Items done.
-        done: u16,
-        /// Words of the record so far.
-        words: u16,
-        /// Displacement field of the jump to it.
         field: u64,
     },
     /// The program's code is no longer what the fragment was made of; nothing of it has run. Fields as of
@@ -272,6 +263,9 @@ impl Stretch {
     }
 }
 
+/// Bytes of a jump.
+const JUMP_BYTES: i8 = 5;
+
 /// Inside a trace, where the log pointer is in its register.
 fn inside(log: Gpr, ip: Ip, open: Option<usize>) -> State {
     State {
@@ -374,9 +368,7 @@ impl Exits<'_> {
     }
 
     fn set_side_field(&mut self, exit: u32, at: u64) {
-        if let ExitKind::Side { field, .. } | ExitKind::Elsewhere { field, .. } =
-            &mut self.tables.exits[exit as usize - 1].kind
-        {
+        if let ExitKind::Side { field, .. } = &mut self.tables.exits[exit as usize - 1].kind {
             *field = at;
         }
     }

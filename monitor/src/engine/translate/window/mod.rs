@@ -519,16 +519,11 @@ impl Translate {
         let number = block.word(state::EXIT) as u32;
         let exit = self.cache.tables().exit(number).copied();
         match exit.map(|e| (e.fragment, e.kind)) {
-            None
-            | Some((
-                _,
-                ExitKind::Direct { .. } | ExitKind::Side { .. } | ExitKind::Elsewhere { .. },
-            )) if self.stats.misses - self.misses_before >= self.most_misses => {
+            None | Some((_, ExitKind::Direct { .. } | ExitKind::Side { .. }))
+                if self.stats.misses - self.misses_before >= self.most_misses =>
+            {
                 let open = match exit.map(|e| (e.fragment, e.kind)) {
-                    Some((
-                        fragment,
-                        ExitKind::Side { done, .. } | ExitKind::Elsewhere { done, .. },
-                    )) => Some((fragment, done, None)),
+                    Some((fragment, ExitKind::Side { done, .. })) => Some((fragment, done, None)),
                     _ => None,
                 };
                 self.drain(self.log_pointer(), open, observer);
@@ -552,11 +547,8 @@ impl Translate {
                     )
                 }
             }
-            Some((
-                fragment,
-                kind @ (ExitKind::Side { done, .. } | ExitKind::Elsewhere { done, .. }),
-            )) => {
-                self.learn = matches!(kind, ExitKind::Elsewhere { .. });
+            Some((fragment, ExitKind::Side { done, target, .. })) => {
+                self.learn = target.is_none();
                 self.stats.misses += 1;
                 self.drain(self.log_pointer(), Some((fragment, done, None)), observer);
                 self.cache.build_side(number);

@@ -150,7 +150,7 @@ impl Translate {
             // On its way out with a record still open?
             let number = self.block().word(state::EXIT) as u32;
             if let Some(exit) = self.cache.tables().exit(number)
-                && let ExitKind::Side { done, .. } | ExitKind::Elsewhere { done, .. } = exit.kind
+                && let ExitKind::Side { done, .. } = exit.kind
                 && self.block().word(state::TARGET) == context.regs.rip
             {
                 open = Some((exit.fragment, done, None));

@@ -4,13 +4,10 @@ use super::super::super::asm::OutOfReach;
 use super::super::super::layout::{JUMPS, state};
 use super::super::super::state::{Ip, Log, State};
 use super::super::super::trace::Item;
-use super::super::{ExitKind, Stretch};
+use super::super::{ExitKind, JUMP_BYTES, Stretch};
 use super::Builder;
 use crate::arch::{self, Gpr};
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
-
-/// Bytes of a jump.
-const JUMP_BYTES: i8 = 5;
 
 /// Sends a thread to `TARGET` by the table of jumps, its record complete, the log pointer in `log` and rcx spilled.
 pub(super) fn by_table(out: &mut Stretch, log: Gpr) {
@@ -31,7 +28,8 @@ impl Builder<'_> {
     /// Emits the push of a return address.
     pub(super) fn push_return(&mut self, address: u64) -> Result<(), OutOfReach> {
         if let Ok(address) = i32::try_from(address) {
-            return self.hot.asm.push(address);
+            self.hot.asm.push(address);
+            return Ok(());
         }
         self.cold.asm.align(8);
         let literal = self.cold.asm.here();
@@ -131,9 +129,10 @@ impl Builder<'_> {
         let out = self.cold.asm.here();
         self.cold.mark(at);
         self.cold.asm.unspill(Gpr::Rcx);
-        let kind = ExitKind::Elsewhere {
+        let kind = ExitKind::Side {
             done: done as u16,
             words: self.words as u16,
+            target: None,
             field: 0,
         };
         let mut leaving = at;
