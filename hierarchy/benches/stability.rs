@@ -6,7 +6,7 @@
 //! the runs and was given with high confidence.
 
 use statcache_hierarchy::finding::{Confidence, quantile};
-use statcache_hierarchy::{MachineReport, Mode, Options, measure};
+use statcache_hierarchy::{MachineReport, Mode, Options, Row, measure};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -170,8 +170,21 @@ fn table(reports: &[MachineReport]) -> bool {
             shown.join("; "),
             if missed { "   MISSED" } else { "" }
         );
+        if missed {
+            refusals(reports, what);
+        }
     }
     failed
+}
+
+/// Why a field was refused, and in which run.
+fn refusals(reports: &[MachineReport], what: &str) {
+    for (run, report) in reports.iter().enumerate() {
+        let refused = |r: &&Row| r.what == what && r.measured.is_empty();
+        for row in report.rows.iter().filter(refused) {
+            println!("    refused in run {}: {}", run + 1, row.reason);
+        }
+    }
 }
 
 /// Latencies as spread around their middle, memory also against the quiet run; true when one missed its bar.
