@@ -4,6 +4,11 @@ use super::Session;
 use crate::measure::Measure;
 use crate::probe::{evict, inclusion, l1, latency, line, policy, tlb, tlbways, write};
 
+/// How many times as many votes are taken on first-level translation where the usual number does not decide.
+const MORE_VOTES: usize = 4;
+/// Races for the first level's policy that are run again because no policy explains what was seen.
+const MOST_RESTARTS: u32 = 12;
+
 impl Session<'_> {
     pub(super) fn wants_l1(&self) -> bool {
         let votes = &self.raw.l1;
@@ -105,7 +110,7 @@ impl Session<'_> {
                 let into = &mut s.raw.policy;
                 policy::collect(s.m, l1, line, &mut race, into, count, &mut s.rng)?;
                 // Sequences that no policy explains were disturbed: away with them, and once more.
-                let over = into.unsplit >= 4 && s.restarts < 4;
+                let over = into.unsplit >= 4 && s.restarts < MOST_RESTARTS;
                 if over && policy::infer(into).value.is_none() {
                     *into = policy::Samples::default();
                     race = policy::Race::new(l1.ways);
@@ -223,7 +228,10 @@ impl Session<'_> {
         let f = tlb::infer_entries(&self.raw.tlb);
         let votes = self.raw.tlb.votes.len();
         let decided = votes >= 4 && f.confidence == crate::finding::Confidence::High;
-        votes < self.plan.votes.max(9) && !decided
+        let enough = self.plan.votes.max(9);
+        // What disturbed votes leave open is asked again, where there is an answer at all.
+        let open = f.value.is_none() && tlb::infer_cost(&self.raw.tlb).value.is_some();
+        !decided && votes < if open { MORE_VOTES * enough } else { enough }
     }
 
     pub(super) fn line(&self) -> u64 {
