@@ -1,7 +1,8 @@
 //! Repeated runs on this host while its other CPUs are busy: does each field come out the same?
 //!
 //! `STATCACHE_RUNS=N` asks for N runs (20 otherwise), `STATCACHE_MODE=quick|standard|full` for their length.
-//! Memory latency is compared with one run of the quiet host beforehand. Prints one line per field and, at the
+//! Memory latency is compared with the quiet host's just before: the load rests meanwhile, as neighbours outside change
+//! it by more than the load does. Prints one line per field and, at the
 //! end, the fields that missed the bar the tool is held to; it fails on a value that is wrong by the majority of
 //! the runs and was given with high confidence.
 
@@ -9,7 +10,7 @@ use statcache_hierarchy::finding::{Confidence, quantile};
 use statcache_hierarchy::{MachineReport, Mode, Options, Row, measure};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Fields that must come out the same in every run.
 const EXACT: [&str; 9] = [
@@ -48,8 +49,15 @@ fn other_cpus() -> Vec<usize> {
     Vec::new()
 }
 
+/// What the load is to do.
+#[derive(Default)]
+struct Load {
+    rest: AtomicBool,
+    stop: AtomicBool,
+}
+
 /// Walks and writes memory on one CPU until told to stop.
-fn hog(cpu: usize, stop: &AtomicBool) {
+fn hog(cpu: usize, load: &Load) {
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     if let Err(error) = statcache_hierarchy::hw::cores::pin(cpu) {
         eprintln!("CPU {cpu} is not kept busy: {error}");
@@ -57,7 +65,11 @@ fn hog(cpu: usize, stop: &AtomicBool) {
     }
     let mut memory = vec![1u8; 64 << 20];
     let mut sum = 0u64;
-    while !stop.load(Ordering::Relaxed) {
+    while !load.stop.load(Ordering::Relaxed) {
+        if load.rest.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
         for line in memory.chunks_mut(64) {
             sum = sum.wrapping_mul(31).wrapping_add(u64::from(line[0]));
             line[0] = sum as u8;
@@ -99,22 +111,27 @@ fn main() {
             "SKIP the other CPU's load: only one CPU is allowed, so the runs are alone with it"
         );
     }
-    let quiet = session(mode, 1000).hierarchy.memory.value.map(|m| m.ns_p10);
-    let stop = AtomicBool::new(false);
+    let load = Load::default();
     let started = Instant::now();
-    let reports: Vec<MachineReport> = std::thread::scope(|scope| {
+    let (quiet, reports): (Vec<MachineReport>, Vec<MachineReport>) = std::thread::scope(|scope| {
         for cpu in others.iter().copied() {
-            let stop = &stop;
-            scope.spawn(move || hog(cpu, stop));
+            let load = &load;
+            scope.spawn(move || hog(cpu, load));
         }
         let all = (0..runs)
             .map(|i| {
+                load.rest.store(true, Ordering::Relaxed);
+                // A lap of the load takes some milliseconds.
+                std::thread::sleep(Duration::from_millis(50));
+                let quiet = session(Mode::Quick, 1000 + i);
+                load.rest.store(false, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(50));
                 let r = session(mode, i);
                 eprintln!("run {} of {runs}", i + 1);
-                r
+                (quiet, r)
             })
-            .collect();
-        stop.store(true, Ordering::Relaxed);
+            .unzip();
+        load.stop.store(true, Ordering::Relaxed);
         all
     });
     println!(
@@ -123,7 +140,7 @@ fn main() {
         started.elapsed().as_secs_f64(),
         others.len()
     );
-    let failed = table(&reports) | figures(&reports, quiet);
+    let failed = table(&reports) | figures(&reports, &quiet);
     if failed {
         println!("some fields missed their bar");
     }
@@ -187,8 +204,8 @@ fn refusals(reports: &[MachineReport], what: &str) {
     }
 }
 
-/// Latencies as spread around their middle, memory also against the quiet run; true when one missed its bar.
-fn figures(reports: &[MachineReport], quiet: Option<f64>) -> bool {
+/// Latencies as spread around their middle, memory against the quiet host just before each run; true when one missed its bar.
+fn figures(reports: &[MachineReport], quiet: &[MachineReport]) -> bool {
     let mut failed = false;
     for i in 0..4 {
         let all: Vec<_> = reports.iter().map(|r| latencies(r)[i]).collect();
@@ -198,24 +215,27 @@ fn figures(reports: &[MachineReport], quiet: Option<f64>) -> bool {
             println!("{name:<26} never decided");
             continue;
         };
-        let centre = if i == 3 {
-            quiet.unwrap_or(middle)
-        } else {
-            middle
-        };
-        let worst = got
-            .iter()
-            .map(|x| (x / centre - 1.0).abs())
-            .fold(0.0, f64::max);
+        let before = quiet.iter().map(|r| {
+            if i == 3 {
+                latencies(r)[i].1
+            } else {
+                Some(middle)
+            }
+        });
+        let pairs = all.iter().map(|x| x.1).zip(before);
+        let off = pairs.filter_map(|(x, of)| Some((x? / of? - 1.0).abs()));
+        let off: Vec<f64> = off.collect();
+        let worst = off.iter().copied().fold(0.0, f64::max);
         let missed = worst > bar;
         failed |= missed;
         println!(
-            "{name:<26} {} of {}, median {middle:.2}, worst {:.1} % from {}{}",
+            "{name:<26} {} of {}, median {middle:.2}, median {:.1} % and worst {:.1} % from {}{}",
             got.len(),
             reports.len(),
+            100.0 * quantile(&off, 0.5).unwrap_or(0.0),
             100.0 * worst,
             if i == 3 {
-                "the quiet run"
+                "the quiet host just before"
             } else {
                 "the median"
             },

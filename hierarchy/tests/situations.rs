@@ -10,6 +10,7 @@ use statcache_hierarchy::{MachineReport, RawSamples, Verdict, render_svg, render
 const PLAN: Plan = Plan {
     budget_ns: 1_500_000_000,
     stretch: 1.0,
+    patience: 1.0,
     after_ns: 0,
     votes: 5,
     evict_votes: 2,

@@ -96,9 +96,7 @@ impl Session<'_> {
             });
         }
         if let (Some(line), true) = (found_line, self.raw.line.len() >= 3)
-            && l1.ways > 1
-            && self.raw.policy.unsplit < 4
-            && self.raw.policy.samples.len() < 300
+            && self.wants_policy()
         {
             // A short plan has few rounds.
             let count = if self.plan.budget_ns < 3_000_000_000 {
@@ -232,6 +230,13 @@ impl Session<'_> {
         // What disturbed votes leave open is asked again, where there is an answer at all.
         let open = f.value.is_none() && tlb::infer_cost(&self.raw.tlb).value.is_some();
         !decided && votes < if open { MORE_VOTES * enough } else { enough }
+    }
+
+    /// The candidates for the first level's policy are not told apart yet.
+    pub(super) fn wants_policy(&self) -> bool {
+        let seen = &self.raw.policy;
+        let ways = self.geometry().map_or(1, |l1| l1.ways);
+        ways > 1 && seen.unsplit < 4 && seen.samples.len() < 300
     }
 
     pub(super) fn line(&self) -> u64 {

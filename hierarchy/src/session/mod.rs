@@ -38,6 +38,8 @@ struct Session<'a> {
     strangers: Vec<u64>,
     /// Rounds in which the class was used: what builds on it needs some votes too.
     class_rounds: u32,
+    /// The first level, or translation in front of it, was still undecided when the last round ended.
+    open: bool,
     progress: Progress<'a>,
 }
 
@@ -60,6 +62,7 @@ pub fn collect(m: &mut dyn Measure, plan: Plan, seed: u64, progress: Progress<'_
         class_sharp: false,
         strangers: Vec::new(),
         class_rounds: 0,
+        open: true,
         progress,
     };
     s.run();
@@ -74,13 +77,18 @@ impl Session<'_> {
         wall / (self.end() - self.start) as f64
     }
 
-    /// When measuring ends, as far as can be told now.
+    /// When measuring ends, as far as can be told now: later where disturbances left open what all else is built on.
     fn end(&self) -> u64 {
         let plan = &self.plan;
+        let patience = if self.open {
+            plan.patience.max(1.0)
+        } else {
+            1.0
+        };
         // What others take of the report's time; half of the plan is kept for measuring whatever they do.
         let lost = (self.busy() - 1.0) * plan.after_ns as f64;
         let budget = plan.budget_ns as f64;
-        self.start + (self.slowness() * (budget - lost).max(budget / 2.0)) as u64
+        self.start + (patience * self.slowness() * (budget - lost).max(budget / 2.0)) as u64
     }
 
     /// How many times as long everything takes because others have the processor.
@@ -148,6 +156,7 @@ impl Session<'_> {
                 self.slow_parts(round);
             }
             round += 1;
+            self.open = self.wants_l1() || self.wants_policy() || self.wants_translation();
             // A round without an answer is the last: everything was refused, or the backend is gone.
             if self.finished(round, pass) || self.answered == answered {
                 break;
@@ -289,9 +298,7 @@ impl Session<'_> {
             && (!self.wants_translation() || self.geometry().is_none())
             && (self.class_rounds >= if self.next_adds_up() { 3 } else { 9 }
                 || evict::infer(&self.raw.evict).value.is_none())
-            && (self.raw.policy.unsplit >= 4
-                || self.raw.policy.samples.len() >= 300
-                || self.geometry().is_none_or(|g| g.ways == 1))
+            && !self.wants_policy()
             && (p.shared == 0 || round >= 25)
             && self.raw.latency.memory.len() >= 40
             && round as u64 * PAGE > 0

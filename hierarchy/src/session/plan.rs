@@ -7,6 +7,8 @@ pub struct Plan {
     pub budget_ns: u64,
     /// How many times as long it may take where others have the processor meanwhile; at least 1.
     pub stretch: f64,
+    /// How many times as long it may take where the first level is undecided after that time; at least 1.
+    pub patience: f64,
     /// Processor time that the report will take, nanoseconds: where others have the processor it takes longer, and
     /// measuring ends so much earlier. 0 where nobody was promised an end.
     pub after_ns: u64,
@@ -39,6 +41,7 @@ impl Plan {
     pub const QUICK: Plan = Plan {
         budget_ns: 1_800_000_000,
         stretch: 1.0,
+        patience: 1.0,
         after_ns: 400_000_000,
         votes: 5,
         evict_votes: 3,
@@ -52,10 +55,12 @@ impl Plan {
         code: false,
         gap_ns: 20_000_000,
     };
-    /// About 12 seconds, up to 30 where others have the processor most of the time.
+    /// About 12 seconds, up to twice that where disturbances leave the first level undecided, and up to 2.5 times
+    /// where others have the processor most of the time.
     pub const STANDARD: Plan = Plan {
         budget_ns: 12_000_000_000,
         stretch: 2.5,
+        patience: 2.0,
         after_ns: 0,
         votes: 9,
         evict_votes: 4,
@@ -73,6 +78,7 @@ impl Plan {
     pub const FULL: Plan = Plan {
         budget_ns: 50_000_000_000,
         stretch: 1.0,
+        patience: 1.0,
         after_ns: 800_000_000,
         votes: 25,
         evict_votes: 9,

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const PLAN: Plan = Plan {
     budget_ns: 6_000_000_000,
     stretch: 1.0,
+    patience: 1.0,
     after_ns: 0,
     votes: 5,
     evict_votes: 3,
