@@ -65,3 +65,30 @@ fn instruction_caches_are_solved_blind() -> Result<(), MeasureError> {
     assert!(refused <= 1, "{refused} of 6 refused");
     Ok(())
 }
+
+/// Also where far jumps leave the predictor's fast table before their pages leave the translation buffer.
+#[test]
+fn instruction_translations_are_solved_blind() -> Result<(), MeasureError> {
+    let (mut refused, mut predictors) = (0, 0);
+    for seed in 0..24 {
+        let truth = random::machine(seed);
+        predictors += u32::from(truth.far_jumps < truth.code_tlb.entries);
+        let mut m = Machine::new(truth.clone());
+        let mut rng = Rng::new(seed);
+        let mut votes = vec![code::Vote::default(); 3];
+        for vote in &mut votes {
+            code::collect_pages(&mut m, vote, 512, &mut rng)?;
+        }
+        match code::infer_translations(&votes).value {
+            Some((fit, beyond)) => assert!(
+                (fit..beyond).contains(&truth.code_tlb.entries),
+                "machine {seed}: {fit} to {beyond}, has {:?}",
+                truth.code_tlb
+            ),
+            None => refused += 1,
+        }
+    }
+    assert!(predictors >= 4, "{predictors}");
+    assert!(refused <= 3, "{refused} of 24 refused");
+    Ok(())
+}

@@ -23,6 +23,7 @@ pub struct Machine {
     facts: Facts,
     caches: Vec<Cache>,
     code: Cache,
+    code_tlb: Translations,
     tlbs: Vec<Translations>,
     rng: Rng,
     /// Physical frame by page for each buffer, 0 where none was given yet.
@@ -62,6 +63,7 @@ impl Machine {
         };
         let mut machine = Machine {
             code: Cache::new(truth.code),
+            code_tlb: Translations::new(truth.code_tlb),
             facts,
             caches,
             tlbs,

@@ -3,6 +3,9 @@
 use super::Machine;
 use crate::measure::{Buffer, Chase, CodeChase, Facts, Measure, MeasureError, Window};
 
+/// Cycles that a jump takes longer whose target is not in the predictor's fast table. (Seen on one host.)
+const SLOW_JUMP: f64 = 1.2;
+
 impl Measure for Machine {
     fn facts(&self) -> &Facts {
         &self.facts
@@ -110,6 +113,12 @@ impl Measure for Machine {
             .get(1)
             .map_or(self.truth.memory, |l| l.latency);
         let mut order = c.blocks.to_vec();
+        // Predictors' fast tables hold so many targets in other pages.
+        let count = order.len() as f64;
+        let pairs = order.iter().zip(order.iter().cycle().skip(1));
+        let far = pairs.filter(|(from, to)| *from >> 12 != *to >> 12).count() as f64;
+        let known = self.truth.far_jumps as f64;
+        let base = base + SLOW_JUMP * (far / known - 1.0).clamp(0.0, 1.0) * far / count;
         let size = u64::from(c.pad) + 9;
         Ok((0..c.windows)
             .map(|_| {
@@ -121,6 +130,9 @@ impl Measure for Machine {
                                 m.rng.shuffle(&mut order);
                             }
                             let mut cost = base;
+                            if !m.code_tlb.touch(order[at] >> 12) {
+                                cost += m.truth.code_tlb.miss_cycles;
+                            }
                             let mut line = order[at];
                             while line < order[at] + size {
                                 if !m.code.lookup(line) {

@@ -171,6 +171,12 @@ pub fn machine(seed: u64) -> Truth {
             drift: r.pick(&[0.0, 0.02, 0.1]),
             timer_step: r.pick(&[1.0, 2.0, 26.0, 26.0, 40.0]),
         },
+        code_tlb: Tlb {
+            entries: r.pick(&[32, 48, 64, 96, 128, 256]),
+            ways: 0,
+            miss_cycles: r.pick(&[0.5, 2.0, 4.0, 7.0]),
+        },
+        far_jumps: r.pick(&[64, 96, 128, 1024]),
         seed,
     }
 }

@@ -53,6 +53,10 @@ pub struct Truth {
     pub write_back: bool,
     /// The first-level instruction cache.
     pub code: Shape,
+    /// The first-level instruction translation buffer.
+    pub code_tlb: Tlb,
+    /// Jumps to other pages that the predictor knows at full speed; beyond them each takes longer.
+    pub far_jumps: u64,
     /// Prefetchers.
     pub prefetch: Prefetch,
     /// Noise.

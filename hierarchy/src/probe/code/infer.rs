@@ -52,7 +52,7 @@ impl Vote {
     }
 }
 
-/// First-level instruction translations: where a jump's cost over pages first rises above dense ones', and stays there.
+/// First-level instruction translations: where a jump's cost first rises above that of as many over fewer pages, and stays there.
 fn translations(votes: &[&Vote]) -> Option<(u64, u64)> {
     let counts = votes.first()?.pages.iter().map(|p| p.0);
     // Interference only adds, to either kind.
