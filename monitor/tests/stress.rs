@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Each stands for a kind of trouble.
-const SOME: [&str; 8] = [
+const SOME: [&str; 9] = [
     "sigsegv",
     "sigrt",
     "clone",
@@ -22,6 +22,7 @@ const SOME: [&str; 8] = [
     "usersyscall",
     "mprotect",
     "exit-group",
+    "munmap",
 ];
 const CLASSES: [&str; 6] = ["interrupt", "scheduler", "cpu", "memory", "vm", "os"];
 

@@ -167,13 +167,8 @@ impl Observer {
     /// Begins a round of the turns of `threads` threads. Its first turn is to be given to one of them drawn
     /// at random: it alone is sampled, as many times more often.
     pub fn begin_round(&mut self, threads: u64) {
-        let Some(turns) = &mut self.turns else { return };
-        turns.begin_round(self.refs);
-        let period = (turns.period / threads.max(1)).max(1);
-        self.until_sample = turns.until_sample;
-        if period != self.period {
-            self.period = period;
-            self.draw_first();
+        if let Some(turns) = &mut self.turns {
+            turns.begin_round(threads, self.refs);
         }
     }
 
@@ -193,6 +188,14 @@ impl Observer {
         turns.pending.sort_unstable_by(|a, b| b.cmp(a));
         if !turns.leads() {
             self.until_sample = turns.until_pending(self.accesses);
+            return;
+        }
+        self.until_sample = turns.until_sample;
+        let period = turns.period_of_first();
+        let none_came = self.until_sample > NO_SAMPLE / 2;
+        if self.samples_left > 0 && (period != self.period || none_came) {
+            self.period = period;
+            self.draw_first();
         }
     }
 

@@ -11,7 +11,7 @@
 //! held up by what the other has not done yet.
 
 use super::watch::Outcome;
-use super::{Access, LINE_SHIFTS, last_byte};
+use super::{Access, DEFAULT_LINE, LINE_SHIFTS, last_byte};
 use crate::profile::types::remote_flags;
 
 /// What one thread did so far.
@@ -25,7 +25,29 @@ pub struct Lane {
     pub refs: [u64; 5],
     /// Whether it is no more.
     pub ended: bool,
+    /// Its last turns, their references, and those among them in turns that were the first of their rounds.
+    turns: f64,
+    recent: f64,
+    led: f64,
 }
+
+impl Lane {
+    fn new(tid: i32) -> Lane {
+        Lane {
+            tid,
+            accesses: 0,
+            refs: [0; 5],
+            ended: false,
+            turns: 0.0,
+            recent: 0.0,
+            led: 0.0,
+        }
+    }
+}
+
+/// What is left of a turn at the thread's next one, in [`Lane::recent`], and the turns for which an even share is believed.
+const FADING: f64 = 0.98;
+const BELIEVED: f64 = 4.0;
 
 /// What all threads did to a sampled line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +96,8 @@ pub(super) struct Turns {
     refs: [u64; 5],
     /// Rounds so far.
     rounds: u64,
+    /// Threads in it.
+    threads: u64,
     /// How long the round is in virtual time, once its first turn is over.
     length: Option<u64>,
     /// Virtual time of an access in the present turn.
@@ -91,10 +115,9 @@ impl Turns {
     pub fn new(tid: i32, accesses: u64, refs: [u64; 5], until_sample: u64, period: u64) -> Turns {
         Turns {
             lanes: vec![Lane {
-                tid,
                 accesses,
                 refs,
-                ended: false,
+                ..Lane::new(tid)
             }],
             current: 0,
             foreign: [0; 5],
@@ -102,6 +125,7 @@ impl Turns {
             clock: 0,
             refs,
             rounds: 0,
+            threads: 1,
             length: None,
             pace: 1.0,
             until_sample,
@@ -110,8 +134,8 @@ impl Turns {
         }
     }
 
-    pub fn begin_round(&mut self, refs: [u64; 5]) {
-        (self.refs, self.length) = (refs, None);
+    pub fn begin_round(&mut self, threads: u64, refs: [u64; 5]) {
+        (self.refs, self.length, self.threads) = (refs, None, threads.max(1));
         self.rounds += 1;
     }
 
@@ -119,12 +143,7 @@ impl Turns {
     pub fn lane(&mut self, tid: i32) -> u32 {
         let known = self.lanes.iter().position(|l| l.tid == tid && !l.ended);
         let at = known.unwrap_or_else(|| {
-            self.lanes.push(Lane {
-                tid,
-                accesses: 0,
-                refs: [0; 5],
-                ended: false,
-            });
+            self.lanes.push(Lane::new(tid));
             self.lanes.len() - 1
         });
         at as u32
@@ -141,6 +160,16 @@ impl Turns {
         self.begun = (accesses, refs);
         let own = self.lanes[self.current].refs;
         self.foreign = std::array::from_fn(|k| refs[k] - own[k]);
+    }
+
+    /// Mean references between two samples of the present thread, whose turn is the first of its round: so many that all threads'
+    /// references are sampled alike. Threads that wait for each other make more of theirs in first turns, or fewer, than
+    /// one in as many as there are threads.
+    pub fn period_of_first(&self) -> u64 {
+        let lane = &self.lanes[self.current];
+        let seen = lane.turns * lane.led / lane.recent.max(1.0);
+        let first = (seen + BELIEVED / self.threads as f64) / (lane.turns + BELIEVED);
+        ((self.period as f64 * first) as u64).max(1)
     }
 
     /// Accesses of this turn until the first of [`Turns::pending`] is due; references are no fewer.
@@ -173,7 +202,12 @@ impl Turns {
     /// Books the turn; the first one says how long the round is.
     pub fn end_turn(&mut self, accesses: u64, refs: [u64; 5]) {
         let done = accesses - self.begun.0;
+        let leads = self.leads();
         let lane = &mut self.lanes[self.current];
+        let made = (refs[DEFAULT_LINE] - self.begun.1[DEFAULT_LINE]) as f64;
+        lane.turns = FADING * lane.turns + 1.0;
+        lane.recent = FADING * lane.recent + made;
+        lane.led = FADING * lane.led + if leads { made } else { 0.0 };
         lane.accesses += done;
         for (k, own) in lane.refs.iter_mut().enumerate() {
             *own += refs[k] - self.begun.1[k];

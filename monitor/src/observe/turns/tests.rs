@@ -213,3 +213,34 @@ fn a_watch_from_before_there_were_two_threads_goes_on() {
         assert!((999..1500).contains(&all), "{all}");
     }
 }
+
+/// As where one of them waits for the other: it leads long turns, or none at all follows it.
+#[test]
+fn threads_are_sampled_alike_however_long_their_first_turns_are() {
+    let mut observer = Observer::new(100, 5);
+    observer.share(0);
+    let mut made = [0.0; 2];
+    for round in 0..4_000 {
+        observer.begin_round(2);
+        let first = round % 2;
+        // Thread 1 makes 300 accesses where it leads and 900 behind the other one.
+        for (t, length) in [
+            (first, [600, 300][first]),
+            (1 - first, [600, 900][1 - first]),
+        ] {
+            observer.begin_turn(t as i32, 1.0);
+            for i in 0..length {
+                observer.access(read(t as u64, ((t as u64 + 1) << 24) | (i * 64 & 0xffff)));
+            }
+            observer.end_turn();
+            made[t] += length as f64;
+        }
+        observer.end_round();
+    }
+    let samples = observer.end_all(Ended::Cut);
+    let of = |t: usize| samples.iter().filter(|s| s.access.ip == t as u64).count() as f64;
+    for t in 0..2 {
+        let share = of(t) / (made[t] / 100.0);
+        assert!((share - 1.0).abs() < 0.05, "thread {t}: {share}");
+    }
+}

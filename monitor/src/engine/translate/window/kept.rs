@@ -3,7 +3,7 @@
 use super::super::expand::expand;
 use super::super::fragment::FragmentId;
 use super::super::layout::{
-    COUNT_DUE, COUNT_END, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, NO_END, state,
+    COUNT_DUE, COUNT_END, LOG_BYTES, MAX_RECORD_ACCESSES, MAX_RECORD_QWORDS, NO_END, SLACK, state,
 };
 use super::super::log::{LogReader, VIEW};
 use super::super::memory::Block;
@@ -120,6 +120,12 @@ impl Translate {
             return observer.count(seen, [seen; 5]);
         }
         let before = observer.accesses();
+        // A program that unmaps what it finds in its address space may have had our pages replaced under the thread.
+        let in_log = (self.log_start..=self.data.end + SLACK).contains(&pointer);
+        let (pointer, open) = match in_log {
+            true => (pointer, open),
+            false => (self.log_start, None),
+        };
         let count = ((pointer - self.log_start) / 8) as usize;
         let words = self.data.memory.words(self.log_start, count + VIEW);
         if let Some(tap) = &mut self.tap {
