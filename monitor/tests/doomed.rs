@@ -1,5 +1,5 @@
 //! A monitor that is killed at its n-th ptrace call, for one n after the other: through a launch, windows,
-//! an attach and a leaving, the program ends as it would alone.
+//! an attach and a leaving, the program ends as it would alone. So it does where the monitor has a fault of its own.
 
 #[path = "support/c.rs"]
 mod c;
@@ -134,4 +134,25 @@ fn at_every_call_of_an_attach() {
     }
     end(&mut server, "at last");
     assert!(deaths > 40, "{deaths}");
+}
+
+/// The log full of nonsense is more than a reader can bear.
+#[test]
+fn at_a_fault_of_its_own() {
+    let Some((_place, program)) = c::build("scribble") else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let words = ["20"];
+    let expected = Command::new(&program).args(words).output().expect("run");
+    let mut faults = 0;
+    for way in [&["-q", "--overhead", "400"][..], &["-q", "--full"]] {
+        let mut command = run(&place.path().join("p"), way);
+        let found = command.arg(&program).args(words).output().expect("run");
+        let errors = lossy(&found.stderr);
+        faults += usize::from(errors.contains("a fault of statcache's own"));
+        assert_eq!(found.status.code(), expected.status.code(), "{errors}");
+        assert_eq!(lossy(&found.stdout), lossy(&expected.stdout), "{errors}");
+    }
+    assert!(faults > 0);
 }

@@ -141,6 +141,8 @@ pub(super) fn conclude(result: Result<Outcome, RunError>, output: &Path, quiet: 
                 RunError::NoCounter(_) => Exit::Failure,
                 RunError::NotAttached(refused) => refused.exit,
                 RunError::Launch(LaunchError::Exec { .. }) => Exit::CannotExecute,
+                // The program's own failure says more than ours.
+                RunError::Fault(Some(status)) if status != 0 => Exit::Program(status as u8),
                 _ => Exit::Failure,
             };
         }

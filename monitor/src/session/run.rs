@@ -47,6 +47,11 @@ pub enum RunError {
     /// Tracing it failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// A fault of ours ended the profile. The program has gone on; its status as a shell sees it, where it is known.
+    #[error(
+        "a fault of statcache's own ended the profile; windows written before are kept, and the program went on without it: please report the lines above"
+    )]
+    Fault(Option<i32>),
 }
 
 /// How a profiled run went.
@@ -98,7 +103,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         crate::control::prepare()?;
     }
     let mut signals = Signals::block();
-    let (ended, server) = on_own_thread(|| {
+    let traced = on_own_thread(|| {
         let following = config.profile.follow();
         let _hub = hub::open(following);
         let start = Instant::now();
@@ -156,7 +161,13 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         started(pid);
         session.follow();
         Ok((session.end(), server))
-    })?;
+    });
+    let (ended, server) = match (traced, signals.program) {
+        (Err(RunError::Fault(_)), Some(pid)) => {
+            return Err(RunError::Fault(signals.wait_for_program(pid)));
+        }
+        (traced, _) => traced?,
+    };
     let mut outcome = complete(ended, server);
     if let (None, Some(pid), false) = (outcome.status, signals.program, config.profile.background) {
         outcome.status = signals.wait_for_program(pid);
@@ -238,7 +249,8 @@ fn open_server(config: &ProfileConfig, header: &Header, attached: bool) -> Optio
 fn on_own_thread<T: Send>(trace: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| match scope.spawn(trace).join() {
         Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
+        // What it was has been printed.
+        Err(_) => Err(RunError::Fault(None)),
     })
 }
 
