@@ -230,7 +230,7 @@ fn threads_are_sampled_alike_however_long_their_first_turns_are() {
         ] {
             observer.begin_turn(t as i32, 1.0);
             for i in 0..length {
-                observer.access(read(t as u64, ((t as u64 + 1) << 24) | (i * 64 & 0xffff)));
+                observer.access(read(t as u64, ((t as u64 + 1) << 24) | ((i * 64) & 0xffff)));
             }
             observer.end_turn();
             made[t] += length as f64;
@@ -239,8 +239,8 @@ fn threads_are_sampled_alike_however_long_their_first_turns_are() {
     }
     let samples = observer.end_all(Ended::Cut);
     let of = |t: usize| samples.iter().filter(|s| s.access.ip == t as u64).count() as f64;
-    for t in 0..2 {
-        let share = of(t) / (made[t] / 100.0);
+    for (t, made) in made.into_iter().enumerate() {
+        let share = of(t) / (made / 100.0);
         assert!((share - 1.0).abs() < 0.05, "thread {t}: {share}");
     }
 }
