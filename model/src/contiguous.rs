@@ -16,6 +16,9 @@ const RATE_SAMPLES: usize = 16;
 /// the noise of one does not bend the sum (measured: 20 to 400 differ by phases and short working
 /// sets alone, where finer is better; below 50 the intervals widen).
 const SEGMENT_SAMPLES: usize = 50;
+/// The same where one of several threads is sampled at a time: a segment stands for its references whoever made them, so it is to hold
+/// samples of all.
+const SEGMENT_TOGETHER: usize = 2_000;
 /// Censored samples that stand for the undecided mass.
 const CARRIERS: usize = 200;
 /// Most segments a run is cut into.
@@ -45,7 +48,13 @@ pub(crate) fn build(
     }
     let extremes = extremes(&placed, line_size);
     let pooled = weigh_by_censoring(&mut placed, line_size, RunSize { refs: total, lines });
-    let bounds = cut(&placed, total);
+    let together = windows.iter().any(|w| w.1.iter().any(|e| e.refs.is_some()));
+    let each = if together {
+        SEGMENT_TOGETHER
+    } else {
+        SEGMENT_SAMPLES
+    };
+    let bounds = cut(&placed, total, each);
     let timeline = assemble(&mut placed, bounds, fills);
     let returns = returns(windows, looked, &timeline);
     let complete = placed.iter().any(|p| p.raw > 0.0);
@@ -107,7 +116,7 @@ fn returns(
 }
 
 fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
-    let mut placed = Vec::new();
+    let (mut placed, mut told): (Vec<Placed>, Vec<Option<f64>>) = Default::default();
     let (mut start, mut pending_refs, mut first) = (0.0, 0.0, 0);
     for (refs, entries) in windows {
         for e in entries {
@@ -120,6 +129,7 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 Outcome::NeverReused { at } => (None, at as f64, false),
                 Outcome::NotFollowed => continue,
             };
+            told.push(e.refs);
             placed.push(Placed {
                 window: e.window,
                 sample: e.sample,
@@ -151,6 +161,14 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
     if rest > 0 {
         let w = pending_refs / rest as f64;
         placed[first..].iter_mut().for_each(|p| p.weight = w);
+    }
+    if told.iter().any(Option::is_some) {
+        for (p, told) in placed.iter_mut().zip(told) {
+            p.weight = told.unwrap_or(p.weight);
+        }
+        // Told of 64-byte lines, and of threads with samples.
+        let all: f64 = placed.iter().map(|p| p.weight).sum();
+        placed.iter_mut().for_each(|p| p.weight *= start / all);
     }
     placed.sort_by(|a, b| a.from.total_cmp(&b.from));
     placed
@@ -266,7 +284,7 @@ fn carry_undecided(placed: &mut Vec<Placed>, survival: &Survival, all: f64, run:
 }
 
 /// Segment borders: equal numbers of samples, enough (effective) ones in each.
-fn cut(placed: &[Placed], total: f64) -> Vec<f64> {
+fn cut(placed: &[Placed], total: f64, each: usize) -> Vec<f64> {
     // Samples that took over others' weight know less than their number (Kish).
     let sum: f64 = placed.iter().map(|p| p.weight).sum();
     let squares: f64 = placed.iter().map(|p| p.weight * p.weight).sum();
@@ -276,7 +294,7 @@ fn cut(placed: &[Placed], total: f64) -> Vec<f64> {
         0.0
     };
     let effective = effective * pairs::independence(placed);
-    let segments = (effective as usize / SEGMENT_SAMPLES).clamp(1, MAX_SEGMENTS);
+    let segments = (effective as usize / each).clamp(1, MAX_SEGMENTS);
     let mut bounds = vec![0.0];
     for k in 1..segments {
         let at = placed[k * placed.len() / segments].from;

@@ -24,6 +24,8 @@ pub(crate) struct Entry {
     pub outcome: Outcome,
     /// See [`crate::Sample::given_up`].
     pub given_up: bool,
+    /// See [`crate::Sample::refs`].
+    pub refs: Option<f64>,
 }
 
 /// A sample on the time axis.

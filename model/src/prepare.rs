@@ -116,6 +116,7 @@ impl Stored {
                 fraction: (s.position as f64 / refs).min(1.0),
                 outcome: outcome(s, line, stream),
                 given_up: s.given_up,
+                refs: s.refs,
             })
             .collect()
     }

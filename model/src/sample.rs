@@ -103,6 +103,9 @@ pub struct Sample {
     /// [`Outcome::Censored`] then was cut in dependence on the distance. Estimates take it for any
     /// other cut; intervals hold both extremes, touched again right then and never again.
     pub given_up: bool,
+    /// References at 64-byte lines that it stands for, where the references of its window were not all sampled alike. Contiguous windows
+    /// only.
+    pub refs: Option<f64>,
 }
 
 impl Default for Sample {
@@ -120,6 +123,7 @@ impl Default for Sample {
             remote: None,
             writer: None,
             given_up: false,
+            refs: None,
         }
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         .filter(|_| several)
         .map(all_window)
         .collect();
+    let mut taken_in: Vec<Vec<Place>> = vec![Vec::new(); all.len()];
     let places: HashMap<u32, usize> = profile
         .windows
         .iter()
@@ -86,6 +87,11 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
             .entry((sample.memory, thread))
             .or_insert_with(|| data.id(subjects::data_subject(profile, sample.memory, thread)));
         if let Some(window) = all.get_mut(at) {
+            taken_in[at].push(Place {
+                tid: sample.tid,
+                all: (at, window.samples.len()),
+                own: (part.at, own[part.at].samples.len()),
+            });
             window.samples.push(all_sample(sample, datum));
         }
         let mut of_thread = own_sample(sample, datum, several);
@@ -114,6 +120,9 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         }
     }
     let options = options(profile);
+    if several && options.contiguous {
+        share_out((&mut all, &mut own), &profile.windows, &taken_in);
+    }
     let all = match several {
         true => Some(Run::new(all, options)?),
         false => None,
@@ -192,6 +201,56 @@ fn part_of(parts: &[Part], tid: i32) -> Option<usize> {
     match parts {
         [_] => Some(0),
         parts => parts.iter().position(|p| p.share.tid == tid),
+    }
+}
+
+/// Fewest samples that tell how many references of their thread each stands for.
+const ENOUGH: usize = 16;
+
+/// Where a sample is, in a window of all threads and in one of its own.
+#[derive(Clone, Copy)]
+struct Place {
+    tid: i32,
+    all: (usize, usize),
+    own: (usize, usize),
+}
+
+/// Says for how many of its thread's references each sample stands, by `places` of each window: only one thread at a time is sampled, and which
+/// one is drawn.
+fn share_out(
+    fed: (&mut [model::Window], &mut [model::Window]),
+    windows: &[WindowRecord],
+    places: &[Vec<Place>],
+) {
+    let (all, own) = fed;
+    let mut tell = |refs: u64, places: &mut Vec<Place>| {
+        let each = Some(refs as f64 / places.len() as f64);
+        for Place {
+            all: (a, i),
+            own: (o, j),
+            ..
+        } in places.drain(..)
+        {
+            all[a].samples[i].refs = each;
+            own[o].samples[j].refs = each;
+        }
+    };
+    // References of each thread, and samples, that nobody stands for yet.
+    let mut open: HashMap<i32, (u64, Vec<Place>)> = HashMap::new();
+    for (w, places) in windows.iter().zip(places) {
+        for &place in places {
+            open.entry(place.tid).or_default().1.push(place);
+        }
+        for share in shares(w) {
+            let (refs, places) = open.entry(share.tid).or_default();
+            *refs += share.refs[DEFAULT_LINE];
+            if places.len() >= ENOUGH {
+                tell(std::mem::take(refs), places);
+            }
+        }
+    }
+    for (refs, mut places) in open.into_values() {
+        tell(refs, &mut places);
     }
 }
 
@@ -335,6 +394,7 @@ fn model_sample(
         remote: None,
         writer: None,
         given_up: s.flags & sample_flags::GIVEN_UP != 0,
+        refs: None,
     }
 }
 
