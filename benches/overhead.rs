@@ -147,11 +147,19 @@ fn print(name: &str, native_s: f64, native: &[Ran], other: &[Ran], middle: &str)
         .iter()
         .zip(other)
         .all(|(n, o)| n.status == o.status && n.output == o.output);
+    // Some print how long they took.
+    let steady = native
+        .windows(2)
+        .all(|pair| pair[0].output == pair[1].output);
     println!(
         "{name:12} {native_s:>8.2}  {:>22} {:>22}  {peak:>8} {middle}  {}",
         ratios(|r| r.wall_s),
         ratios(|r| r.cpu_s),
-        if same { "yes" } else { "NO" },
+        match (same, steady) {
+            (true, _) => "yes",
+            (_, false) => "differs alone too",
+            _ => "NO",
+        },
     );
 }
 

@@ -168,7 +168,9 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
         }
         // Told of 64-byte lines, and of threads with samples.
         let all: f64 = placed.iter().map(|p| p.weight).sum();
-        placed.iter_mut().for_each(|p| p.weight *= start / all);
+        if all > 0.0 {
+            placed.iter_mut().for_each(|p| p.weight *= start / all);
+        }
     }
     placed.sort_by(|a, b| a.from.total_cmp(&b.from));
     placed

@@ -174,6 +174,9 @@ fn check(index: usize, window: &Window) -> Result<Estimate, ModelError> {
         if s.position > refs {
             return Err(outside(s.position));
         }
+        if let Some(each) = s.refs {
+            Weight::check("references that a sample stands for", each)?;
+        }
         let all = s
             .all
             .iter()

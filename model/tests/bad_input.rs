@@ -2,7 +2,7 @@
 
 use statcache_model::{
     Estimate, Histogram, LineSize, ModelError, Options, Outcome, Policy, Run, Sample, Stream,
-    Weight, Window,
+    Trigger, Weight, Window,
 };
 
 fn run() -> Run {
@@ -166,4 +166,49 @@ fn streams_and_line_sizes() {
         .merge(&Histogram::new(LineSize::B32), Weight::ONE)
         .unwrap_err();
     assert_eq!(e, ModelError::MixedLineSizes(64, 32));
+}
+
+#[test]
+fn references_that_no_sample_stands_for() {
+    let told = |refs: f64| {
+        let sample = |position| Sample {
+            position,
+            refs: Some(refs),
+            own: [Outcome::Reused {
+                distance: 3,
+                trigger: Trigger::default(),
+            }; 5],
+            ..Sample::default()
+        };
+        let window = |start| Window {
+            start,
+            accesses: 100,
+            refs: [100; 5],
+            stands_for: Estimate::exact(100.0),
+            samples: (0..20).map(sample).collect(),
+            ..Window::default()
+        };
+        let options = Options {
+            contiguous: true,
+            ..Options::default()
+        };
+        Run::new(vec![window(0.0), window(1.0)], options)
+    };
+    for refs in [f64::NAN, -1.0] {
+        assert!(matches!(
+            told(refs).unwrap_err(),
+            ModelError::BadWeight { .. }
+        ));
+    }
+    for refs in [0.0, 1e-300, 5.0] {
+        let run = told(refs).unwrap();
+        for policy in [Policy::RANDOM, Policy::LRU] {
+            let points = run.curve(64, policy, Stream::Own, &[4096]).unwrap();
+            let point = &points[0];
+            assert!(
+                point.low <= point.miss_ratio && point.miss_ratio <= point.high,
+                "{refs}: {point:?}"
+            );
+        }
+    }
 }
