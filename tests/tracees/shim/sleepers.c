@@ -2,9 +2,10 @@
 #include "shim.h"
 static uint8_t *p;
 static int fds[2];
-static atomic_int ready;
+static atomic_int ready, reader_tid;
 static long result[4];
 static void *reader(void *unused) {
+    atomic_store(&reader_tid, (int)syscall(SYS_gettid));
     atomic_fetch_add(&ready, 1);
     result[0] = read(fds[0], p + 64, 100);
     (void)unused;
@@ -31,6 +32,14 @@ static void *spinner(void *unused) {
     (void)unused;
     return 0;
 }
+/* Whether the thread waits in read(2): proc(5), its number is 0. */
+static int reads(int tid) {
+    char path[64], text[2] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
+    int file = open(path, O_RDONLY);
+    must(file >= 0 && read(file, text, 2) == 2 && close(file) == 0, "its call");
+    return text[0] == '0' && text[1] == ' ';
+}
 int main(void) {
     p = fresh(8192);
     must(pipe(fds) == 0, "pipe");
@@ -38,6 +47,7 @@ int main(void) {
     void *(*bodies[4])(void *) = {reader, poller, sleeper, spinner};
     for (int n = 0; n < 4; n++) must(pthread_create(&ids[n], 0, bodies[n], 0) == 0, "thread");
     while (atomic_load(&ready) < 4) usleep(1000);
+    while (!reads(atomic_load(&reader_tid))) usleep(1000);
     usleep(20000);
     /* The page the reader waits for is refused, another one is not. */
     int refused = armed_as(p + 64, 64, 1, KEEP);
