@@ -15,10 +15,10 @@ const RATE_SAMPLES: usize = 16;
 /// Samples a segment is cut to. Finer follows phases better; exposures reach over many segments, so
 /// the noise of one does not bend the sum (measured: 20 to 400 differ by phases and short working
 /// sets alone, where finer is better; below 50 the intervals widen).
-const SEGMENT_SAMPLES: usize = 50;
+const SEGMENT_SAMPLES: f64 = 50.0;
 /// The same where one of several threads is sampled at a time: a segment stands for its references whoever made them, so it is to hold
 /// samples of all.
-const SEGMENT_TOGETHER: usize = 2_000;
+const SEGMENT_TOGETHER: f64 = 2_000.0;
 /// Censored samples that stand for the undecided mass.
 const CARRIERS: usize = 200;
 /// Most segments a run is cut into.
@@ -48,12 +48,10 @@ pub(crate) fn build(
     }
     let extremes = extremes(&placed, line_size);
     let pooled = weigh_by_censoring(&mut placed, line_size, RunSize { refs: total, lines });
-    let together = windows.iter().any(|w| w.1.iter().any(|e| e.refs.is_some()));
-    let each = if together {
-        SEGMENT_TOGETHER
-    } else {
-        SEGMENT_SAMPLES
-    };
+    let told = windows.iter().flat_map(|w| &w.1);
+    let together = told.filter(|e| e.refs.is_some()).count() as f64;
+    let together = (together / placed.len().max(1) as f64).min(1.0);
+    let each = SEGMENT_SAMPLES.powf(1.0 - together) * SEGMENT_TOGETHER.powf(together);
     let bounds = cut(&placed, total, each);
     let timeline = assemble(&mut placed, bounds, fills);
     let returns = returns(windows, looked, &timeline);
@@ -286,7 +284,7 @@ fn carry_undecided(placed: &mut Vec<Placed>, survival: &Survival, all: f64, run:
 }
 
 /// Segment borders: equal numbers of samples, enough (effective) ones in each.
-fn cut(placed: &[Placed], total: f64, each: usize) -> Vec<f64> {
+fn cut(placed: &[Placed], total: f64, each: f64) -> Vec<f64> {
     // Samples that took over others' weight know less than their number (Kish).
     let sum: f64 = placed.iter().map(|p| p.weight).sum();
     let squares: f64 = placed.iter().map(|p| p.weight * p.weight).sum();
@@ -296,7 +294,7 @@ fn cut(placed: &[Placed], total: f64, each: usize) -> Vec<f64> {
         0.0
     };
     let effective = effective * pairs::independence(placed);
-    let segments = (effective as usize / each).clamp(1, MAX_SEGMENTS);
+    let segments = ((effective / each) as usize).clamp(1, MAX_SEGMENTS);
     let mut bounds = vec![0.0];
     for k in 1..segments {
         let at = placed[k * placed.len() / segments].from;

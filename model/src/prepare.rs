@@ -39,6 +39,9 @@ pub(crate) struct Stored {
     private: Option<Binned>,
 }
 
+/// A sample that is told to stand for fewer references is taken for one that was told nothing.
+const LEAST_REFS: f64 = 1e-9;
+
 /// Per line size, per part.
 type Parts = [Vec<Arc<CompactHistogram>>; 5];
 
@@ -107,6 +110,7 @@ impl Stored {
 
     fn entries(&self, at: usize, line: LineSize, stream: Stream) -> Vec<Entry> {
         let refs = self.refs[LineSize::B64.index()].max(1) as f64;
+        let per_64 = self.refs[line.index()] as f64 / refs;
         self.samples
             .iter()
             .enumerate()
@@ -116,7 +120,10 @@ impl Stored {
                 fraction: (s.position as f64 / refs).min(1.0),
                 outcome: outcome(s, line, stream),
                 given_up: s.given_up,
-                refs: s.refs,
+                refs: s
+                    .refs
+                    .filter(|&refs| refs > LEAST_REFS)
+                    .map(|refs| refs * per_64),
             })
             .collect()
     }

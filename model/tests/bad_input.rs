@@ -200,7 +200,7 @@ fn references_that_no_sample_stands_for() {
             ModelError::BadWeight { .. }
         ));
     }
-    for refs in [0.0, 1e-300, 5.0] {
+    for refs in [0.0, 1e-320, 1e-300, 5.0] {
         let run = told(refs).unwrap();
         for policy in [Policy::RANDOM, Policy::LRU] {
             let points = run.curve(64, policy, Stream::Own, &[4096]).unwrap();

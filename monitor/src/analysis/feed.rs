@@ -88,7 +88,7 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
             .or_insert_with(|| data.id(subjects::data_subject(profile, sample.memory, thread)));
         if let Some(window) = all.get_mut(at) {
             taken_in[at].push(Place {
-                tid: sample.tid,
+                tid: part.share.tid,
                 all: (at, window.samples.len()),
                 own: (part.at, own[part.at].samples.len()),
             });
@@ -237,13 +237,17 @@ fn share_out(
     };
     // References of each thread, and samples, that nobody stands for yet.
     let mut open: HashMap<i32, (u64, Vec<Place>)> = HashMap::new();
-    for (w, places) in windows.iter().zip(places) {
+    for (w, places) in windows
+        .iter()
+        .zip(places)
+        .filter(|(w, _)| w.threads.len() > 1)
+    {
         for &place in places {
             open.entry(place.tid).or_default().1.push(place);
         }
         for share in shares(w) {
             let (refs, places) = open.entry(share.tid).or_default();
-            *refs += share.refs[DEFAULT_LINE];
+            *refs = refs.saturating_add(share.refs[DEFAULT_LINE]);
             if places.len() >= ENOUGH {
                 tell(std::mem::take(refs), places);
             }

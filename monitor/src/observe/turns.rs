@@ -25,9 +25,9 @@ pub struct Lane {
     pub refs: [u64; 5],
     /// Whether it is no more.
     pub ended: bool,
-    /// Its last turns, their references, and those among them in turns that were the first of their rounds.
-    turns: f64,
-    recent: f64,
+    /// References of its last turns: mean of one, those that were to be in the first turns of their rounds, and those that were.
+    mean: f64,
+    due: f64,
     led: f64,
 }
 
@@ -38,16 +38,17 @@ impl Lane {
             accesses: 0,
             refs: [0; 5],
             ended: false,
-            turns: 0.0,
-            recent: 0.0,
+            mean: 0.0,
+            due: 0.0,
             led: 0.0,
         }
     }
 }
 
-/// What is left of a turn at the thread's next one, in [`Lane::recent`], and the turns for which an even share is believed.
-const FADING: f64 = 0.98;
-const BELIEVED: f64 = 4.0;
+/// First turns of a thread that are remembered, those for which an even share is believed, and by what factor it may be uneven.
+const REMEMBERED: f64 = 100.0;
+const BELIEVED: f64 = 2.0;
+const UNEVEN: f64 = 4.0;
 
 /// What all threads did to a sampled line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,8 +168,12 @@ impl Turns {
     /// one in as many as there are threads.
     pub fn period_of_first(&self) -> u64 {
         let lane = &self.lanes[self.current];
-        let seen = lane.turns * lane.led / lane.recent.max(1.0);
-        let first = (seen + BELIEVED / self.threads as f64) / (lane.turns + BELIEVED);
+        let believed = BELIEVED * lane.mean;
+        let uneven = match believed > 0.0 {
+            true => (lane.led + believed) / (lane.due + believed),
+            false => 1.0,
+        };
+        let first = uneven.clamp(1.0 / UNEVEN, UNEVEN) / self.threads as f64;
         ((self.period as f64 * first) as u64).max(1)
     }
 
@@ -205,9 +210,17 @@ impl Turns {
         let leads = self.leads();
         let lane = &mut self.lanes[self.current];
         let made = (refs[DEFAULT_LINE] - self.begun.1[DEFAULT_LINE]) as f64;
-        lane.turns = FADING * lane.turns + 1.0;
-        lane.recent = FADING * lane.recent + made;
-        lane.led = FADING * lane.led + if leads { made } else { 0.0 };
+        if made > 0.0 {
+            // It has the first turn once in as many as there are threads.
+            let threads = self.threads as f64;
+            let kept = 1.0 - 1.0 / (REMEMBERED * threads);
+            lane.due = kept * lane.due + made / threads;
+            lane.led = kept * lane.led + if leads { made } else { 0.0 };
+            lane.mean = match lane.mean > 0.0 {
+                true => lane.mean + (made - lane.mean) / (REMEMBERED * threads),
+                false => made,
+            };
+        }
         lane.accesses += done;
         for (k, own) in lane.refs.iter_mut().enumerate() {
             *own += refs[k] - self.begun.1[k];

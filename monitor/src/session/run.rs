@@ -163,7 +163,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         Ok((session.end(), server))
     });
     let (ended, server) = match (traced, signals.program) {
-        (Err(RunError::Fault(_)), Some(pid)) => {
+        (Err(RunError::Fault(_)), Some(pid)) if !config.profile.background => {
             return Err(RunError::Fault(signals.wait_for_program(pid)));
         }
         (traced, _) => traced?,

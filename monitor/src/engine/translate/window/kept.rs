@@ -121,7 +121,8 @@ impl Translate {
         }
         let before = observer.accesses();
         // A program that unmaps what it finds in its address space may have had our pages replaced under the thread.
-        let in_log = (self.log_start..=self.data.end + SLACK).contains(&pointer);
+        let in_log = (self.log_start..=self.data.end + SLACK).contains(&pointer)
+            && pointer.is_multiple_of(8);
         let (pointer, open) = match in_log {
             true => (pointer, open),
             false => (self.log_start, None),
