@@ -1,8 +1,9 @@
 //! Repeated runs on this host while its other CPUs are busy: does each field come out the same?
 //!
-//! `STATCACHE_RUNS=N` asks for N runs (20 otherwise), `STATCACHE_MODE=quick|standard|full` for their length.
-//! Memory latency is compared with the quiet host's just before: the load rests meanwhile, as neighbours outside change
-//! it by more than the load does. Prints one line per field and, at the
+//! `STATCACHE_RUNS=N` asks for N runs (20 otherwise), `STATCACHE_MODE=quick|standard|full` for their length;
+//! `STATCACHE_KEEP=DIRECTORY` keeps the reports of runs that refused a field, with all they have measured.
+//! Memory latency is compared with the quiet host's just before and just after: the load rests meanwhile, as neighbours
+//! outside change it by more than the load does. Prints one line per field and, at the
 //! end, the fields that missed the bar the tool is held to; it fails on a value that is wrong by the majority of
 //! the runs and was given with high confidence.
 
@@ -113,27 +114,33 @@ fn main() {
     }
     let load = Load::default();
     let started = Instant::now();
-    let (quiet, reports): (Vec<MachineReport>, Vec<MachineReport>) = std::thread::scope(|scope| {
-        for cpu in others.iter().copied() {
-            let load = &load;
-            scope.spawn(move || hog(cpu, load));
-        }
-        let all = (0..runs)
-            .map(|i| {
+    let (quiet, reports): (Vec<[MachineReport; 2]>, Vec<MachineReport>) =
+        std::thread::scope(|scope| {
+            for cpu in others.iter().copied() {
+                let load = &load;
+                scope.spawn(move || hog(cpu, load));
+            }
+            // A lap of the load takes some milliseconds.
+            let settle = || std::thread::sleep(Duration::from_millis(50));
+            let quick = |seed: u64| {
                 load.rest.store(true, Ordering::Relaxed);
-                // A lap of the load takes some milliseconds.
-                std::thread::sleep(Duration::from_millis(50));
-                let quiet = session(Mode::Quick, 1000 + i);
+                settle();
+                let quiet = session(Mode::Quick, seed);
                 load.rest.store(false, Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(50));
-                let r = session(mode, i);
-                eprintln!("run {} of {runs}", i + 1);
-                (quiet, r)
-            })
-            .unzip();
-        load.stop.store(true, Ordering::Relaxed);
-        all
-    });
+                settle();
+                quiet
+            };
+            let all = (0..runs)
+                .map(|i| {
+                    let before = quick(1000 + i);
+                    let r = session(mode, i);
+                    eprintln!("run {} of {runs}", i + 1);
+                    ([before, quick(2000 + i)], r)
+                })
+                .unzip();
+            load.stop.store(true, Ordering::Relaxed);
+            all
+        });
     println!(
         "{runs} {} runs in {:.0} s, {} busy CPU(s) beside",
         mode.name(),
@@ -187,7 +194,7 @@ fn table(reports: &[MachineReport]) -> bool {
             shown.join("; "),
             if missed { "   MISSED" } else { "" }
         );
-        if missed {
+        if EXACT.contains(&what) || EXACT_OR_REFUSED.contains(&what) {
             refusals(reports, what);
         }
     }
@@ -199,13 +206,32 @@ fn refusals(reports: &[MachineReport], what: &str) {
     for (run, report) in reports.iter().enumerate() {
         let refused = |r: &&Row| r.what == what && r.measured.is_empty();
         for row in report.rows.iter().filter(refused) {
-            println!("    refused in run {}: {}", run + 1, row.reason);
+            let seconds = report.raw.elapsed_ns as f64 / 1e9;
+            println!(
+                "    refused in run {} ({seconds:.0} s): {}",
+                run + 1,
+                row.reason
+            );
+            keep(report, run + 1);
         }
     }
 }
 
-/// Latencies as spread around their middle, memory against the quiet host just before each run; true when one missed its bar.
-fn figures(reports: &[MachineReport], quiet: &[MachineReport]) -> bool {
+/// Keeps what was measured, so that it can be inferred from again.
+fn keep(report: &MachineReport, run: usize) {
+    let Some(directory) = std::env::var_os("STATCACHE_KEEP") else {
+        return;
+    };
+    let path = std::path::Path::new(&directory).join(format!("run{run}.json"));
+    let written = serde_json::to_vec(report).map(|json| std::fs::write(&path, json));
+    if !matches!(written, Ok(Ok(()))) {
+        eprintln!("{} was not written", path.display());
+    }
+}
+
+/// Latencies as spread around their middle, memory against the mean of the quiet host's just before and just after each run;
+/// true when one missed its bar.
+fn figures(reports: &[MachineReport], quiet: &[[MachineReport; 2]]) -> bool {
     let mut failed = false;
     for i in 0..4 {
         let all: Vec<_> = reports.iter().map(|r| latencies(r)[i]).collect();
@@ -215,14 +241,11 @@ fn figures(reports: &[MachineReport], quiet: &[MachineReport]) -> bool {
             println!("{name:<26} never decided");
             continue;
         };
-        let before = quiet.iter().map(|r| {
-            if i == 3 {
-                latencies(r)[i].1
-            } else {
-                Some(middle)
-            }
+        let beside = quiet.iter().map(|[before, after]| match i {
+            3 => Some((latencies(before)[i].1? + latencies(after)[i].1?) / 2.0),
+            _ => Some(middle),
         });
-        let pairs = all.iter().map(|x| x.1).zip(before);
+        let pairs = all.iter().map(|x| x.1).zip(beside);
         let off = pairs.filter_map(|(x, of)| Some((x? / of? - 1.0).abs()));
         let off: Vec<f64> = off.collect();
         let worst = off.iter().copied().fold(0.0, f64::max);
@@ -235,7 +258,7 @@ fn figures(reports: &[MachineReport], quiet: &[MachineReport]) -> bool {
             100.0 * quantile(&off, 0.5).unwrap_or(0.0),
             100.0 * worst,
             if i == 3 {
-                "the quiet host just before"
+                "the quiet host beside"
             } else {
                 "the median"
             },

@@ -141,6 +141,10 @@ pub(super) fn from_memory(
     }
 }
 
+/// What speaks against three times a power of two of sets, on a scale where 2 is odds of 2.7 to 1: further levels have it, and
+/// hardly a second one.
+const THREE_TIMES: f64 = 5.0;
+
 /// Capacity of the second level: ways x line x sets where one number of sets fits all evidence.
 ///
 /// With an index that leaves the page offset alone, the sets are those reachable from one offset times the
@@ -201,8 +205,14 @@ pub(super) fn capacity(
             let curve = curve_way.map_or(0.0, |c| (c / w as f64).ln().abs());
             let cost = ((colours * PAGE as f64 / w as f64).ln() / error).powi(2)
                 + (curve / 0.6).powi(2).min(2.0);
-            // Three times a power of two exists, but is rare.
-            (cost + if w.is_power_of_two() { 0.0 } else { 1.0 }, w)
+            (
+                cost + if w.is_power_of_two() {
+                    0.0
+                } else {
+                    THREE_TIMES
+                },
+                w,
+            )
         })
         .collect();
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));

@@ -36,15 +36,21 @@ impl Session<'_> {
                 && evict::infer(done).value.is_none()
         };
         // So are more where the sets could not be counted yet, while there is time to spare.
-        let uncounted = || {
-            let spare = !short && self.spent() < 0.8 && done.len() < 4 * wanted;
-            spare && !crate::infer::counted(&self.raw)
-        };
+        let uncounted = || self.spent() < 0.8 && self.wants_count();
         let nothing = || {
             let spare = !short && self.spent() < 0.7 && done.len() < 4 * wanted;
             spare && done.iter().all(|v| v.curve.is_empty())
         };
         (done.len() < wanted || doubtful() || uncounted() || nothing()) && !hopeless
+    }
+
+    /// The second level's sets could not be counted yet, or not even its ways, and more classes of pages may tell.
+    pub(super) fn wants_count(&self) -> bool {
+        let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
+        let long = self.plan.budget_ns >= 3_000_000_000;
+        let doubtful =
+            || done.iter().any(|v| !v.curve.is_empty()) && evict::infer(done).value.is_none();
+        long && done.len() < 4 * wanted && (doubtful() || !crate::infer::counted(&self.raw))
     }
 
     pub(super) fn dependants(&mut self, l1: l1::Geometry, round: u32) {

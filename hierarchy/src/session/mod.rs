@@ -38,7 +38,8 @@ struct Session<'a> {
     strangers: Vec<u64>,
     /// Rounds in which the class was used: what builds on it needs some votes too.
     class_rounds: u32,
-    /// The first level, or translation in front of it, was still undecided when the last round ended.
+    /// What a second part of the time is for was still undecided when the last round ended: the first levels, translation in front of
+    /// them, the second level's sets.
     open: bool,
     progress: Progress<'a>,
 }
@@ -156,7 +157,8 @@ impl Session<'_> {
                 self.slow_parts(round);
             }
             round += 1;
-            self.open = self.wants_l1() || self.wants_policy() || self.wants_translation();
+            let first = self.wants_l1() || self.wants_policy() || self.wants_translation();
+            self.open = first || self.wants_count() || self.wants_code();
             // A round without an answer is the last: everything was refused, or the backend is gone.
             if self.finished(round, pass) || self.answered == answered {
                 break;
@@ -242,7 +244,10 @@ impl Session<'_> {
         }
         let (walks, curve) = (self.raw.latency.memory_walk.len(), self.raw.tlb.curve.len());
         match round % 6 {
-            0 | 3 if self.plan.code && self.raw.code.len() < self.plan.votes.min(9) => {
+            0 | 3
+                if self.plan.code && self.raw.code.len() < self.plan.votes.min(9)
+                    || self.wants_code() =>
+            {
                 self.probe("instructions", |s| {
                     let mut vote = code::Vote::default();
                     code::collect(s.m, &mut vote, &mut s.rng)?;
@@ -289,6 +294,13 @@ impl Session<'_> {
         }
     }
 
+    /// The instruction cache's line is undecided, and more votes may tell.
+    fn wants_code(&self) -> bool {
+        let votes = &self.raw.code;
+        let more = self.plan.code && votes.len() < 2 * self.plan.votes.min(9);
+        more && !self.off.contains("instructions") && code::infer_line(votes).value.is_none()
+    }
+
     fn finished(&self, round: u32, pass: u32) -> bool {
         let p = &self.plan;
         round as usize >= p.votes.max(5)
@@ -299,6 +311,7 @@ impl Session<'_> {
             && (self.class_rounds >= if self.next_adds_up() { 3 } else { 9 }
                 || evict::infer(&self.raw.evict).value.is_none())
             && !self.wants_policy()
+            && !self.wants_code()
             && (p.shared == 0 || round >= 25)
             && self.raw.latency.memory.len() >= 40
             && round as u64 * PAGE > 0

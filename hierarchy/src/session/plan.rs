@@ -7,7 +7,8 @@ pub struct Plan {
     pub budget_ns: u64,
     /// How many times as long it may take where others have the processor meanwhile; at least 1.
     pub stretch: f64,
-    /// How many times as long it may take where the first level is undecided after that time; at least 1.
+    /// How many times as long it may take where the first levels are undecided after that time, or the second one's sets are not counted;
+    /// at least 1.
     pub patience: f64,
     /// Processor time that the report will take, nanoseconds: where others have the processor it takes longer, and
     /// measuring ends so much earlier. 0 where nobody was promised an end.
@@ -55,7 +56,7 @@ impl Plan {
         code: false,
         gap_ns: 20_000_000,
     };
-    /// About 12 seconds, up to twice that where disturbances leave the first level undecided, and up to 2.5 times
+    /// About 12 seconds, up to twice that where disturbances leave those undecided, and up to 2.5 times
     /// where others have the processor most of the time.
     pub const STANDARD: Plan = Plan {
         budget_ns: 12_000_000_000,

@@ -114,8 +114,15 @@ impl Server {
 
     /// Says that the profile is complete, and waits until those who wanted to know have been told.
     pub fn complete(self, error: Option<String>) {
+        self.end(error);
+    }
+
+    fn end(&self, error: Option<String>) {
         {
             let mut status = self.control.status();
+            if status.complete {
+                return;
+            }
             status.complete = true;
             status.error = error;
         }
@@ -129,6 +136,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // Who waits must not wait for ever.
+        self.end(Some("the profile ended before it was complete".to_owned()));
         if self.identity.is_some() && identify(&self.path) == self.identity {
             let _ = std::fs::remove_file(&self.path);
         }

@@ -173,6 +173,7 @@ impl<'a> Session<'a> {
         for process in hub::take_ended() {
             if process.pid == self.first && process.id == 0 {
                 self.status = process.status;
+                self.signals.status = process.status;
             }
             match self.observed.remove(&process.id) {
                 Some(mut observed) => {

@@ -162,17 +162,18 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         session.follow();
         Ok((session.end(), server))
     });
-    let (ended, server) = match (traced, signals.program) {
-        (Err(RunError::Fault(_)), Some(pid)) if !config.profile.background => {
-            return Err(RunError::Fault(signals.wait_for_program(pid)));
+    let completed = traced.and_then(|(ended, server)| complete(ended, server));
+    let waits = !config.profile.background;
+    match (completed, signals.program) {
+        (Err(RunError::Fault(_)), Some(pid)) if waits => {
+            Err(RunError::Fault(signals.wait_for_program(pid)))
         }
-        (traced, _) => traced?,
-    };
-    let mut outcome = complete(ended, server);
-    if let (None, Some(pid), false) = (outcome.status, signals.program, config.profile.background) {
-        outcome.status = signals.wait_for_program(pid);
+        (Ok(outcome), Some(pid)) if waits && outcome.status.is_none() => Ok(Outcome {
+            status: signals.wait_for_program(pid),
+            ..outcome
+        }),
+        (completed, _) => completed,
     }
-    Ok(outcome)
 }
 
 /// Watches the running process of `config` for a while and writes its profile; calls `started` once
@@ -214,16 +215,21 @@ pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result
         session.follow();
         Ok((session.end(), server))
     })?;
-    Ok(complete(ended, server))
+    complete(ended, server)
 }
 
 /// Completes the profile, and tells those who wait for that.
-fn complete(ended: Ended, server: Option<Server>) -> Outcome {
-    let outcome = ended.write();
-    if let Some(server) = server {
-        server.complete(outcome.error.as_ref().map(ToString::to_string));
-    }
-    outcome
+///
+/// # Errors
+/// [`RunError::Fault`].
+fn complete(ended: Ended, server: Option<Server>) -> Result<Outcome> {
+    on_own_thread(|| {
+        let outcome = ended.write();
+        if let Some(server) = server {
+            server.complete(outcome.error.as_ref().map(ToString::to_string));
+        }
+        Ok(outcome)
+    })
 }
 
 /// Listens for `ps`, `stop` and `report PID`. Where that is not possible the profile is none the worse.
@@ -244,10 +250,10 @@ fn open_server(config: &ProfileConfig, header: &Header, attached: bool) -> Optio
         .ok()
 }
 
-/// Runs `trace` on a thread of its own. When that ends, the kernel stops tracing whatever is still
-/// traced, without a stop: nobody waits on us while names are resolved.
-fn on_own_thread<T: Send>(trace: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    std::thread::scope(|scope| match scope.spawn(trace).join() {
+/// Does it on a thread of its own, which a fault ends alone. Where that one traces, the kernel stops tracing whatever is still
+/// traced when it ends, without a stop: nobody waits on us while names are resolved.
+fn on_own_thread<T: Send>(what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| match scope.spawn(what).join() {
         Ok(result) => result,
         // What it was has been printed.
         Err(_) => Err(RunError::Fault(None)),

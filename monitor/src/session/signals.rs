@@ -15,6 +15,8 @@ pub struct Signals {
     pub end_wanted: bool,
     /// Who is to get the SIGTERM and SIGHUP that we got: the program we have started.
     pub program: Option<Pid>,
+    /// Its status as a shell sees it, once that is known.
+    pub status: Option<i32>,
     /// Through which `statcache stop` asks for an end.
     pub control: Option<Arc<Control>>,
     /// It has asked: we leave, even a program that we have started.
@@ -52,6 +54,7 @@ impl Signals {
                 before,
                 end_wanted: false,
                 program: None,
+                status: None,
                 control: None,
                 leave: false,
             }
@@ -104,18 +107,18 @@ impl Signals {
         self.end_wanted
     }
 
-    /// Waits for the program, our child, which is traced no more; its status as a shell sees it.
+    /// The status of the program, our child, as a shell sees it, once it has ended; it is traced no more. `None` where somebody else
+    /// has been told.
     pub fn wait_for_program(&mut self, program: Pid) -> Option<i32> {
-        use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-        loop {
-            match waitpid(program, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(_, status)) => return Some(status),
-                Ok(WaitStatus::Signaled(_, signal, _)) => return Some(128 + signal as i32),
-                Ok(_) | Err(nix::Error::EINTR) => {}
+        while self.status.is_none() {
+            match exited(program) {
+                Ok(None) => _ = self.take(Duration::from_secs(3600)),
+                Ok(status) => self.status = status,
+                Err(nix::Error::EINTR) => {}
                 Err(_) => return None,
             }
-            self.take(Duration::from_secs(3600));
         }
+        self.status
     }
 
     /// Waits for the thread until `deadline`, or for ever.
@@ -141,6 +144,23 @@ impl Signals {
                 return Ok(Wait::End(running));
             }
         }
+    }
+}
+
+/// The status as a shell sees it of a child that has ended; of any signal (nix knows only those of its enum).
+fn exited(child: Pid) -> nix::Result<Option<i32>> {
+    let how = libc::WEXITED | libc::WNOHANG;
+    // SAFETY: siginfo_t is plain bits; waitid(2) writes nothing else, and its pid stays zero where nothing has happened. The fields
+    // read are those of SIGCHLD.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let got = libc::waitid(libc::P_PID, child.as_raw() as u32, &raw mut info, how);
+        nix::Error::result(got)?;
+        Ok(match (info.si_pid(), info.si_code) {
+            (0, _) => None,
+            (_, libc::CLD_EXITED) => Some(info.si_status()),
+            _ => Some(128 + info.si_status()),
+        })
     }
 }
 

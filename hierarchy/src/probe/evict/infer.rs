@@ -106,15 +106,21 @@ pub const SOUND: f64 = 0.125;
 /// See [`SOUND`].
 pub const USABLE: f64 = 0.4;
 
+/// By what part of itself the share of slow controls may differ from that of batches. (Guessed.)
+const BURSTS: f64 = 0.5;
+
 /// Sets reachable from one page offset, from the share of congruent pages: (estimate, relative error); by votes of which
 /// no more than a share of `erring` went wrong on strangers.
+///
+/// Disturbances come in bursts, so that the control's share is off by half of itself; and votes that disagree by more than
+/// they should are less sure by as much.
 ///
 /// A batch of `size` pages is slow by itself with probability `e` (the control) and for each congruent page in it with
 /// probability `s` (a batch with one of them is slow with `1 - (1 - e) (1 - s)`), so that it is fast with
 /// `(1 - e) (1 - s / colours)^size`.
 pub fn colours(votes: &[Vote], erring: f64) -> Option<(f64, f64)> {
     // Weighted mean of the logarithms.
-    let (mut sum, mut weight) = (0.0, 0.0);
+    let (mut sum, mut weight, mut squares, mut count) = (0.0, 0.0, 0.0, 0.0);
     for (v, &(size, hits, tried)) in votes
         .iter()
         .filter(|v| step(&v.curve).is_some())
@@ -147,16 +153,24 @@ pub fn colours(votes: &[Vote], erring: f64) -> Option<(f64, f64)> {
         let missed = (fast / (1.0 - error)).clamp(0.01, 0.99);
         let colours = noticed / (1.0 - missed.powf(1.0 / f64::from(size)));
         let x = -missed.ln();
+        let drift = BURSTS * error / ((1.0 - error) * x);
         // The pages drawn from are themselves a sample of all, and three in a hundred for tests that failed.
         let variance = (fast.recip() - 1.0) / (f64::from(tried) * x * x)
             + colours / f64::from(v.pool.max(1))
             + error / ((1.0 - error) * f64::from(controls) * x * x)
             + unsure / (noticed * noticed)
+            + drift.powi(2)
             + 0.03f64.powi(2);
         sum += colours.ln() / variance;
+        squares += colours.ln().powi(2) / variance;
         weight += 1.0 / variance;
+        count += 1.0;
     }
-    (weight > 0.0).then(|| ((sum / weight).exp(), weight.recip().sqrt()))
+    (weight > 0.0).then(|| {
+        let mean: f64 = sum / weight;
+        let scatter = (squares - sum * mean) / f64::max(count - 1.0, 1.0);
+        (mean.exp(), (scatter.max(1.0) / weight).sqrt())
+    })
 }
 
 /// Lines at other page offsets evicted the class: by a class that came to a result, and plainly. What is in between is

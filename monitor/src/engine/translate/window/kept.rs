@@ -16,6 +16,9 @@ use super::{
 use crate::observe::Observer;
 use crate::tracee::{Regs, Result, Resume, Stopped, hub};
 
+/// More than is ever counted between two stops: what is left, and one `rep`.
+const MOST_COUNTED: u64 = 1 << 40;
+
 impl Translate {
     pub(super) fn log_pointer(&self) -> u64 {
         self.block().word(state::LOG)
@@ -114,8 +117,13 @@ impl Translate {
             let items = |(id, items, _): (FragmentId, u16, Option<u64>)| {
                 self.cache.fragment(id).first_access[usize::from(items)]
             };
-            let closed = pointer.saturating_sub(self.log_start);
-            let seen = closed + u64::from(open.map_or(0, items));
+            // Far beyond where no count comes to: our pages were replaced under the thread, as below.
+            let counts = self.log_start..=self.log_start + MOST_COUNTED;
+            let (pointer, open) = match counts.contains(&pointer) {
+                true => (pointer, open.map_or(0, items)),
+                false => (self.log_start, 0),
+            };
+            let seen = pointer - self.log_start + u64::from(open);
             self.log_start = pointer;
             return observer.count(seen, [seen; 5]);
         }
@@ -135,7 +143,9 @@ impl Translate {
         self.reader
             .read(words, count, self.fs_base, &self.cache, observer);
         let counted = self.block().word(state::COUNT);
-        self.reader.read_count(counted, observer);
+        if in_log {
+            self.reader.read_count(counted, observer);
+        }
         let closed = observer.accesses();
         if let Some((fragment, items, rep)) = open {
             let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
