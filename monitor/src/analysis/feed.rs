@@ -490,6 +490,53 @@ mod tests {
         assert_eq!(told(&of_all), [(1, 400, 10), (3, 0, 30)]);
     }
 
+    /// One thread is sampled in the first window alone and the other one in the second, at another rate; a third one too seldom to tell
+    /// before the end. Whatever is sampled when, each thread's samples stand for its references.
+    #[test]
+    fn samples_stand_for_their_threads_references() {
+        let windows = [
+            window(vec![share(70, 800), share(71, 2400), share(72, 50)]),
+            window(vec![share(70, 800), share(71, 2400), share(72, 50)]),
+        ];
+        let taken = [vec![(70, 2 * ENOUGH), (72, 1)], vec![(71, ENOUGH), (72, 3)]];
+        let mut all = vec![model::Window::default(); 2];
+        let mut own = vec![model::Window::default(); 3];
+        let mut places = Vec::new();
+        for (at, taken) in taken.iter().enumerate() {
+            let mut of_window = Vec::new();
+            for &(tid, count) in taken {
+                for _ in 0..count {
+                    let o = tid as usize - 70;
+                    of_window.push(Place {
+                        tid,
+                        all: (at, all[at].samples.len()),
+                        own: (o, own[o].samples.len()),
+                    });
+                    let taken = sample(tid, 0).sample;
+                    all[at].samples.push(all_sample(&taken, 0));
+                    own[o].samples.push(own_sample(&taken, 0, true));
+                }
+            }
+            places.push(of_window);
+        }
+        share_out((&mut all, &mut own), &windows, &places);
+        let told = |window: &model::Window| -> Vec<f64> {
+            window.samples.iter().filter_map(|s| s.refs).collect()
+        };
+        // The first one's of the second window, which no sample is of, are nobody's.
+        assert_eq!(told(&own[0]), [1600.0 / (2 * ENOUGH) as f64; 2 * ENOUGH]);
+        assert_eq!(told(&own[1]), [2.0 * 4800.0 / ENOUGH as f64; ENOUGH]);
+        assert_eq!(told(&own[2]), [200.0 / 4.0; 4]);
+        assert_eq!(all[0].samples[0].refs, own[0].samples[0].refs);
+        assert_eq!(all[1].samples[ENOUGH].refs, Some(50.0));
+        // A window of one thread needs none of it.
+        let alone = [window(vec![share(70, 800)])];
+        let mut one = vec![all[0].clone()];
+        one[0].samples[0].refs = None;
+        share_out((&mut one, &mut own), &alone, &places[..1]);
+        assert_eq!(one[0].samples[0].refs, None);
+    }
+
     #[test]
     fn a_window_becomes_one_for_each_thread() {
         let w = window(vec![

@@ -270,6 +270,18 @@ impl<'a> Session<'a> {
             self.schedule.spend(monitor_cpu_s() - own);
             return Ok(());
         }
+        // Before the window, which leaves little of what the caches held.
+        let end = observed.time(stopped, self.signals, self.until)?;
+        let stopped = match end {
+            WindowEnd::Closed(stopped) if observed.is_free(&stopped)? => stopped,
+            end => {
+                let spent_s = observed.forget_timing(monitor_cpu_s() - own);
+                observed.leave_alone(self.schedule.usual_gap_s());
+                self.schedule.spend(spent_s);
+                self.over |= self.signals.end_wanted;
+                return resume_after(end);
+            }
+        };
         if observed.process.threads.len() > 1 && matches!(self.kind, Kind::Translate) {
             return self.sample_together(stopped, id, own);
         }
@@ -285,13 +297,9 @@ impl<'a> Session<'a> {
         };
         observed.close(how);
         let inside = observed.inside();
-        let end = match end {
-            WindowEnd::Closed(stopped) => observed.time(stopped, self.signals, self.until),
-            end => Ok(end),
-        };
         let spent = observed.end_timing(accesses, 1.0, inside_s, monitor_cpu_s() - own);
         observed.leave_alone(self.schedule.usual_gap_s());
-        let resumed = end.and_then(resume_after);
+        let resumed = resume_after(end);
         self.schedule.window_done(spent);
         tracing::debug!(?plan, %tid, accesses, ?spent, ?inside, "window");
         self.failed(error.or(opened.err()));

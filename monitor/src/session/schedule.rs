@@ -14,9 +14,10 @@ use std::time::Duration;
 /// at the very beginning pay for translating code that is run once.
 pub const FLOOR_S: f64 = 0.2;
 const FLOOR_GRANTED_S: f64 = 1.5;
-/// Part of the allowance that windows spend; the rest covers start-up, stops and what windows do
-/// to caches and predictors of the program.
-const SPEND: f64 = 0.4;
+/// Part of the allowance that windows spend; the rest covers start-up, stops and what windows do to caches and predictors of the
+/// program. (With 0.4 sqlite took 1.12 times as long and two others 1.11 and 1.13, with this 1.07, 1.10 and 1.11; curves of seven programs were off
+/// by 0.72 and 0.79 points on the mean.)
+const SPEND: f64 = 0.25;
 /// Added seconds of a short window.
 const SHORT_S: f64 = 0.003;
 /// Short windows between two long ones.
@@ -349,7 +350,10 @@ mod tests {
                     added <= 1.1 * (SPEND * 0.1 * run_s + FLOOR_S) + 0.06,
                     "{run_s} s: added {added}"
                 );
-                assert!(added >= 0.03 * run_s, "{run_s} s: added only {added}");
+                assert!(
+                    added >= 0.9 * SPEND * 0.1 * run_s,
+                    "{run_s} s: added only {added}"
+                );
                 assert!(windows >= 15, "{run_s} s: {windows} windows");
             }
         }

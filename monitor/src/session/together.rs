@@ -73,32 +73,17 @@ impl Session<'_> {
         observed.close(how);
         let inside = observed.inside();
         ready.retain(|stopped| observed.is_same(stopped));
-        let first = ready.iter().position(|stopped| stopped.tid() == tid);
-        let first = first.filter(|_| !rounds.ended && result.is_ok());
-        let first = first.map(|at| ready.swap_remove(at));
         let_go(&mut ready);
         hub::set_hold(false);
-        // Beside the others, as it runs natively.
-        let end = first.map(|first| {
-            // It may have run natively since its last turn.
-            match observed.is_held(tid) || observed.is_free(&first)? {
-                true => observed.time(first, self.signals, self.until),
-                false => Ok(WindowEnd::Closed(first)),
-            }
-        });
-        let Some(observed) = self.observed.get_mut(&id) else {
-            return end.map_or(Ok(()), |end| end.and_then(resume_after));
-        };
         // What they did one after the other they would have done at once.
         let crowd = (rounds.crowd.0 / rounds.crowd.1.max(1.0)).max(1.0);
         let spent = observed.end_timing(accesses, crowd, inside_s, monitor_cpu_s() - own);
         observed.leave_alone(self.schedule.usual_gap_s());
-        let resumed = end.map_or(Ok(()), |end| end.and_then(resume_after));
         self.schedule.window_done(spent);
         tracing::debug!(?plan, %tid, accesses, crowd, ?spent, ?inside, "window");
         self.failed(rounds.error.or(opened.err()));
         self.over |= self.signals.end_wanted;
-        result.and(resumed)
+        result
     }
 
     /// Stops the other threads of the process; those that sleep join when they wake up.
