@@ -195,6 +195,13 @@ pub(super) fn capacity(
         (f.votes, f.agree) = (ways.votes, ways.agree);
         return (f, range);
     }
+    let prior = |way: u64| {
+        if way.is_power_of_two() {
+            0.0
+        } else {
+            THREE_TIMES
+        }
+    };
     let Some((colours, error)) = counted else {
         return refuse("the sets could not be counted");
     };
@@ -218,7 +225,7 @@ pub(super) fn capacity(
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));
     let (best, second) = (scored[0], scored[1]);
     // A difference of 9 is odds of about 90 to 1.
-    if best.0 > 8.0 || second.0 - best.0 < 9.0 {
+    if best.0 - prior(best.1) > 8.0 || second.0 - best.0 < 9.0 {
         return refuse("more than one number of sets fits");
     }
     if contradicts((best.1 * u64::from(a)) as f64) {

@@ -50,7 +50,14 @@ impl Session<'_> {
         let long = self.plan.budget_ns >= 3_000_000_000;
         let doubtful =
             || done.iter().any(|v| !v.curve.is_empty()) && evict::infer(done).value.is_none();
-        long && done.len() < 4 * wanted && (doubtful() || !crate::infer::counted(&self.raw))
+        let may = long && !self.off.contains("second-level sets");
+        may && done.len() < 4 * wanted && (doubtful() || !crate::infer::counted(&self.raw))
+    }
+
+    /// The second level's ways are known, but what builds on them has had too few turns.
+    pub(super) fn wants_class(&self) -> bool {
+        let long = self.plan.budget_ns >= 3_000_000_000;
+        long && self.class_rounds < 3 && evict::infer(&self.raw.evict).value.is_some()
     }
 
     pub(super) fn dependants(&mut self, l1: l1::Geometry, round: u32) {

@@ -158,7 +158,8 @@ impl Session<'_> {
             }
             round += 1;
             let first = self.wants_l1() || self.wants_policy() || self.wants_translation();
-            self.open = first || self.wants_count() || self.wants_code();
+            let second = self.wants_count() || self.wants_class();
+            self.open = first || second || self.wants_code();
             // A round without an answer is the last: everything was refused, or the backend is gone.
             if self.finished(round, pass) || self.answered == answered {
                 break;

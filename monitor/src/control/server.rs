@@ -115,28 +115,26 @@ impl Server {
     /// Says that the profile is complete, and waits until those who wanted to know have been told.
     pub fn complete(self, error: Option<String>) {
         self.end(error);
-    }
-
-    fn end(&self, error: Option<String>) {
-        {
-            let mut status = self.control.status();
-            if status.complete {
-                return;
-            }
-            status.complete = true;
-            status.error = error;
-        }
-        self.control.changed.notify_all();
         let until = Instant::now() + PATIENCE;
         while self.control.answering.load(Ordering::Acquire) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+
+    fn end(&self, error: Option<String>) {
+        let mut status = self.control.status();
+        if !status.complete {
+            status.complete = true;
+            status.error = error;
+        }
+        drop(status);
+        self.control.changed.notify_all();
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Who waits must not wait for ever.
+        // Who waits must not wait for ever; nor may the program, where a fault of ours ends the thread that traces it.
         self.end(Some("the profile ended before it was complete".to_owned()));
         if self.identity.is_some() && identify(&self.path) == self.identity {
             let _ = std::fs::remove_file(&self.path);

@@ -271,15 +271,21 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         // Before the window, which leaves little of what the caches held.
-        let end = observed.time(stopped, self.signals, self.until)?;
-        let stopped = match end {
-            WindowEnd::Closed(stopped) if observed.is_free(&stopped)? => stopped,
+        let timed = observed.time(stopped, self.signals, self.until);
+        let late = self.until.is_some_and(|until| Instant::now() >= until);
+        let stopped = match timed {
+            Ok(WindowEnd::Closed(stopped))
+                if !late && !self.signals.end_wanted && observed.may_go_on(&stopped) =>
+            {
+                stopped
+            }
+            // It sleeps, or has ended; or the profile has.
             end => {
                 let spent_s = observed.forget_timing(monitor_cpu_s() - own);
                 observed.leave_alone(self.schedule.usual_gap_s());
                 self.schedule.spend(spent_s);
                 self.over |= self.signals.end_wanted;
-                return resume_after(end);
+                return end.and_then(resume_after);
             }
         };
         if observed.process.threads.len() > 1 && matches!(self.kind, Kind::Translate) {

@@ -263,6 +263,13 @@ impl Weights {
         }
     }
 
+    /// So many accesses were counted where no window came of it.
+    pub fn counted(&mut self, accesses: u64) {
+        if let Some(pending) = &mut self.pending {
+            pending.beside += accesses;
+        }
+    }
+
     /// Native rate of the last window, as far as known.
     pub fn last_rate(&self) -> Option<f64> {
         self.pending.as_ref().map(|pending| pending.rate.value)

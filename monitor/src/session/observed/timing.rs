@@ -43,6 +43,9 @@ const EMPTY: u64 = 500;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 2;
 
+/// Most windows that are not timed because of one that was not to be had behind its timing.
+const MOST_ALONE: u32 = 31;
+
 /// What times the threads of a process.
 pub struct Timing {
     engine: Translate,
@@ -50,6 +53,9 @@ pub struct Timing {
     observer: Observer,
     stays: u32,
     warming: Warming,
+    /// Windows to come that are not timed, and how many there were when that was decided.
+    hold_off: u32,
+    aborted: u32,
 }
 
 /// What was timed before the present window.
@@ -153,6 +159,8 @@ impl Observed {
                     engine,
                     observer: Observer::new(u64::MAX >> 1, 0),
                     stays: 0,
+                    hold_off: 0,
+                    aborted: 0,
                     warming: Warming::default(),
                 }));
             }
@@ -183,7 +191,8 @@ impl Observed {
         let early = self.numbers.count() < UNTIMED;
         // One that sleeps must not miss that its call starts over.
         let not_now = early || new_code || signals.end_wanted || sleeps(&stopped);
-        if self.timing.is_none() || not_now {
+        self.beside = Beside::default();
+        if self.timing.is_none() || not_now || self.holds_off() {
             return Ok(WindowEnd::Closed(stopped));
         }
         // Where it is in that cache tells nothing.
@@ -263,9 +272,30 @@ impl Observed {
         end
     }
 
-    /// There is no window after all. Returns what the timing has added to the run, `monitor_s` of it of the monitor.
+    /// Whether this time there shall be a window alone: threads that sleep before they are timed would never have one.
+    fn holds_off(&mut self) -> bool {
+        let Some(timing) = &mut self.timing else {
+            return false;
+        };
+        let holds_off = timing.hold_off > 0;
+        timing.hold_off = timing.hold_off.saturating_sub(1);
+        holds_off
+    }
+
+    /// Whether a thread that was timed, or might have been, may have a window now: it is awake, and nothing else has come to it.
+    pub fn may_go_on(&mut self, stopped: &Stopped) -> bool {
+        let other = matches!(stopped.reason, StopReason::Signal(_) | StopReason::Group);
+        !other && !sleeps(stopped) && self.is_free(stopped).unwrap_or(false)
+    }
+
+    /// There is no window after all, and for a while no timing. Returns what it has added to the run, `monitor_s` of it of the monitor.
     pub fn forget_timing(&mut self, monitor_s: f64) -> f64 {
+        if let Some(timing) = &mut self.timing {
+            timing.aborted = (2 * timing.aborted + 1).min(MOST_ALONE);
+            timing.hold_off = timing.aborted;
+        }
         let beside = std::mem::take(&mut self.beside);
+        self.weights.counted(beside.accesses);
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE).max(1.0);
         let beside_s = beside.accesses as f64 / rate;
         self.native_s += beside_s;
@@ -282,6 +312,11 @@ impl Observed {
         inside_s: f64,
         monitor_s: f64,
     ) -> Spent {
+        if let Some(timing) = &mut self.timing
+            && self.beside.accesses > 0
+        {
+            timing.aborted = 0;
+        }
         let expansion = match &self.engine {
             Some(Engine::Translate(engine)) => engine.expansion_counting(),
             _ => 1.0,
