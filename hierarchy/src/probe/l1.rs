@@ -286,8 +286,26 @@ impl Vote {
 /// Share of a miss by which a load of nine tenths of the capacity may be slower than one of two fifths.
 const SLOWER: f64 = 0.012;
 
-/// The geometry that all sound votes speak for.
+/// Votes that are enough by themselves where earlier ones were disturbed, and how many of them may not be sound.
+const LATE: usize = 15;
+const LATE_UNSOUND: usize = 3;
+
+/// The geometry that all sound votes speak for; or the latest, where what disturbed the others is gone.
 pub fn infer(votes: &[Vote]) -> Finding<Geometry> {
+    let found = infer_all(votes);
+    if found.value.is_some() || votes.len() <= LATE {
+        return found;
+    }
+    let late = &votes[votes.len() - LATE..];
+    // Of votes beside another thread some look sound by chance, most do not.
+    let enough = late.iter().filter(|v| v.sound().is_some()).count() + LATE_UNSOUND >= LATE;
+    match infer_all(late) {
+        of_late if enough && of_late.value.is_some() => of_late,
+        _ => found,
+    }
+}
+
+fn infer_all(votes: &[Vote]) -> Finding<Geometry> {
     let sound: Vec<Geometry> = votes.iter().filter_map(Vote::sound).collect();
     // A fast answer is proof: what held nine tenths of so much is no smaller.
     let held = sound.iter().map(|g| g.bytes() * 9 / 10).max().unwrap_or(0);
@@ -357,6 +375,14 @@ mod tests {
         // One of them that happens to look whole is not enough either.
         let lucky = [shared(), shared(), vote(10, [4.0, 4.05, 12.3])];
         assert_eq!(found(&lucky), None);
+        // Whoever shared it has gone: what was found since counts, though earlier votes that found as much were not sound.
+        let unsound = || vote(12, [4.0, 4.3, 13.9]);
+        let whole = || vote(12, [4.0, 4.01, 13.9]);
+        let mut gone: Vec<Vote> = (0..60).map(|_| unsound()).collect();
+        gone.extend((0..LATE - LATE_UNSOUND - 1).map(|_| whole()));
+        assert_eq!(found(&gone), None);
+        gone.push(whole());
+        assert_eq!(found(&gone), Some(12));
         // Where a smaller level is all there is, nine tenths of it fit.
         let small = || vote(10, [4.0, 4.0, 12.3]);
         assert_eq!(found(&[small(), small(), small()]), Some(10));

@@ -6,6 +6,8 @@ use crate::probe::{evict, inclusion, l1, latency, line, policy, tlb, tlbways, wr
 
 /// How many times as many votes are taken on first-level translation where the usual number does not decide.
 const MORE_VOTES: usize = 4;
+/// How many times as many votes on the first level, where others leave no clear view of it.
+const MOST_VOTES: usize = 32;
 /// Races for the first level's policy that are run again because no policy explains what was seen.
 const MOST_RESTARTS: u32 = 12;
 
@@ -17,12 +19,14 @@ impl Session<'_> {
             || votes.len() < self.plan.votes && found().agree < (votes.len() as u32).min(8)
             // All the rest builds on it: what is still undecided, or hangs on few votes, has the time of everything else.
             || votes.len() < 8 * self.plan.votes && self.spent() < 0.5 && found().agree < 3
+            // Nor is anything else known without it: whoever shares the level may go away in the time that is left.
+            || votes.len() < MOST_VOTES * self.plan.votes && !self.plan.is_short() && found().value.is_none()
     }
 
     /// More classes are wanted; where none came to a result so far, a small plan gives up early.
     pub(super) fn wants_sets(&self) -> bool {
         let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
-        let short = self.plan.budget_ns < 3_000_000_000;
+        let short = self.plan.is_short();
         let hopeless = short && done.len() >= 2 && done.iter().all(|v| v.curve.is_empty());
         // Where classes are found but not sharp enough to agree, as many again are worth their time, and more are while
         // nothing else has a use for it.
@@ -31,9 +35,7 @@ impl Session<'_> {
                 true => 8 * wanted,
                 false => 2 * wanted,
             };
-            done.iter().any(|v| !v.curve.is_empty())
-                && done.len() < more
-                && evict::infer(done).value.is_none()
+            done.len() < more && self.doubts()
         };
         // So are more where the sets could not be counted yet, while there is time to spare.
         let uncounted = || self.spent() < 0.8 && self.wants_count();
@@ -44,20 +46,24 @@ impl Session<'_> {
         (done.len() < wanted || doubtful() || uncounted() || nothing()) && !hopeless
     }
 
+    /// Classes were found, but do not agree on the second level's ways.
+    fn doubts(&self) -> bool {
+        let done = &self.raw.evict;
+        done.iter().any(|v| !v.curve.is_empty()) && evict::infer(done).value.is_none()
+    }
+
     /// The second level's sets could not be counted yet, or not even its ways, and more classes of pages may tell.
     pub(super) fn wants_count(&self) -> bool {
         let (done, wanted) = (&self.raw.evict, self.plan.evict_votes);
-        let long = self.plan.budget_ns >= 3_000_000_000;
-        let doubtful =
-            || done.iter().any(|v| !v.curve.is_empty()) && evict::infer(done).value.is_none();
-        let may = long && !self.off.contains("second-level sets");
-        may && done.len() < 4 * wanted && (doubtful() || !crate::infer::counted(&self.raw))
+        let may = !self.plan.is_short() && !self.off.contains("second-level sets");
+        may && done.len() < 4 * wanted && (self.doubts() || !crate::infer::counted(&self.raw))
     }
 
     /// The second level's ways are known, but what builds on them has had too few turns.
     pub(super) fn wants_class(&self) -> bool {
-        let long = self.plan.budget_ns >= 3_000_000_000;
-        long && self.class_rounds < 3 && evict::infer(&self.raw.evict).value.is_some()
+        !self.plan.is_short()
+            && self.class_rounds < 3
+            && evict::infer(&self.raw.evict).value.is_some()
     }
 
     pub(super) fn dependants(&mut self, l1: l1::Geometry, round: u32) {
@@ -112,11 +118,7 @@ impl Session<'_> {
             && self.wants_policy()
         {
             // A short plan has few rounds.
-            let count = if self.plan.budget_ns < 3_000_000_000 {
-                24
-            } else {
-                12
-            };
+            let count = if self.plan.is_short() { 24 } else { 12 };
             self.probe("replacement", |s| {
                 let into = &mut s.raw.policy;
                 policy::collect(s.m, l1, line, &mut race, into, count, &mut s.rng)?;

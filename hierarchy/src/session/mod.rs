@@ -315,6 +315,5 @@ impl Session<'_> {
             && !self.wants_code()
             && (p.shared == 0 || round >= 25)
             && self.raw.latency.memory.len() >= 40
-            && round as u64 * PAGE > 0
     }
 }

@@ -38,6 +38,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether there is little time for anything.
+    pub fn is_short(&self) -> bool {
+        self.budget_ns < 3_000_000_000
+    }
+
     /// About 2 seconds, which leaves a loaded host a second to end what it began.
     pub const QUICK: Plan = Plan {
         budget_ns: 1_800_000_000,

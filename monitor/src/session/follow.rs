@@ -17,7 +17,7 @@ use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
 use crate::profile::types::Warning;
-use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub};
+use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, near};
 use nix::unistd::Pid;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -343,6 +343,9 @@ fn stop(tid: Pid) -> Result<Option<Stopped>> {
 /// # Errors
 /// [`TraceError::Gone`].
 pub fn resume_after(end: WindowEnd) -> Result<()> {
+    if let WindowEnd::Closed(stopped) | WindowEnd::Declined(stopped, _) = &end {
+        near::leave(std::slice::from_ref(stopped));
+    }
     let (stopped, signal) = match end {
         WindowEnd::Closed(stopped)
         | WindowEnd::Declined(stopped, _)

@@ -9,7 +9,7 @@ use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
 use crate::tracee::{
-    Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo, transfers,
+    Event, Result, Resume, StopReason, Stopped, TraceError, hub, near, procinfo, transfers,
 };
 use rand::seq::SliceRandom;
 use std::time::{Duration, Instant};
@@ -354,6 +354,7 @@ fn ends_all(end: &WindowEnd) -> bool {
 
 /// Lets threads go on natively.
 fn let_go(ready: &mut Vec<Stopped>) {
+    near::leave(ready);
     for stopped in ready.drain(..) {
         // One that was killed meanwhile is gone.
         let _ = stopped.resume(Resume::Continue, 0);

@@ -8,7 +8,7 @@
 pub mod hub;
 pub mod launch;
 pub mod maps;
-mod near;
+pub mod near;
 pub mod procinfo;
 pub mod remote;
 pub mod stops;

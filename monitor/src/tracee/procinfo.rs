@@ -24,6 +24,13 @@ pub fn thread_cpu_s(pid: Pid, tid: Pid) -> Option<f64> {
     }
 }
 
+/// Threads that run or are ready to on the whole host, ourselves included (proc_loadavg(5)).
+pub fn runnable() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let (running, _) = text.split_ascii_whitespace().nth(3)?.split_once('/')?;
+    running.parse().ok()
+}
+
 /// Processors that the first thread of a process may run on (sched_getaffinity(2)).
 pub fn processors(pid: Pid) -> usize {
     let count = |set: nix::sched::CpuSet| {
@@ -254,16 +261,6 @@ pub fn rseq_area(tid: Pid) -> Option<u64> {
         )
     };
     (rc > 0 && configuration[0] != 0).then_some(configuration[0])
-}
-
-/// Moves the calling thread to `cpu`, if it may run there: a wake-up across processors costs tens
-/// to hundreds of microseconds in a virtual machine, one on the same processor a few.
-pub fn move_self_to(cpu: usize) {
-    let mut set = nix::sched::CpuSet::new();
-    if set.set(cpu).is_ok() {
-        // Where we may not run there the only loss is time.
-        let _ = nix::sched::sched_setaffinity(Pid::from_raw(0), &set);
-    }
 }
 
 /// Fields of a `stat` file from the third on; index with the numbers of proc(5).

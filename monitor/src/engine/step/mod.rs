@@ -27,7 +27,7 @@ mod syscalls;
 use crate::arch::{Flow, Kind, evaluate};
 use crate::observe::Access;
 use crate::tracee::maps::{Backing, Maps};
-use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, procinfo};
+use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, near};
 use decode::Decoder;
 use guard::Guard;
 use registers::View;
@@ -167,10 +167,8 @@ impl Stepper {
                 }
                 Turn::Over(after) => break after,
             };
-            if window.steps.is_multiple_of(STEPS_PER_MOVE)
-                && let Some(processor) = procinfo::processor(tid, tid)
-            {
-                procinfo::move_self_to(processor);
+            if window.steps.is_multiple_of(STEPS_PER_MOVE) {
+                near::go_to(tid);
             }
             let regs = stopped.regs()?;
             if syscalls::restart_pending(&regs) && !interrupted {

@@ -2,7 +2,7 @@
 //! which takes little beside the program's own work.
 //!
 //! Not behind it: a window, and what reads its log, leave little of what the program had in the caches. (A walk through 2 MiB in a
-//! second level of that size took twice its time for ten milliseconds and more.)
+//! second level of that size took up to twice its time for the five milliseconds that it was timed there.)
 
 use super::super::content::{Place, granule};
 use super::super::engine::Engine;
@@ -53,9 +53,35 @@ pub struct Timing {
     observer: Observer,
     stays: u32,
     warming: Warming,
-    /// Windows to come that are not timed, and how many there were when that was decided.
-    hold_off: u32,
-    aborted: u32,
+    alone: Alone,
+}
+
+/// Windows that are not timed because threads turned to something else while they were.
+#[derive(Debug, Default)]
+struct Alone {
+    /// Windows to come, and how many there were when that was last decided.
+    left: u32,
+    last: u32,
+}
+
+impl Alone {
+    /// Whether the next window is one of them.
+    fn next(&mut self) -> bool {
+        let holds_off = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        holds_off
+    }
+
+    /// Behind a timing there was no window to be had.
+    fn aborted(&mut self) {
+        self.last = (2 * self.last + 1).min(MOST_ALONE);
+        self.left = self.last;
+    }
+
+    /// There was one.
+    fn timed(&mut self) {
+        self.last = 0;
+    }
 }
 
 /// What was timed before the present window.
@@ -159,8 +185,7 @@ impl Observed {
                     engine,
                     observer: Observer::new(u64::MAX >> 1, 0),
                     stays: 0,
-                    hold_off: 0,
-                    aborted: 0,
+                    alone: Alone::default(),
                     warming: Warming::default(),
                 }));
             }
@@ -192,7 +217,8 @@ impl Observed {
         // One that sleeps must not miss that its call starts over.
         let not_now = early || new_code || signals.end_wanted || sleeps(&stopped);
         self.beside = Beside::default();
-        if self.timing.is_none() || not_now || self.holds_off() {
+        // Threads that sleep before they are timed would never have a window.
+        if not_now || self.timing.as_mut().is_none_or(|t| t.alone.next()) {
             return Ok(WindowEnd::Closed(stopped));
         }
         // Where it is in that cache tells nothing.
@@ -272,16 +298,6 @@ impl Observed {
         end
     }
 
-    /// Whether this time there shall be a window alone: threads that sleep before they are timed would never have one.
-    fn holds_off(&mut self) -> bool {
-        let Some(timing) = &mut self.timing else {
-            return false;
-        };
-        let holds_off = timing.hold_off > 0;
-        timing.hold_off = timing.hold_off.saturating_sub(1);
-        holds_off
-    }
-
     /// Whether a thread that was timed, or might have been, may have a window now: it is awake, and nothing else has come to it.
     pub fn may_go_on(&mut self, stopped: &Stopped) -> bool {
         let other = matches!(stopped.reason, StopReason::Signal(_) | StopReason::Group);
@@ -291,8 +307,7 @@ impl Observed {
     /// There is no window after all, and for a while no timing. Returns what it has added to the run, `monitor_s` of it of the monitor.
     pub fn forget_timing(&mut self, monitor_s: f64) -> f64 {
         if let Some(timing) = &mut self.timing {
-            timing.aborted = (2 * timing.aborted + 1).min(MOST_ALONE);
-            timing.hold_off = timing.aborted;
+            timing.alone.aborted();
         }
         let beside = std::mem::take(&mut self.beside);
         self.weights.counted(beside.accesses);
@@ -315,7 +330,7 @@ impl Observed {
         if let Some(timing) = &mut self.timing
             && self.beside.accesses > 0
         {
-            timing.aborted = 0;
+            timing.alone.timed();
         }
         let expansion = match &self.engine {
             Some(Engine::Translate(engine)) => engine.expansion_counting(),
@@ -365,4 +380,24 @@ fn places(laps: &[Lap], native: f64, image: u32) -> Vec<Place> {
         })
     };
     laps.iter().flat_map(of_lap).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_sleep_while_they_are_timed_have_windows_alone() {
+        let mut alone = Alone::default();
+        let mut untimed = || {
+            alone.aborted();
+            (0..100).take_while(|_| alone.next()).count()
+        };
+        // Timings that end in sleep grow rare, and are never given up.
+        assert_eq!([(); 7].map(|()| untimed()), [1, 3, 7, 15, 31, 31, 31]);
+        alone.timed();
+        assert!(!alone.next());
+        alone.aborted();
+        assert!(alone.next() && !alone.next());
+    }
 }

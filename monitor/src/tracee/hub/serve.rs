@@ -1,6 +1,6 @@
 //! Waiting for all threads at once, and letting those go on that nobody waits for.
 
-use super::super::procinfo;
+use super::super::near;
 use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
 use super::{Follow, Hub, Pending, leave_kernel};
 use nix::unistd::Pid;
@@ -208,8 +208,8 @@ impl Hub {
         let often = since.elapsed() < LOOK_EVERY * OFTEN;
         self.stops = (0, Instant::now());
         self.thick = often;
-        if often && let Some(cpu) = procinfo::processor(tid, tid) {
-            procinfo::move_self_to(cpu);
+        if often {
+            near::go_to(tid);
         }
     }
 

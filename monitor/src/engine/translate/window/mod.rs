@@ -26,7 +26,9 @@ use super::target::{self, Data};
 use crate::arch::Gpr;
 use crate::observe::{Access, Observer};
 use crate::tracee::maps::Maps;
-use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
+use crate::tracee::{
+    Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, near, procinfo,
+};
 use native::stopped_with_its_process;
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
@@ -132,7 +134,6 @@ pub type Tap = Box<dyn FnMut(Access)>;
 
 /// The engine, for one process.
 pub struct Translate {
-    pid: Pid,
     cache: CodeCache,
     reader: LogReader,
     code: TargetCode,
@@ -259,7 +260,6 @@ impl Translate {
             cache.clear_jumps(&mut data.memory, data.gs);
             let log_start = data.end;
             Translate {
-                pid,
                 cache,
                 reader: LogReader::default(),
                 code,
@@ -373,7 +373,7 @@ impl Translate {
         }
         self.misses_before = self.stats.misses;
         self.storm.begins(observer.accesses());
-        self.go_to(stopped.tid());
+        near::go_to(stopped.tid());
         self.pieces.begin(stopped.tid());
         let left = control.progress(observer, self.code.maps());
         self.prepare(left, observer);
@@ -448,13 +448,7 @@ impl Translate {
     fn follow_thread(&mut self, tid: Pid) {
         self.stats.stops += 1;
         if self.stats.stops % FOLLOW_EVERY == 1 {
-            self.go_to(tid);
-        }
-    }
-
-    fn go_to(&self, tid: Pid) {
-        if let Some(cpu) = procinfo::processor(self.pid, tid) {
-            procinfo::move_self_to(cpu);
+            near::go_to(tid);
         }
     }
 
