@@ -15,8 +15,8 @@ use std::time::Duration;
 pub const FLOOR_S: f64 = 0.2;
 const FLOOR_GRANTED_S: f64 = 1.5;
 /// Part of the allowance that windows spend; the rest covers start-up, stops and what windows do to caches and predictors of the
-/// program. (With 0.4 sqlite took 1.12 times as long and two others 1.11 and 1.13, with this 1.07, 1.10 and 1.11; curves of seven programs were off
-/// by 0.72 and 0.79 points on the mean.)
+/// program. (Chosen when threads were still moved between processors behind each window: with 0.4 sqlite took 1.12 times as long and two others 1.11
+/// and 1.13, with this 1.07, 1.10 and 1.11; curves of seven programs were off by 0.72 and 0.79 points on the mean.)
 const SPEND: f64 = 0.25;
 /// Added seconds of a short window.
 const SHORT_S: f64 = 0.003;
@@ -53,8 +53,8 @@ const DENSE_PERIOD: f64 = 500.0;
 /// Where accesses are dear, more samples of a window than this tell less than more windows do, which differ more from each other than the
 /// samples of one.
 const DENSE_SAMPLES: f64 = 600.0;
-/// Until there are so many in all, short windows have more each, so that there is something to look at soon. (They were there after 0.35 to 1.8 s
-/// on six programs, and after 0.8 to 2.2 s without this.)
+/// Until there are so many in all, short windows have more each, so that there is something to look at soon. (They were there after 0.5 to 1.7 s
+/// on eight programs, and after 0.8 to 2.7 s and more without this.)
 const FIRST: f64 = 10_000.0;
 const FIRST_SAMPLES: f64 = 1000.0;
 /// Samples of a window beyond twice as many as are planned: most of them are then of what there was more of.
