@@ -299,16 +299,23 @@ pub fn infer(votes: &[Vote]) -> Finding<Geometry> {
     let late = &votes[votes.len() - LATE..];
     // Of votes beside another thread some look sound by chance, most do not.
     let enough = late.iter().filter(|v| v.sound().is_some()).count() + LATE_UNSOUND >= LATE;
-    match infer_all(late) {
-        of_late if enough && of_late.value.is_some() => of_late,
+    let of_late = infer_all(late);
+    // What earlier ones have shown to hold is there still.
+    match of_late.value {
+        Some(geometry) if enough && geometry.bytes() >= held(votes) => of_late,
         _ => found,
     }
 }
 
+/// Bytes that the first level has at least. A fast answer is proof: what held nine tenths of so much is no smaller.
+fn held(votes: &[Vote]) -> u64 {
+    let sound = votes.iter().filter_map(Vote::sound);
+    sound.map(|g| g.bytes() * 9 / 10).max().unwrap_or(0)
+}
+
 fn infer_all(votes: &[Vote]) -> Finding<Geometry> {
     let sound: Vec<Geometry> = votes.iter().filter_map(Vote::sound).collect();
-    // A fast answer is proof: what held nine tenths of so much is no smaller.
-    let held = sound.iter().map(|g| g.bytes() * 9 / 10).max().unwrap_or(0);
+    let held = held(votes);
     let votes_for: Vec<Option<Geometry>> = (sound.into_iter())
         .filter(|g| g.bytes() >= held)
         .map(Some)
@@ -383,6 +390,11 @@ mod tests {
         assert_eq!(found(&gone), None);
         gone.push(whole());
         assert_eq!(found(&gone), Some(12));
+        // Not what is less than was seen to be there, however well it looks.
+        let mut fewer = vec![whole(), unsound(), unsound()];
+        fewer.extend((0..20).map(|_| vote(10, [4.0, 4.0, 12.3])));
+        assert_eq!(found(&fewer), None);
+        assert_eq!(found(&fewer[1..]), Some(10));
         // Where a smaller level is all there is, nine tenths of it fit.
         let small = || vote(10, [4.0, 4.0, 12.3]);
         assert_eq!(found(&[small(), small(), small()]), Some(10));

@@ -287,6 +287,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_asks_is_runnable() {
+        assert!(runnable().is_some_and(|count| count >= 1));
+    }
+
+    #[test]
     fn calls_are_told_from_other_places() {
         let text = "44 0x3 0xff 0x10 0x0 0x0 0x0 0x7ffd00 0x7f00\n";
         assert_eq!(parse_call(text), Some((44, [3, 255, 16, 0, 0, 0])));
