@@ -10,7 +10,7 @@ use statcache::engine::counter::sampler::{
 };
 use statcache::engine::counter::shim::Shim;
 use statcache::engine::counter::simulated::{Recording, Simulated, Skid, record};
-use statcache::engine::counter::window::{Counter, Source};
+use statcache::engine::counter::window::{Counter, Simulation, Source};
 use statcache::engine::step::{Limits, Stepper};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -326,7 +326,7 @@ fn a_call_under_the_shim_is_not_laid_to_the_program() {
     // Where the shim lies the block says: here that is the program itself, which is mapped already.
     let shim = Rc::new(Shim::create().expect("a shim"));
     shim.block().call.store(at, Ordering::Relaxed);
-    let source = Source::Simulated { memory: false };
+    let source = Source::Simulated(Simulation::Instructions);
     let counter = Counter::new(shim, source, stopped.tid(), 1);
     assert_eq!(counter.must_be_native(&stopped), None);
     let reason = |mode: u64, dispatcher: u64| {

@@ -7,11 +7,11 @@ mod cli;
 mod counted;
 
 use cli::{awaited, lossy, native, program_of, readable, run, shell_status, text, under};
-use counted::{BUSY, build, directory, simulated, simulated_as};
+use counted::{BUSY, build, directory, simulated_as, simulated_with};
 use nix::unistd::Pid;
 use statcache::engine::counter::overflow::{Overflow, Unit};
 use statcache::profile::types::{Outcome, SampleRecord, sample_flags};
-use statcache::session::counter::{SIMULATE, SIMULATE_MEMORY};
+use statcache::session::counter::{SIMULATE, SIMULATE_CLOCK, SIMULATE_MEMORY};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -133,6 +133,50 @@ fn distances_of_a_ring_by_memory_instructions() {
     );
 }
 
+/// A ring of more lines than a stepped window has accesses, on a page each: its reuses are met in the native gap behind, which is stepped, or
+/// native with the thread's CPU time for a count.
+#[test]
+fn distances_go_beyond_their_windows() {
+    const LINES: u64 = 1201;
+    let directory = directory();
+    let Some(program) = build(directory.path(), "ring") else {
+        return;
+    };
+    let words = [&text(&program), "1500", &LINES.to_string(), "4096"];
+    let alone = native(directory.path(), &words, b"");
+    let file = directory.path().join("p");
+    for kind in [SIMULATE_MEMORY, SIMULATE_CLOCK] {
+        let mut distances = Vec::new();
+        let mut censored = 0;
+        for _ in 0..10 {
+            // Long gaps.
+            let options = ["--engine", "counter", "--overhead", "10"];
+            let found = simulated_with(&options, kind, &file, &words, b"");
+            assert_eq!(found.stdout, alone.stdout, "{}", lossy(&found.stderr));
+            for window in readable(&file).windows {
+                assert!(window.accesses < LINES, "{}", window.accesses);
+                for taken in &window.samples {
+                    match taken.sample.own[2] {
+                        Outcome::Reused { distance, .. } => distances.push(distance),
+                        _ => censored += 1,
+                    }
+                }
+            }
+            if distances.len() >= 10 {
+                break;
+            }
+        }
+        assert!(
+            distances.len() >= 10,
+            "{kind}: {censored} of them only cut off, {distances:?}"
+        );
+        if kind == SIMULATE_MEMORY {
+            let exact = |d: &u64| *d == LINES - 1;
+            assert!(distances.iter().all(exact), "{distances:?}");
+        }
+    }
+}
+
 /// A watch that ends with its page says so in its sample; one that ends with its window does not.
 #[test]
 fn watches_that_end_with_their_page_are_told() {
@@ -183,18 +227,20 @@ fn programs_do_not_notice() {
             continue;
         }
         let alone = native(directory.path(), words, input.as_bytes());
-        let found = simulated(&directory.path().join("p"), words, input.as_bytes());
-        assert_eq!(
-            (lossy(&found.stdout), shell_status(&found)),
-            (lossy(&alone.stdout), shell_status(&alone)),
-            "{words:?}: {}",
-            lossy(&found.stderr)
-        );
-        readable(&directory.path().join("p"));
+        for kind in ["1", SIMULATE_CLOCK] {
+            let found = simulated_as(kind, &directory.path().join("p"), words, input.as_bytes());
+            assert_eq!(
+                (lossy(&found.stdout), shell_status(&found)),
+                (lossy(&alone.stdout), shell_status(&alone)),
+                "{words:?}, {kind}: {}",
+                lossy(&found.stderr)
+            );
+            readable(&directory.path().join("p"));
+        }
     }
 }
 
-/// Killed at any moment of a window, even while it single-steps, the monitor leaves a program that finishes.
+/// Killed at any moment of a window, even while it single-steps, and of what follows it, the monitor leaves a program that finishes.
 #[test]
 fn a_killed_monitor_leaves_the_program_alone() {
     let directory = directory();
@@ -206,7 +252,7 @@ fn a_killed_monitor_leaves_the_program_alone() {
     for turn in 0..12 {
         let mut monitor = run(&directory.path().join("p"), &BUSY)
             .args(words)
-            .env(SIMULATE, "1")
+            .env(SIMULATE, ["1", SIMULATE_CLOCK][turn as usize % 2])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

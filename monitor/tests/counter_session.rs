@@ -7,8 +7,8 @@ mod cli;
 mod counted;
 
 use cli::{awaited, lossy, native, output, program_of, readable, run, shell_status, text};
-use counted::{BUSY, build, directory, simulated};
-use statcache::session::counter::SIMULATE;
+use counted::{BUSY, build, directory, simulated_as};
+use statcache::session::counter::{SIMULATE, SIMULATE_CLOCK};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -85,7 +85,7 @@ fn a_program_behind_others_is_observed() {
         "6000",
     ];
     for _ in 0..10 {
-        let found = simulated(&file, &words, b"");
+        let found = simulated_as("1", &file, &words, b"");
         assert_eq!(shell_status(&found), 7, "{}", lossy(&found.stderr));
         assert!(
             !lossy(&found.stderr).contains("ends early"),
@@ -111,7 +111,7 @@ fn threads_made_later_are_sampled() {
     let file = directory.path().join("p");
     let mut sampled = 0;
     for _ in 0..10 {
-        let found = simulated(&file, &words, b"");
+        let found = simulated_as("1", &file, &words, b"");
         assert_eq!(found.stdout, alone.stdout, "{}", lossy(&found.stderr));
         sampled = sampled.max(places(&file).1.len());
         if sampled > 1 {
@@ -208,17 +208,19 @@ fn the_torture_set_in_windows() {
         };
         let words = [&text(&program)[..]];
         let alone = native(directory.path(), &words, b"");
-        let mut command = run(&directory.path().join("p"), &BUSY);
-        command
-            .args(words)
-            .env(SIMULATE, "1")
-            .env("TRACEE_UNARMED", "1");
-        let found = output(command, b"");
-        assert_eq!(
-            (lossy(&found.stdout), shell_status(&found)),
-            (lossy(&alone.stdout), shell_status(&alone)),
-            "{name}: {}",
-            lossy(&found.stderr)
-        );
+        for kind in ["1", SIMULATE_CLOCK] {
+            let mut command = run(&directory.path().join("p"), &BUSY);
+            command
+                .args(words)
+                .env(SIMULATE, kind)
+                .env("TRACEE_UNARMED", "1");
+            let found = output(command, b"");
+            assert_eq!(
+                (lossy(&found.stdout), shell_status(&found)),
+                (lossy(&alone.stdout), shell_status(&alone)),
+                "{name}, {kind}: {}",
+                lossy(&found.stderr)
+            );
+        }
     }
 }

@@ -348,6 +348,22 @@ fn calls_that_move_much_come_back_whole() {
     }
 }
 
+/// A thread that is alone for long makes room for others as soon as they wake up.
+#[test]
+fn who_wakes_up_joins_a_thread_that_was_alone() {
+    let Some((_place, program)) = build("wakes") else {
+        return;
+    };
+    let program = text(&program);
+    let (profiles, words) = (directory(), [&program as &str, "60"]);
+    let expected = "109803545386, 0 cut, 0 lost, clock goes\n";
+    for way in [&[][..], &["--full"]] {
+        let found = under(Path::new("/"), profiles.path(), way, &words, b"");
+        assert_eq!(shell_status(&found), 6, "{way:?}: {found:?}");
+        assert_eq!(lossy(&found.stdout), expected, "{way:?}");
+    }
+}
+
 #[test]
 fn make_with_jobs() {
     if installed("make").is_none() {

@@ -212,14 +212,7 @@ pub(super) fn capacity(
             let curve = curve_way.map_or(0.0, |c| (c / w as f64).ln().abs());
             let cost = ((colours * PAGE as f64 / w as f64).ln() / error).powi(2)
                 + (curve / 0.6).powi(2).min(2.0);
-            (
-                cost + if w.is_power_of_two() {
-                    0.0
-                } else {
-                    THREE_TIMES
-                },
-                w,
-            )
+            (cost + prior(w), w)
         })
         .collect();
     scored.sort_by(|x, y| x.0.total_cmp(&y.0));

@@ -7,6 +7,7 @@
 
 use crate::profile::types::{Instr, Module};
 use crate::symbols::{Found, Resolver, Wanted};
+use crate::tracee::procinfo;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,10 +54,7 @@ pub struct Ahead {
 impl Ahead {
     /// Starts the thread, where it can have a processor that the program does not need.
     pub fn start() -> Option<Ahead> {
-        let own = nix::unistd::Pid::from_raw(0);
-        let allowed = nix::sched::sched_getaffinity(own).ok()?;
-        let count = (0..nix::sched::CpuSet::count()).filter(|cpu| allowed.is_set(*cpu) == Ok(true));
-        if count.count() < 2 {
+        if procinfo::processors(nix::unistd::Pid::from_raw(0)) < 2 {
             return None;
         }
         let (messages, received) = mpsc::channel();

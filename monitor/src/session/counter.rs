@@ -1,7 +1,7 @@
 //! `--engine counter`: whether this host can, and how late its counter's stops come.
 
 use crate::engine::counter::overflow::{self, Overflow, Refused, Unit};
-use crate::engine::counter::window::Source;
+use crate::engine::counter::window::{Simulation, Source};
 use crate::session::ProfileConfig;
 use crate::tracee::{Event, Resume, Running, launch};
 use nix::unistd::Pid;
@@ -9,10 +9,12 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 
 /// Set to anything, makes single steps stand in for a performance counter: a test aid, and very slow. Set to [`SIMULATE_MEMORY`], for one
-/// of memory instructions too.
+/// of memory instructions too; to [`SIMULATE_CLOCK`], in windows alone, and CPU time behind them.
 pub const SIMULATE: &str = "STATCACHE_SIMULATED_PMU";
 /// See [`SIMULATE`].
 pub const SIMULATE_MEMORY: &str = "memory";
+/// See [`SIMULATE`].
+pub const SIMULATE_CLOCK: &str = "clock";
 
 /// Why the engine cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +46,11 @@ pub fn source(config: &ProfileConfig) -> Result<Source, NoCounter> {
         return Err(NoCounter::Full);
     }
     if let Some(set) = std::env::var_os(SIMULATE) {
-        let memory = set == *SIMULATE_MEMORY;
-        return Ok(Source::Simulated { memory });
+        return Ok(Source::Simulated(match set.to_str() {
+            Some(SIMULATE_MEMORY) => Simulation::Memory,
+            Some(SIMULATE_CLOCK) => Simulation::Clock,
+            _ => Simulation::Instructions,
+        }));
     }
     Overflow::open(Pid::from_raw(0), Unit::Instructions)?;
     Ok(Source::Hardware)

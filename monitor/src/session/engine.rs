@@ -1,10 +1,11 @@
 //! The engine of a session: whatever sees the accesses of its windows.
 
+use super::observed::Meanwhile;
 use super::pace::Pace;
 use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::{Counter, Source};
 use crate::engine::step::{After, End, Limits, Stepper};
-use crate::engine::translate::window::{Control, Piece, Stats, Translate, WindowEnd};
+use crate::engine::translate::window::{Control, GoesOn, Piece, Stats, Translate, WindowEnd};
 use crate::observe::Observer;
 use crate::tracee::Stopped;
 use crate::tracee::maps::Maps;
@@ -78,9 +79,9 @@ impl Engine {
     }
 
     /// As [`Translate::go_on`]; where it is the `begin` of a window, that window begins anew.
-    pub fn go_on(&mut self, counting: bool, begin: bool) {
+    pub fn go_on(&mut self, how: GoesOn, begin: bool) {
         if let (Engine::Translate(engine), false) = (self, begin) {
-            engine.go_on(counting);
+            engine.go_on(how);
         }
     }
 
@@ -106,7 +107,7 @@ impl Engine {
             Engine::Step(_) => STEP_SLOWDOWN,
             Engine::Counter(engine) => match engine.source() {
                 Source::Hardware => 1.0,
-                Source::Simulated { .. } => STEP_SLOWDOWN,
+                Source::Simulated(_) => STEP_SLOWDOWN,
             },
         }
     }
@@ -125,6 +126,30 @@ impl Engine {
             Engine::Translate(engine) => engine.window(stopped, observer, pace),
             Engine::Step(engine) => engine.window(stopped, observer, pace),
             Engine::Counter(engine) => engine.window(stopped, observer, pace),
+        }
+    }
+
+    /// Lets a thread go on natively behind its window while watches of that are out, and hands over its samples.
+    ///
+    /// # Errors
+    /// As [`Counter::beyond`].
+    pub fn beyond(
+        &mut self,
+        stopped: Stopped,
+        observer: &mut Observer,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<WindowEnd> {
+        match self {
+            Engine::Counter(engine) => engine.beyond(stopped, observer, meanwhile),
+            Engine::Translate(_) | Engine::Step(_) => Ok(WindowEnd::Closed(stopped)),
+        }
+    }
+
+    /// Whether there are such watches.
+    pub fn is_open(&self) -> bool {
+        match self {
+            Engine::Counter(engine) => engine.is_open(),
+            Engine::Translate(_) | Engine::Step(_) => false,
         }
     }
 }

@@ -25,6 +25,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+/// Part of the usual time between two windows for which watches of the first are followed into it, where the engine can: gaps are no shorter, as a rule. (The
+/// rest says where threads are: [`Observed::leave_alone`].)
+const FOLLOWED: f64 = 0.5;
+
 /// What is followed, from the first process's birth or our arrival to its end or our leaving.
 pub struct Session<'a> {
     pub(super) config: &'a ProfileConfig,
@@ -54,6 +58,8 @@ pub struct Session<'a> {
     pub(super) warnings: Vec<Warning>,
     /// What sees the accesses of windows.
     pub(super) kind: Kind,
+    /// When the last window closed, where its watches were followed since.
+    pub(super) closed: Option<Instant>,
     /// Draws the order of turns.
     pub(super) random: SmallRng,
 }
@@ -92,6 +98,7 @@ impl<'a> Session<'a> {
                 EngineChoice::Step => Kind::Step,
                 _ => Kind::Translate,
             },
+            closed: None,
             random: SmallRng::seed_from_u64(seed ^ 0x7042),
         }
     }
@@ -219,7 +226,9 @@ impl<'a> Session<'a> {
     /// Runs natively for a while, then one thread through one window.
     fn sample(&mut self) -> Result<()> {
         let gap = self.schedule.gap_s(self.elapsed_s());
-        let window = Instant::now() + Duration::from_secs_f64(gap);
+        // The gap does not depend on what was followed into it.
+        let closed = self.closed.take().unwrap_or_else(Instant::now);
+        let window = closed + Duration::from_secs_f64(gap);
         self.rest(Some(window))?;
         if self.is_over() {
             return Ok(());
@@ -297,13 +306,19 @@ impl<'a> Session<'a> {
         let (end, accesses, error) =
             observed.window(stopped, Some(plan.accesses), None, self.signals, self.until)?;
         let inside_s = observed.cost.thread_s + monitor_cpu_s() - begun;
+        let closed = Instant::now();
+        let gap = Duration::from_secs_f64(FOLLOWED * self.schedule.usual_gap_s());
+        let until = self.until.into_iter().chain([closed + gap]).min();
+        let (end, followed_s) = observed.meanwhile(end, until, self.signals)?;
+        self.closed = matches!(self.kind, Kind::Counter(..)).then_some(closed);
         let how = match end {
             WindowEnd::Exiting(_) | WindowEnd::Fatal(..) | WindowEnd::Gone(_) => Ended::Exit,
             _ => Ended::Cut,
         };
         observed.close(how);
         let inside = observed.inside();
-        let spent = observed.end_timing(accesses, 1.0, inside_s, monitor_cpu_s() - own);
+        let spent =
+            observed.end_timing(accesses, 1.0, inside_s, followed_s + monitor_cpu_s() - own);
         observed.leave_alone(self.schedule.usual_gap_s());
         let resumed = resume_after(end);
         self.schedule.window_done(spent);

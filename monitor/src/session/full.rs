@@ -52,6 +52,11 @@ impl Pauses {
         self.0.push(Pause { tid, until, length });
     }
 
+    /// Whether any thread runs natively that is to stop when its pause is over.
+    pub(super) fn any(&self) -> bool {
+        self.0.iter().any(|p| p.until.is_some())
+    }
+
     fn holds(&self, tid: Pid) -> bool {
         self.0.iter().any(|p| p.tid == tid && p.until.is_some())
     }

@@ -78,6 +78,8 @@ pub struct Windows {
     lanes: Vec<Lane>,
     opened: Instant,
     cpu_s: f64,
+    /// How long watches of the present window were followed behind it.
+    pub followed: Duration,
     /// Units declined in the present window.
     pub declined: u32,
 }
@@ -98,6 +100,7 @@ impl Windows {
             lanes: Vec::new(),
             opened: start,
             cpu_s: 0.0,
+            followed: Duration::ZERO,
             declined: 0,
         }
     }
@@ -126,6 +129,7 @@ impl Windows {
         self.lanes = observer.lanes().to_vec();
         self.opened = Instant::now();
         self.cpu_s = procinfo::thread_cpu_s(self.pid, self.tid).unwrap_or(0.0);
+        self.followed = Duration::ZERO;
         self.declined = 0;
     }
 
@@ -188,7 +192,7 @@ impl Windows {
             index: self.index,
             start_s: self.opened.duration_since(self.start).as_secs_f64(),
             cpu_start_s: self.cpu_s,
-            wall_s: self.opened.elapsed().as_secs_f64(),
+            wall_s: (self.opened.elapsed() - self.followed).as_secs_f64(),
             contiguous_with_previous: self.continues > 0 && self.continues == recorded,
             tid: self.tid.as_raw(),
             accesses,
@@ -206,6 +210,15 @@ impl Windows {
     }
 }
 
+/// A thread's turn, where several are observed in turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Its accesses.
+    pub accesses: u64,
+    /// Whether the thread is alone: the turn ends when another is held, and behind a system call, which may wake one.
+    pub alone: bool,
+}
+
 /// Paces one window, or a thread's turn in it.
 pub struct Pace<'a> {
     /// The monitor's signals.
@@ -217,8 +230,10 @@ pub struct Pace<'a> {
     /// Accesses after which the window closes; `None` to observe until the program ends, cut into
     /// model windows.
     pub accesses: Option<u64>,
-    /// Accesses of the observer at which the thread's turn ends, where several are observed in turn.
-    pub turn_ends: Option<u64>,
+    /// The thread's turn, where several are observed in turn.
+    pub turn: Option<Turn>,
+    /// Accesses of the observer when the turn began.
+    pub before: u64,
     /// Whether all of the run is observed: turns end by the clock, too. (In sampled windows threads have turns of equal virtual time.)
     pub whole: bool,
     /// Set when a cut could not be written: the profile ends there.
@@ -273,14 +288,14 @@ impl Control for Pace<'_> {
     fn wait(&mut self, running: Running) -> Result<Waited> {
         let asleep = Instant::now();
         let mut running = running;
-        let mut look = match self.turn_ends {
+        let mut look = match self.turn {
             Some(_) => TURN_PATIENCE,
             None => FULL_PATIENCE,
         };
         loop {
             // Looked at again and again: the thread may have given birth just before it fell asleep.
             let leave = match self.accesses {
-                _ if self.turn_ends.is_some() => Some(asleep + TURN_PATIENCE),
+                _ if self.turn.is_some() => Some(asleep + TURN_PATIENCE),
                 Some(_) if hub::count() > 1 => Some(asleep + PATIENCE.saturating_sub(self.slept)),
                 Some(_) => Some(asleep + LONE_PATIENCE.saturating_sub(self.slept)),
                 None if hub::count() > 1 => Some(asleep + FULL_PATIENCE),
@@ -308,8 +323,10 @@ impl Control for Pace<'_> {
         if self.error.is_some() || self.is_over() || self.signals.poll_end() {
             return 0;
         }
-        if let Some(ends) = self.turn_ends {
-            return ends.saturating_sub(observer.accesses());
+        if let Some(turn) = self.turn {
+            return turn
+                .accesses
+                .saturating_sub(observer.accesses() - self.before);
         }
         match self.accesses {
             Some(accesses) => accesses.saturating_sub(self.windows.accesses(observer)),
@@ -336,9 +353,11 @@ impl Pace<'_> {
             || self.ends.is_some_and(|ends| now >= ends + self.slept)
     }
 
-    /// Whether this thread of a run observed as a whole has had a slice, and others may be waiting.
+    /// Whether this thread of a run observed as a whole has had a slice, and others may be waiting; or is alone only if it makes
+    /// no system calls, and has.
     fn has_had_its_turn(&self) -> bool {
-        match (self.turn_ends, self.accesses) {
+        match (self.turn, self.accesses) {
+            (Some(turn), _) if turn.alone => true,
             (None, None) => self.begun.elapsed() > SLICE && hub::any_held(),
             (Some(_), _) if self.whole => self.begun.elapsed() > TURN_SLICE,
             _ => false,

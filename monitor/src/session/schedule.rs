@@ -72,7 +72,7 @@ const LONG_SAMPLES: f64 = 4000.0;
 const DENSE_S: f64 = 1.5e-6;
 const SPARSE_S: f64 = 30e-6;
 /// Share of a window's time that samples may take where it is dear for other reasons, as in code met for the first time: there
-/// they are taken as densely as that allows.
+/// they are taken as densely as that allows; and of the first short windows.
 const SAMPLES_SHARE: f64 = 0.25;
 const FIRST_SHARE: f64 = 0.5;
 /// In code met for the first time a window takes several times what it was meant to, as a target that is not translated yet
@@ -265,23 +265,25 @@ impl Schedule {
             (SHORT_S, SHORT_SAMPLES, self.short_access_s)
         };
         let accesses = (seconds / access_s).clamp(self.least_accesses, MOST_ACCESSES);
-        let (share, most) = match !self.long && self.sampled < FIRST {
-            true => (FIRST_SHARE, FIRST_SAMPLES),
-            false => (SAMPLES_SHARE, DENSE_SAMPLES),
-        };
-        let affordable = |sample_s: f64| sample_s / (share * access_s);
+        let affordable = |sample_s: f64, share: f64| sample_s / (share * access_s);
         let few = self.shorts <= DENSE_WINDOWS || self.shorts.is_multiple_of(DENSE_ONE_IN);
         let dense = !self.long && few;
         let period = match self.sampling {
             Sampling::Full => (accesses / samples).clamp(1.0, DENSEST_PERIOD),
-            Sampling::Dense if dense => affordable(DENSE_S)
-                .max(accesses / most)
-                .clamp(DENSEST_PERIOD, DENSE_PERIOD),
+            Sampling::Dense if dense => {
+                let (share, most) = match self.sampled < FIRST {
+                    true => (FIRST_SHARE, FIRST_SAMPLES),
+                    false => (SAMPLES_SHARE, DENSE_SAMPLES),
+                };
+                affordable(DENSE_S, share)
+                    .max(accesses / most)
+                    .clamp(DENSEST_PERIOD, DENSE_PERIOD)
+            }
             _ => {
                 let part = if self.long { 0.5 } else { 1.0 };
                 (accesses / samples)
                     .max(part * SPARSE_PERIOD)
-                    .min(affordable(SPARSE_S))
+                    .min(affordable(SPARSE_S, SAMPLES_SHARE))
                     .max(DENSEST_PERIOD)
             }
         };

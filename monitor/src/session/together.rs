@@ -5,6 +5,7 @@
 
 use super::cost::monitor_cpu_s;
 use super::follow::{Session, resume_after};
+use super::pace::Turn;
 use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
@@ -210,7 +211,7 @@ impl Session<'_> {
     fn round(
         &mut self,
         id: u32,
-        turn: u64,
+        most: u64,
         ready: &mut Vec<Stopped>,
         rounds: &mut Rounds,
     ) -> Result<()> {
@@ -220,19 +221,21 @@ impl Session<'_> {
             return Ok(());
         };
         let threads = waiting.len();
+        let alone = threads == 1 && ready.is_empty() && !self.pauses.any() && !hub::any_held();
         observed.begin_round(&waiting);
         let mut gone = Vec::new();
         let mut result = Ok(());
         for stopped in waiting {
-            let limit = self.observed.get(&id);
-            let limit = limit.map_or(0, |observed| observed.turn_length(stopped.tid(), turn));
-            if limit == 0 || rounds.ended || result.is_err() {
+            let tid = stopped.tid();
+            let turn = self.observed.get(&id);
+            let turn = turn.map(|observed| observed.turn(tid, most, alone));
+            let going_on = !rounds.ended && result.is_ok();
+            let Some(turn) = turn.filter(|turn| going_on && turn.accesses > 0) else {
                 ready.push(stopped);
                 continue;
-            }
-            let tid = stopped.tid();
-            match self.turn(id, stopped, limit, ready, rounds) {
-                Ok(Turn { accesses, ended }) => {
+            };
+            match self.turn(id, stopped, turn, ready, rounds) {
+                Ok(Done { accesses, ended }) => {
                     rounds.crowd.0 += threads as f64 * accesses as f64;
                     rounds.crowd.1 += accesses as f64;
                     if ended {
@@ -286,26 +289,26 @@ impl Session<'_> {
         &mut self,
         id: u32,
         stopped: Stopped,
-        limit: u64,
+        turn: Turn,
         ready: &mut Vec<Stopped>,
         rounds: &mut Rounds,
-    ) -> Result<Turn> {
+    ) -> Result<Done> {
         let tid = stopped.tid();
         let Some(observed) = self.observed.get_mut(&id) else {
             ready.push(stopped);
-            return Ok(Turn::default());
+            return Ok(Done::default());
         };
         if !observed.is_same(&stopped) {
-            return Ok(Turn::default());
+            return Ok(Done::default());
         }
         if !observed.is_held(tid) && !observed.is_free(&stopped)? {
             stopped.resume(Resume::Continue, 0)?;
-            return Ok(Turn::default());
+            return Ok(Done::default());
         }
         let (end, accesses, error) =
-            observed.window(stopped, None, Some(limit), self.signals, self.until)?;
+            observed.window(stopped, None, Some(turn), self.signals, self.until)?;
         rounds.error = rounds.error.take().or(error);
-        let mut turn = Turn {
+        let mut done = Done {
             accesses,
             ended: false,
         };
@@ -324,18 +327,18 @@ impl Session<'_> {
                 hub::release(Event::Stopped(stopped));
             }
             end @ (WindowEnd::Exiting(_) | WindowEnd::Fatal(..) | WindowEnd::Gone(_)) => {
-                turn.ended = true;
+                done.ended = true;
                 rounds.ended |= ends_all(&end);
                 resume_after(end)?;
             }
         }
-        Ok(turn)
+        Ok(done)
     }
 }
 
 /// What came of a turn.
 #[derive(Debug, Default)]
-struct Turn {
+struct Done {
     accesses: u64,
     /// The thread is no more.
     ended: bool,

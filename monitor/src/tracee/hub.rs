@@ -101,8 +101,12 @@ struct Hub {
     /// Whether threads are held where they could be observed, instead of going on natively.
     hold: bool,
     held: VecDeque<Stopped>,
+    /// How often held threads have been let go on.
+    let_gone: u64,
     /// The thread that runs code of ours, at registers that are not its own.
     in_cache: Option<Pid>,
+    /// The thread that may be there until another one is held.
+    alone: Option<Pid>,
     /// Threads that are about to end its process by a signal, and wait until it is out.
     dying: Vec<(Stopped, i32)>,
     /// What is to be done at each new image of a process, before its first instruction.
@@ -145,6 +149,8 @@ pub fn open(follow: Follow) -> Open {
         thick: false,
         hold: false,
         held: VecDeque::new(),
+        let_gone: 0,
+        alone: None,
         in_cache: None,
         dying: Vec::new(),
         at_exec: None,
@@ -318,6 +324,16 @@ pub fn hold(stopped: Stopped) {
 /// Whether another thread than the one that is not held waits to be observed.
 pub fn any_held() -> bool {
     with(|hub| !hub.held.is_empty()).unwrap_or(false)
+}
+
+/// How often held threads have been let go on for a while, because their process was stopped: they are where they were no more.
+pub fn let_gone() -> u64 {
+    with(|hub| hub.let_gone).unwrap_or(0)
+}
+
+/// Has this thread leave the code cache as soon as another one is held; `None`: none has to.
+pub fn set_alone(tid: Option<Pid>) {
+    with(|hub| hub.alone = tid);
 }
 
 /// Traced threads.

@@ -19,7 +19,7 @@
 use super::{Stopped, procinfo};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
@@ -38,7 +38,8 @@ const LONG_YIELD: Duration = Duration::from_micros(200);
 
 thread_local! {
     static NEAR: RefCell<Option<Near>> = const { RefCell::new(None) };
-    /// Where the tracer may run, from before it first went anywhere.
+    /// The processor that the thread last went to.
+    static AT: Cell<Option<usize>> = const { Cell::new(None) };
     static ALLOWED: OnceCell<Option<CpuSet>> = const { OnceCell::new() };
 }
 
@@ -48,41 +49,40 @@ const SELF: Pid = Pid::from_raw(0);
 /// Moves the calling thread to the processor that a stopped thread ran on, if it may run there: a wake-up across processors
 /// costs tens to hundreds of microseconds in a virtual machine, one on the same processor a few.
 pub fn go_to(tid: Pid) {
-    ALLOWED.with(|allowed| {
-        allowed
-            .get_or_init(|| sched_getaffinity(SELF).ok())
-            .is_some()
-    });
+    // Before it is narrowed.
+    allowed();
     let mut set = CpuSet::new();
     if let Some(cpu) = procinfo::processor(tid, tid)
+        && AT.get() != Some(cpu)
         && set.set(cpu).is_ok()
     {
         // Where we may not run there the only loss is time.
         let _ = sched_setaffinity(SELF, &set);
+        AT.set(Some(cpu));
     }
 }
 
 /// Moves the calling thread away from the processors that stopped threads ran on, if there is an idle one: they are about to go
 /// on natively for long, and the kernel would have them go elsewhere from one that we are on.
 pub fn leave(threads: &[Stopped]) {
-    let allowed = ALLOWED.with(|allowed| allowed.get().copied().flatten());
-    let Some(mut others) = allowed else { return };
+    let Some(mut others) = allowed() else { return };
     for stopped in threads {
         if let Some(cpu) = procinfo::processor(stopped.tid(), stopped.tid()) {
             let _ = others.unset(cpu);
         }
     }
     // Where all are busy nothing is moved, and we would have to wait for our turn meanwhile.
-    let idle = procinfo::runnable().is_some_and(|count| count <= count_of(&others));
+    let idle = procinfo::runnable().is_some_and(|count| count <= procinfo::count(&others));
     if idle {
         // Without any left this is refused.
         let _ = sched_setaffinity(SELF, &others);
+        AT.set(None);
     }
 }
 
-fn count_of(set: &CpuSet) -> usize {
-    let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
-    (0..CpuSet::count()).filter(is_set).count()
+/// Where the calling thread might run before it first went anywhere.
+fn allowed() -> Option<CpuSet> {
+    ALLOWED.with(|allowed| *allowed.get_or_init(|| sched_getaffinity(SELF).ok()))
 }
 
 /// What the tracer and its keeper share. Each value says all by itself, so that orderings are relaxed, but where the keeper

@@ -2,6 +2,7 @@
 
 use nix::unistd::Pid;
 use std::fs::{File, OpenOptions};
+use std::io::Read;
 
 /// The memory file of a process (proc(5), `/proc/pid/mem`).
 pub(crate) fn memory(tid: Pid, write: bool) -> std::io::Result<File> {
@@ -13,14 +14,12 @@ pub(crate) fn memory(tid: Pid, write: bool) -> std::io::Result<File> {
 
 /// CPU seconds the thread has run, by `schedstat` (nanoseconds), else by `stat` (clock ticks).
 pub fn thread_cpu_s(pid: Pid, tid: Pid) -> Option<f64> {
-    let schedstat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
-    let nanoseconds = schedstat.and_then(|s| s.split(' ').next()?.parse::<u64>().ok());
-    match nanoseconds {
+    let first = |text: &str| text.split(' ').next()?.parse::<u64>().ok();
+    match short(&format!("/proc/{pid}/task/{tid}/schedstat"), first) {
         Some(ns) if ns > 0 => Some(ns as f64 * 1e-9),
-        _ => {
-            let fields = stat_fields(&format!("/proc/{pid}/task/{tid}/stat"))?;
-            Some((parse(&fields, 14)? + parse(&fields, 15)?) as f64 / clock_ticks())
-        }
+        _ => short(&format!("/proc/{pid}/task/{tid}/stat"), |text| {
+            Some((number(text, 14)? + number(text, 15)?) as f64 / clock_ticks())
+        }),
     }
 }
 
@@ -33,12 +32,13 @@ pub fn runnable() -> Option<usize> {
 
 /// Processors that the first thread of a process may run on (sched_getaffinity(2)).
 pub fn processors(pid: Pid) -> usize {
-    let count = |set: nix::sched::CpuSet| {
-        (0..nix::sched::CpuSet::count())
-            .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
-            .count()
-    };
-    nix::sched::sched_getaffinity(pid).map_or(1, count)
+    nix::sched::sched_getaffinity(pid).map_or(1, |set| count(&set))
+}
+
+/// Processors in a set.
+pub fn count(set: &nix::sched::CpuSet) -> usize {
+    let is_set = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
+    (0..nix::sched::CpuSet::count()).filter(is_set).count()
 }
 
 /// CPU seconds of the whole process, ended threads included, to the nanosecond
@@ -73,8 +73,10 @@ pub fn share_memory(one: Pid, other: Pid) -> bool {
 pub fn is_running(pid: Pid, tid: Pid) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
         Ok(text) => text.starts_with("running"),
-        Err(_) => stat_fields(&format!("/proc/{pid}/task/{tid}/stat"))
-            .is_some_and(|fields| fields.first().is_some_and(|state| state == "R")),
+        Err(_) => short(&format!("/proc/{pid}/task/{tid}/stat"), |text| {
+            Some(field(text, 3)? == "R")
+        })
+        .unwrap_or(false),
     }
 }
 
@@ -160,7 +162,7 @@ pub fn standing(pid: Pid) -> Option<Standing> {
     let field = |name: &str| Some(status.lines().find_map(|l| l.strip_prefix(name))?.trim());
     let mut uids = field("Uid:")?.split_whitespace().map(str::parse);
     let mut uid = || uids.next()?.ok();
-    let flags = stat_fields(&format!("/proc/{pid}/stat")).and_then(|f| parse(&f, 9));
+    let flags = short(&format!("/proc/{pid}/stat"), |text| number(text, 9));
     Some(Standing {
         process: Pid::from_raw(field("Tgid:")?.parse().ok()?),
         state: field("State:")?.chars().next()?,
@@ -188,8 +190,8 @@ pub fn tasks(pid: Pid) -> std::io::Result<Vec<Pid>> {
 
 /// The processor the thread last ran on.
 pub fn processor(pid: Pid, tid: Pid) -> Option<usize> {
-    let fields = stat_fields(&format!("/proc/{pid}/task/{tid}/stat"))?;
-    parse(&fields, 39).map(|cpu| cpu as usize)
+    let of = |text: &str| number(text, 39).map(|cpu| cpu as usize);
+    short(&format!("/proc/{pid}/task/{tid}/stat"), of)
 }
 
 /// Peak resident set of the process in bytes, less the shared memory it holds now (ours).
@@ -263,16 +265,22 @@ pub fn rseq_area(tid: Pid) -> Option<u64> {
     (rc > 0 && configuration[0] != 0).then_some(configuration[0])
 }
 
-/// Fields of a `stat` file from the third on; index with the numbers of proc(5).
-fn stat_fields(path: &str) -> Option<Vec<String>> {
-    let text = std::fs::read_to_string(path).ok()?;
-    // The name in parentheses may hold anything, so fields are counted from the last one.
-    let rest = text.rsplit_once(") ")?.1;
-    Some(rest.split_ascii_whitespace().map(str::to_owned).collect())
+/// What a short file says: one read, which is how often `/proc` is asked when threads have thousands of turns.
+fn short<T>(path: &str, says: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    let mut bytes = [0; 1024];
+    let length = File::open(path).ok()?.read(&mut bytes).ok()?;
+    says(&String::from_utf8_lossy(&bytes[..length]))
 }
 
-fn parse(fields: &[String], number: usize) -> Option<u64> {
-    fields.get(number - 3)?.parse().ok()
+/// A field of a `stat` file, from the third on, by its number in proc(5).
+fn field(stat: &str, number: usize) -> Option<&str> {
+    // The name in parentheses may hold anything, so fields are counted from the last one.
+    let rest = stat.rsplit_once(") ")?.1;
+    rest.split_ascii_whitespace().nth(number - 3)
+}
+
+fn number(stat: &str, of_field: usize) -> Option<u64> {
+    field(stat, of_field)?.parse().ok()
 }
 
 fn clock_ticks() -> f64 {
@@ -289,6 +297,16 @@ mod tests {
     #[test]
     fn who_asks_is_runnable() {
         assert!(runnable().is_some_and(|count| count >= 1));
+    }
+
+    #[test]
+    fn fields_are_counted_behind_the_name() {
+        let stat = "7 (a) R (b) S 1 2 3 4 5 4194304 9\n";
+        assert_eq!(
+            (field(stat, 3), number(stat, 9)),
+            (Some("S"), Some(4194304))
+        );
+        assert_eq!((field(stat, 11), number("7 (a", 3)), (None, None));
     }
 
     #[test]

@@ -33,14 +33,20 @@ pub fn build(directory: &Path, name: &str) -> Option<PathBuf> {
     }
 }
 
-/// Under the engine with steps for a counter.
-pub fn simulated(profile: &Path, words: &[&str], input: &[u8]) -> Output {
-    simulated_as("1", profile, words, input)
+/// Under the engine with this kind of counter.
+pub fn simulated_as(kind: &str, profile: &Path, words: &[&str], input: &[u8]) -> Output {
+    simulated_with(&BUSY, kind, profile, words, input)
 }
 
-/// As [`simulated`], by this kind of counter.
-pub fn simulated_as(kind: &str, profile: &Path, words: &[&str], input: &[u8]) -> Output {
-    let mut command = run(profile, &BUSY);
+/// As [`simulated_as`], with these options.
+pub fn simulated_with(
+    options: &[&str],
+    kind: &str,
+    profile: &Path,
+    words: &[&str],
+    input: &[u8],
+) -> Output {
+    let mut command = run(profile, options);
     command.args(words).env(SIMULATE, kind);
     output(command, input)
 }

@@ -23,8 +23,8 @@ const IOC_RESET: libc::c_ulong = 0x2403;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
-/// Until it is armed. Never reached.
-const NEVER: u64 = 1 << 62;
+/// A period that is never reached.
+pub const NEVER: u64 = 1 << 62;
 
 /// What is counted, in user mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! Which instructions a fragment holds: decoding along the likely path.
 //!
 //! A trace follows direct jumps and calls, returns from the calls it has followed, falls through forward branches, and
-//! runs around a loop a few times when the loop leads back to its head. Where code may change while it is executed
+//! runs around a loop a few times when the loop leads back to its head. Once it is of some length it ends where another
+//! one begins, unless it is a loop: else it would end somewhere in the middle of that one's path, what is behind its end would have a trace
+//! that ends in the middle of the next one's, and so on. Where code may change while it is executed
 //! ([`Code::changes`]) it ends at the first transfer behind a store (through another register than rsp): the fragment is
 //! to compare its source at every entry, and a program that writes code goes to it by some transfer. Pure: bytes come
 //! through [`Code`].
@@ -15,6 +17,9 @@ use std::ops::Range;
 pub struct Lengths {
     /// Most instructions of a straight trace.
     items: usize,
+    /// Fewest instructions of a straight trace that ends because another one begins. (Chosen; what it saves is in
+    /// benches/README.md.)
+    least: usize,
     /// Most instructions of a trace that unrolls a loop.
     unrolled: usize,
     /// Most rounds of an unrolled loop.
@@ -25,12 +30,14 @@ impl Lengths {
     /// Of those that are logged.
     pub const LOGGED: Lengths = Lengths {
         items: 48,
+        least: 12,
         unrolled: 96,
         rounds: 8,
     };
     /// Of those that are counted: the fewer ends there are the less is added to the program.
     pub const COUNTED: Lengths = Lengths {
         items: 96,
+        least: 24,
         unrolled: 240,
         rounds: 24,
     };
@@ -193,11 +200,12 @@ fn decode(code: &mut impl Code, ip: u64, source: Option<&mut Source>) -> Option<
     (!bytes.is_empty() && !instruction.is_invalid()).then_some(instruction)
 }
 
-/// Decodes the trace that begins at `ip`.
+/// Decodes the trace that begins at `ip`; `begins` says where others do.
 pub fn form(
     code: &mut impl Code,
     ip: u64,
     lengths: Lengths,
+    begins: impl Fn(u64) -> bool,
     factory: &mut InstructionInfoFactory,
 ) -> Trace {
     let mut former = Former {
@@ -212,6 +220,7 @@ pub fn form(
     };
     let mut source = Source::default();
     let mut at = ip;
+    let mut joint = None;
     let end = loop {
         let limit = if former.rounds > 0 {
             lengths.unrolled
@@ -220,6 +229,9 @@ pub fn form(
         };
         if former.items.len() >= limit {
             break End::Fall(at);
+        }
+        if joint.is_none() && former.items.len() >= lengths.least && begins(at) {
+            joint = Some((former.items.len(), at));
         }
         let much = former.rounds == 0 && source.bytes() >= MAX_CHANGING;
         if much || code.changes(at) != former.changing {
@@ -237,9 +249,9 @@ pub fn form(
         if let Err(reason) = arch::accesses(&instruction, factory, &mut accesses) {
             break End::Declined(at, reason.reason);
         }
-        let begins = |a: &Access| a.kind != Kind::Load && code.begins_sequence(&a.address);
+        let begins_one = |a: &Access| a.kind != Kind::Load && code.begins_sequence(&a.address);
         // Zero names none: so a library clears the word for each new thread.
-        if accesses.iter().any(begins) && !stores_zero(&instruction) {
+        if accesses.iter().any(begins_one) && !stores_zero(&instruction) {
             break End::Declined(at, "a restartable sequence");
         }
         if !code.counted(at) {
@@ -251,9 +263,15 @@ pub fn form(
             Err(end) => break end,
         }
     };
+    let (mut items, mut end) = (former.items, end);
+    // A loop is unrolled wherever else in it somebody came by first. (What may change is short, and compared as a whole.)
+    if let Some((length, at)) = joint.filter(|_| former.rounds == 0 && !former.changing) {
+        items.truncate(length);
+        end = End::Fall(at);
+    }
     Trace {
         ip,
-        items: former.items,
+        items,
         end,
         source,
     }
@@ -391,5 +409,79 @@ impl Former {
         self.rounds += 1;
         self.path.clear();
         self.rounds < self.lengths.rounds && (self.rounds + 1) * body <= self.lengths.unrolled
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Code at [`AT`], not code elsewhere; whether it changes.
+    pub struct Bytes(pub Vec<u8>, pub bool);
+
+    /// Where it is.
+    pub const AT: u64 = 0x40_1000;
+
+    impl Code for Bytes {
+        fn bytes(&mut self, ip: u64) -> &[u8] {
+            let from = ip
+                .checked_sub(AT)
+                .map_or(self.0.len(), |from| from as usize);
+            let rest = self.0.get(from..).unwrap_or_default();
+            &rest[..rest.len().min(15)]
+        }
+
+        fn changes(&mut self, _: u64) -> bool {
+            self.1
+        }
+
+        fn counted(&self, _: u64) -> bool {
+            true
+        }
+
+        fn begins_sequence(&self, _: &AddressExpr) -> bool {
+            false
+        }
+    }
+
+    fn trace(code: Vec<u8>, others: &[u64]) -> Trace {
+        let begins = |ip| others.contains(&ip);
+        let factory = &mut InstructionInfoFactory::new();
+        form(
+            &mut Bytes(code, false),
+            AT,
+            Lengths::LOGGED,
+            begins,
+            factory,
+        )
+    }
+
+    /// Instructions of a trace and where it goes on.
+    fn falls(trace: &Trace) -> (usize, u64) {
+        match trace.end {
+            End::Fall(at) => (trace.items.len(), at - AT),
+            ref end => panic!("{end:?}"),
+        }
+    }
+
+    #[test]
+    fn straight_traces_join_others_once_they_have_a_length() {
+        const NOP: u8 = 0x90;
+        let straight = || vec![NOP; 100];
+        assert_eq!(falls(&trace(straight(), &[])), (48, 48));
+        assert_eq!(falls(&trace(straight(), &[AT + 20])), (20, 20));
+        // Not one that begins where it does, or soon behind.
+        assert_eq!(falls(&trace(straight(), &[AT, AT + 11])), (48, 48));
+        assert_eq!(falls(&trace(straight(), &[AT + 5, AT + 12])), (12, 12));
+    }
+
+    #[test]
+    fn loops_are_unrolled_whatever_begins_in_them() {
+        // Fifteen `nop`, `jne` back to the first: six rounds of sixteen.
+        let mut code = vec![0x90; 15];
+        code.extend([0x75, 0xef]);
+        for others in [vec![], vec![AT + 5], vec![AT + 13]] {
+            assert_eq!(trace(code.clone(), &others).items.len(), 96);
+        }
     }
 }

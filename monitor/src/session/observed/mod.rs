@@ -1,11 +1,13 @@
 //! One process of the run: its engine, what is seen of its threads, and its part of the profile.
 
+mod meanwhile;
 mod prepare;
 mod timing;
 mod turns;
 mod warming;
 mod whereabouts;
 
+pub use meanwhile::Meanwhile;
 use timing::{Beside, Timing};
 pub use turns::InTurn;
 use whereabouts::Whereabouts;
@@ -15,14 +17,14 @@ use super::cost::{Cost, Stops};
 use super::engine::Engine;
 use super::looks::Looks;
 use super::output::Output;
-use super::pace::{self, FULL_PERIOD, Numbers, Pace, Windows};
+use super::pace::{self, FULL_PERIOD, Numbers, Pace, Turn, Windows};
 use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::schedule::Plan;
 use super::signals::Signals;
 use super::speeds::Speeds;
 use super::weights::{Inside, Weights};
-use crate::engine::translate::window::WindowEnd;
+use crate::engine::translate::window::{GoesOn, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
 use crate::profile::types::{InstrId, ProcessRecord};
@@ -97,6 +99,10 @@ pub struct Observed {
     held: BTreeMap<i32, f64>,
     /// Whether all threads are observed in turn, in one lane.
     together: bool,
+    /// The thread that had the last turn, in which it made no system call.
+    calm: Option<Pid>,
+    /// How often held threads had been let go on when that was last looked at.
+    let_gone: u64,
     /// gs bases that an earlier monitor left here when it was killed.
     pub stale_gs: Vec<std::ops::Range<u64>>,
 }
@@ -150,6 +156,8 @@ impl Observed {
             speeds: Speeds::default(),
             held: BTreeMap::new(),
             together: false,
+            calm: None,
+            let_gone: 0,
             stale_gs: Vec::new(),
         }
     }
@@ -229,6 +237,7 @@ impl Observed {
             }
         });
         self.held.clear();
+        self.calm = None;
         self.in_turn = InTurn::default();
         (self.cost, self.first) = (Cost::default(), (Cost::default(), 0));
         if full && lane.windows.any() {
@@ -298,12 +307,13 @@ impl Observed {
         &mut self,
         stopped: Stopped,
         accesses: Option<u64>,
-        turn: Option<u64>,
+        turn: Option<Turn>,
         signals: &mut Signals,
         until: Option<Instant>,
     ) -> Result<(WindowEnd, u64, Option<ProfileError>)> {
         let (tid, pid) = (stopped.tid(), self.process.pid);
         let key = self.key(tid);
+        let rested = self.together && self.is_at_rest();
         let (Some(engine), Some(lane)) = (&mut self.engine, self.lanes.get_mut(&key)) else {
             return Ok((WindowEnd::Closed(stopped), 0, None));
         };
@@ -325,14 +335,19 @@ impl Observed {
         if lane.observer.is_shared() {
             lane.observer
                 .begin_turn(tid.as_raw(), self.speeds.pace(tid.as_raw()));
-            engine.go_on(counts, begins);
+            let how = GoesOn {
+                counting: counts,
+                rested,
+            };
+            engine.go_on(how, begins);
         }
         let mut pace = Pace {
             signals,
             windows: &mut lane.windows,
             recorder: &mut self.recorder,
             accesses,
-            turn_ends: turn.map(|turn| before + turn),
+            turn,
+            before,
             whole: self.full,
             error: None,
             begun,
@@ -340,7 +355,9 @@ impl Observed {
             until,
             slept: Duration::ZERO,
         };
+        hub::set_alone(turn.and_then(|turn| turn.alone.then_some(tid)));
         let end = engine.window(stopped, &mut lane.observer, &mut pace);
+        hub::set_alone(None);
         let error = pace.error;
         lane.observer.end_turn();
         self.window_wall_s += begun.elapsed().as_secs_f64();
@@ -351,6 +368,8 @@ impl Observed {
             stops: engine.stats().stops - stats.stops,
             misses: engine.stats().misses - stats.misses,
         };
+        let calls = engine.stats().syscalls - stats.syscalls;
+        self.calm = (calls == 0).then_some(tid);
         self.cost += cost;
         self.in_windows_s += cost.thread_s;
         let accesses = lane.observer.accesses() - before;

@@ -304,12 +304,14 @@ impl Observed {
         !other && !sleeps(stopped) && self.is_free(stopped).unwrap_or(false)
     }
 
-    /// There is no window after all, and for a while no timing. Returns what it has added to the run, `monitor_s` of it of the monitor.
+    /// There is no window after all, and for a while no timing if that was why. Returns what it has added to the run, `monitor_s` of it of the monitor.
     pub fn forget_timing(&mut self, monitor_s: f64) -> f64 {
-        if let Some(timing) = &mut self.timing {
+        let beside = std::mem::take(&mut self.beside);
+        if let Some(timing) = &mut self.timing
+            && (beside.accesses > 0 || beside.thread_s > 0.0)
+        {
             timing.alone.aborted();
         }
-        let beside = std::mem::take(&mut self.beside);
         self.weights.counted(beside.accesses);
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE).max(1.0);
         let beside_s = beside.accesses as f64 / rate;

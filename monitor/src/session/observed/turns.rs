@@ -2,7 +2,7 @@
 
 use super::Observed;
 use crate::profile::ProfileError;
-use crate::session::pace;
+use crate::session::pace::{self, Turn};
 use crate::session::schedule::Plan;
 use crate::tracee::{Stopped, hub};
 use nix::unistd::Pid;
@@ -15,6 +15,12 @@ pub struct InTurn {
     /// Rounds since they were drawn.
     pub rounds: u32,
 }
+
+/// Most accesses of the turn of a thread that is alone: its end costs little beside them. (A chess program that came to 14 times its own time
+/// with turns like those of threads beside others came to 6.)
+const LONE_TURN: u64 = 1_000_000;
+/// It is no more than one part in so many of all so far: runs are cut between turns.
+const LONE_FRACTION: u64 = 1000;
 
 impl Observed {
     /// The lane of a thread.
@@ -56,6 +62,15 @@ impl Observed {
         self.held.contains_key(&tid.as_raw())
     }
 
+    /// Whether all threads are held since their last turns, or in a system call since that does not end unnoticed.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let threads = hub::process(self.process.pid).map(|process| process.threads);
+        threads.is_some_and(|tids| {
+            tids.iter()
+                .all(|&tid| self.is_held(tid) || hub::is_in_call(tid))
+        })
+    }
+
     /// Whether they are.
     pub fn is_shared(&self) -> bool {
         self.together
@@ -63,6 +78,11 @@ impl Observed {
 
     /// Begins a round of the turns of these threads.
     pub fn begin_round(&mut self, threads: &[Stopped]) {
+        // Those were not held all the time.
+        let let_gone = hub::let_gone();
+        if std::mem::replace(&mut self.let_gone, let_gone) != let_gone {
+            self.held.clear();
+        }
         self.speeds
             .begin_round(threads.iter().map(|stopped| stopped.tid().as_raw()));
         if let Some(lane) = self.lanes.get_mut(&0) {
@@ -96,13 +116,19 @@ impl Observed {
         self.speeds.forget(tid.as_raw());
     }
 
-    /// Accesses of the thread's turn in the present round, of which the fastest thread has `most`.
-    pub fn turn_length(&self, tid: Pid, most: u64) -> u64 {
+    /// The thread's turn in a round, in which the fastest thread makes `most` accesses. Of a run observed as a whole, one that is
+    /// alone has longer turns where it made no system call in its last one, so that nothing of its own is about to wake others.
+    pub fn turn(&self, tid: Pid, most: u64, alone: bool) -> Turn {
         let pace = self.speeds.pace(tid.as_raw());
-        let lane = self.lanes.get(&0);
-        match lane.and_then(|lane| lane.observer.turn_length(pace)) {
-            Some(accesses) => accesses,
-            None => (most as f64 / pace) as u64,
+        let observer = self.lanes.get(&0).map(|lane| &lane.observer);
+        let equal = observer.and_then(|observer| observer.turn_length(pace));
+        let accesses = equal.unwrap_or((most as f64 / pace) as u64);
+        let so_far = observer.map_or(0, |observer| observer.accesses());
+        let longer = LONE_TURN.min(so_far / LONE_FRACTION);
+        let alone = alone && self.full && self.calm == Some(tid) && longer > accesses;
+        Turn {
+            accesses: if alone { longer } else { accesses },
+            alone,
         }
     }
 

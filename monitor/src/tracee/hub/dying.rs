@@ -61,14 +61,14 @@ pub fn set_in_cache(tid: Option<Pid>) {
 }
 
 /// Whether thread `tid`, in a window, is to leave the code cache or not to enter it, because another one is about to end
-/// their process.
+/// their process, or is held while it may be there only alone ([`super::set_alone`]).
 pub fn is_wanted_out(tid: Pid) -> bool {
     with(|hub| hub.is_wanted_out(tid)).unwrap_or(false)
 }
 
 impl Hub {
     fn is_wanted_out(&mut self, tid: Pid) -> bool {
-        if !self.dying.is_empty() {
+        if !self.dying.is_empty() || self.alone == Some(tid) && !self.held.is_empty() {
             return true;
         }
         let Some((of, signal, since)) = PASSED.get() else {
@@ -101,15 +101,29 @@ impl Hub {
         let pid = |tid: Pid| self.threads.get(&tid.as_raw()).map(|thread| thread.pid);
         if pid(inside) != pid(tid)
             || is_caught_or_ignored(tid, signal)
-            || ptrace::interrupt(inside).is_err()
+            || !self.interrupt_inside(inside)
         {
             return Some(stopped);
         }
-        if let Some(thread) = self.threads.get_mut(&inside.as_raw()) {
-            thread.interrupted = true;
-        }
         self.dying.push((stopped, signal));
         None
+    }
+
+    /// A thread is held: one that may be in the cache only while there is no other is to stop.
+    pub(super) fn end_alone(&mut self) {
+        if let Some(inside) = self.in_cache
+            && self.alone == Some(inside)
+        {
+            self.interrupt_inside(inside);
+        }
+    }
+
+    fn interrupt_inside(&mut self, inside: Pid) -> bool {
+        let asked = ptrace::interrupt(inside).is_ok();
+        if let Some(thread) = self.threads.get_mut(&inside.as_raw()) {
+            thread.interrupted |= asked;
+        }
+        asked
     }
 }
 

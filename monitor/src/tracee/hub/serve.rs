@@ -251,6 +251,7 @@ impl Hub {
 
     /// Lets the held threads of some processes go on natively.
     pub(super) fn let_go(&mut self, whose: impl Fn(Pid) -> bool) {
+        self.let_gone += 1;
         for stopped in std::mem::take(&mut self.held) {
             let pid = self
                 .threads
@@ -288,6 +289,7 @@ impl Hub {
         };
         if clean {
             self.held.push_back(stopped);
+            self.end_alone();
             return;
         }
         let (how, signal) = match stopped.reason {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How long another thread may take to stop where it can be put into the shim.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How often a request that must be served is made.
+const TRIES: u32 = 3;
 /// And between two tries.
 const BREATH: Duration = Duration::from_micros(50);
 
@@ -45,10 +47,22 @@ impl<C: Control> Live<'_, C> {
             op,
             ..Request::default()
         };
-        self.ask(of(op::END))?;
+        self.insist(of(op::END))?;
         let others = self.follow_all(false);
-        self.ask(of(op::FOLLOW))?;
+        self.insist(of(op::FOLLOW))?;
         others.map(|_| ())
+    }
+
+    /// Asks for what must be done, though the thread was about to make a call before which windows end, or in which it would sleep: it has
+    /// been put back before that, or taken out of it.
+    fn insist(&mut self, request: Request) -> Result<()> {
+        for _ in 1..TRIES {
+            match self.ask(request) {
+                Err(Stop::Close(_)) => {}
+                other => return other.map(|_| ()),
+            }
+        }
+        self.ask(request).map(|_| ())
     }
 
     fn ask(&mut self, request: Request) -> Result<i32> {

@@ -1,18 +1,21 @@
 //! The thread as the sampler's [`Machine`]: run until the counter stops it, stepped from there.
 
 use super::{Counting, Live, Result, Stop, add};
-use crate::engine::counter::overflow::Overflow;
+use crate::engine::counter::overflow::{NEVER, Overflow};
 use crate::engine::counter::sampler::{Machine, Ran, SKID_MARGIN};
 use crate::engine::translate::window::Control;
 use crate::observe::Access;
 use crate::tracee::{Resume, StopReason, TraceError};
 use rand::Rng;
 
+/// Instructions that the simulated counter goes on for at a time.
+const STRETCH: u64 = 64;
+
 impl<C: Control> Live<'_, C> {
     fn counter(&mut self) -> Option<&mut Overflow> {
         match &mut *self.counting {
             Counting::Hardware(counter) => Some(counter),
-            Counting::Simulated { .. } => None,
+            Counting::Simulated { clock, .. } => clock.as_mut(),
         }
     }
 
@@ -60,6 +63,43 @@ impl<C: Control> Live<'_, C> {
             self.mark.native -= now;
             self.counter().ok_or_else(none)?.pause(false).map_err(os)?;
         }
+    }
+
+    /// Whether single steps are all it goes on by.
+    pub fn steps(&self) -> bool {
+        matches!(&*self.counting, Counting::Simulated { clock: None, .. })
+    }
+
+    /// Runs natively up to the next stop that matters; false where that is the end of it, as [`Control::wait`] says.
+    pub fn go_on(&mut self) -> Result<bool> {
+        if self.steps() {
+            for _ in 0..STRETCH {
+                self.pass()?;
+            }
+            return Ok(true);
+        }
+        let tid = self.tid;
+        let os = |source| {
+            Stop::Trace(TraceError::Os {
+                operation: "performance counter",
+                tid,
+                source,
+            })
+        };
+        let none = || Stop::Close("no counter");
+        self.counter().ok_or_else(none)?.arm(NEVER).map_err(os)?;
+        let (stopped, more) = self.meanwhile()?;
+        let reason = stopped.reason;
+        self.thread = Some(stopped);
+        let counter = self.counter().ok_or_else(none)?;
+        let so_far = counter.count().map_err(os)?;
+        self.mark.native += counter.memory().map_err(os)?.unwrap_or(so_far);
+        if let StopReason::Signal(signal) = reason {
+            let stopped = self.take();
+            // What the shim has stepped accesses memory.
+            self.mark.native += u64::from(self.deliver(stopped, signal)?);
+        }
+        Ok(more)
     }
 
     /// Executes one instruction without looking at what it accesses.

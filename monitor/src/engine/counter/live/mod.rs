@@ -61,6 +61,8 @@ pub enum Counting {
         skid: u64,
         /// Memory instructions are counted too.
         memory: bool,
+        /// What counts behind a window, where that is not stepped.
+        clock: Option<Overflow>,
     },
 }
 

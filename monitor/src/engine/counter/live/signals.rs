@@ -6,7 +6,7 @@ use super::{
 };
 use crate::engine::translate::window::{Control, Waited, WindowEnd};
 use crate::observe::Access;
-use crate::tracee::{Event, Resume, Running, StopReason, Stopped, procinfo};
+use crate::tracee::{Event, Resume, Running, StopReason, Stopped, near, procinfo};
 
 impl<C: Control> Live<'_, C> {
     /// Delivers a signal to the shim's handler and stops the thread when that has returned.
@@ -195,6 +195,40 @@ impl<C: Control> Live<'_, C> {
             _ => self.thread = Some(stopped),
         }
         Ok(())
+    }
+
+    /// Lets the thread run its own code until it stops for a signal or is to be stopped; false behind the latter.
+    pub(super) fn meanwhile(&mut self) -> Result<(Stopped, bool)> {
+        let mut running = self.take().resume(Resume::Continue, 0)?;
+        let mut more = true;
+        loop {
+            self.stops += 1;
+            let waited = match more {
+                true => self.control.wait(running)?,
+                false => Waited::Event(running.wait()?),
+            };
+            let stopped = match waited {
+                Waited::Event(Event::Stopped(stopped)) => stopped,
+                Waited::Event(event) => return Err(Stop::End(WindowEnd::Gone(event))),
+                Waited::User(still) | Waited::Leave(still) => {
+                    still.interrupt()?;
+                    (running, more) = (still, false);
+                    continue;
+                }
+            };
+            running = match stopped.reason {
+                StopReason::Signal(_) => {
+                    // There is more than one stop to each, and the next may come soon.
+                    near::go_to(self.tid);
+                    return Ok((stopped, more));
+                }
+                StopReason::Exiting => return Err(Stop::End(WindowEnd::Exiting(stopped))),
+                StopReason::Exec => return Err(Stop::End(WindowEnd::Exec(stopped))),
+                _ if !more => return Ok((stopped, more)),
+                StopReason::Group => stopped.resume(Resume::Listen, 0)?,
+                _ => stopped.resume(Resume::Continue, 0)?,
+            };
+        }
     }
 
     /// Waits for a thread in a system call of its own.

@@ -5,7 +5,6 @@ use crate::engine::counter::live::{Live, Stop};
 use crate::engine::counter::sampler::{Drawn, Machine};
 use crate::engine::translate::window::Control;
 use crate::observe::{Access, DEFAULT_LINE, LINE_SHIFTS, Outcome, Sample};
-use crate::tracee::hub;
 use rand::Rng;
 use statcache_abi::{Request, flag, op, result};
 
@@ -60,7 +59,7 @@ impl Counter {
         if seen.watched() + taken.len() > MOST_WATCHED {
             return Ok(());
         }
-        let alone = hub::process(self.pid).is_none_or(|process| process.threads.len() < 2);
+        let alone = self.is_alone();
         for (access, byte, from, until) in taken {
             let all = self.random.random_ratio(1, ALL_SIZES_ONE_IN);
             let followed: u8 = if all { 0b11111 } else { 1 << DEFAULT_LINE };

@@ -4,7 +4,8 @@
 //! looked at them. That ratio comes from the instructions drawn, each as likely as any other of the window (the paper's
 //! section 3.7, for any processor) and the few before each; stepped stretches are counted exactly. Where the processor counts memory
 //! instructions (Intel's do), distances are those times references per memory instruction instead, which varies less. What a draw is, and why it is unbiased, is
-//! `sampler`'s; how a thread is run and stopped is `live`'s. [`draw`] watches what was drawn, [`outcome`] books how watches end.
+//! `sampler`'s; how a thread is run and stopped is `live`'s. [`draw`] watches what was drawn, [`outcome`] books how watches end. Those still out when the window is over
+//! are followed into the native gap behind it ([`beyond`]).
 //!
 //! A watch that ends for any other reason than the window's end is censored, and where that reason has to do with the
 //! line (a page with too many false hits, memory that cannot be watched) it is counted
@@ -13,6 +14,7 @@
 //!
 //! Source: StatCache (Berg & Hagersten 2005) sections 3.4 to 3.7; DESIGN 5.2.
 
+mod beyond;
 mod draw;
 mod mix;
 mod outcome;
@@ -27,7 +29,7 @@ use crate::engine::step::decode::Decoder;
 use crate::engine::translate::window::{Control, Stats, WindowEnd};
 use crate::observe::{DEFAULT_LINE, Observer, Sample};
 use crate::tracee::maps::{Backing, Maps};
-use crate::tracee::{Result, Stopped, TraceError, procinfo};
+use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
 use mix::Mix;
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
@@ -42,16 +44,24 @@ pub enum Source {
     /// The host's counter of retired instructions.
     Hardware,
     /// Single steps with a random skid: a test aid for hosts without a counter.
-    Simulated {
-        /// They count memory instructions too.
-        memory: bool,
-    },
+    Simulated(Simulation),
+}
+
+/// What single steps stand in for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Simulation {
+    /// A counter of instructions.
+    Instructions,
+    /// One of memory instructions beside it.
+    Memory,
+    /// One of instructions in windows; behind them the thread is not stepped, and each nanosecond of its CPU time is taken for an instruction.
+    Clock,
 }
 
 impl Source {
     /// Whether it is [`Source::Simulated`].
     pub fn is_simulated(self) -> bool {
-        matches!(self, Source::Simulated { .. })
+        matches!(self, Source::Simulated(_))
     }
 }
 
@@ -95,6 +105,8 @@ pub struct Counter {
     mix: Mix,
     /// Distances are counted in memory instructions, not in instructions; as the last window's counter could.
     by_memory: bool,
+    /// A window that is over, but not for all of its watches.
+    open: Option<Open>,
     /// What windows did.
     pub stats: Stats,
     /// What they lost.
@@ -103,6 +115,28 @@ pub struct Counter {
 
 /// Where a watch ended, and by which instruction's touch and whether it wrote; without one it was cut off.
 type End = (Mark, Option<(u64, bool)>);
+
+/// A window and its counter.
+struct Open {
+    seen: Seen,
+    counting: Counting,
+    /// How far its thread has come.
+    mark: Mark,
+    /// Stops that it has taken.
+    stops: u64,
+}
+
+/// How a stage of a window ended.
+enum Stage {
+    /// As it was to, with the thread still under the shim.
+    Kept(Stopped),
+    /// The thread has been let go: for this reason if any, or because the process is `over`; or it is gone.
+    Over {
+        end: std::result::Result<Option<&'static str>, Stop>,
+        thread: Option<Stopped>,
+        over: bool,
+    },
+}
 
 /// What a window has seen so far.
 struct Seen {
@@ -147,6 +181,7 @@ impl Counter {
             skid: None,
             mix: Mix::default(),
             by_memory: false,
+            open: None,
             stats: Stats::default(),
             losses: Losses::default(),
         }
@@ -187,6 +222,7 @@ impl Counter {
         control: &mut C,
     ) -> Result<WindowEnd> {
         let tid = stopped.tid();
+        self.open = None;
         if let Ok(maps) = Maps::read(self.pid) {
             self.maps = maps;
         }
@@ -202,17 +238,65 @@ impl Counter {
         if self.shim.sealed() || threads.any(|tid| procinfo::seccomp_filters(tid) > ours) {
             return Ok(WindowEnd::Declined(stopped, FILTERED));
         }
-        let mut counting = match self.source {
+        let counting = match self.source {
             Source::Hardware => match Overflow::open(tid, Unit::Instructions) {
                 Ok(counter) => Counting::Hardware(counter),
                 Err(_) => return Ok(WindowEnd::Declined(stopped, "no performance counter")),
             },
-            Source::Simulated { memory } => Counting::Simulated {
-                memory,
+            Source::Simulated(simulated) => Counting::Simulated {
+                memory: simulated == Simulation::Memory,
+                clock: (simulated == Simulation::Clock)
+                    .then(|| Overflow::open(tid, Unit::CpuNanoseconds).ok())
+                    .flatten(),
                 random: SmallRng::seed_from_u64(self.random.random()),
                 skid: SIMULATED_SKID,
             },
         };
+        self.shim.events();
+        self.mix.fade();
+        let mut open = Open {
+            seen: Seen::new(observer),
+            counting,
+            mark: Mark::default(),
+            stops: 0,
+        };
+        let mut exact = 0;
+        let before = self.stats.stops;
+        let stage = self.stage(stopped, &mut open, control, |counter, live, seen| {
+            counter.by_memory = live.counts_memory();
+            let end = counter.observe(live, observer, seen);
+            exact = live.accesses;
+            // Those that are out are followed further. (Of several threads the others would stop at each watched page and call as well.)
+            let keep = end.is_ok() && seen.watched() > 0 && counter.is_alone();
+            (end, keep)
+        });
+        open.stops = self.stats.stops - before;
+        self.tell(&mut open.seen, open.mark, exact, observer);
+        if let Stage::Kept(thread) = stage {
+            self.open = Some(open);
+            return Ok(WindowEnd::Closed(thread));
+        }
+        self.ended(stage, open, tid, observer)
+    }
+
+    /// Whether the thread is the process's only one.
+    fn is_alone(&self) -> bool {
+        hub::process(self.pid).is_none_or(|process| process.threads.len() < 2)
+    }
+
+    /// Runs one stage of a window, with the thread let go behind it unless that says to keep it.
+    fn stage<C: Control>(
+        &mut self,
+        stopped: Stopped,
+        open: &mut Open,
+        control: &mut C,
+        what: impl FnOnce(
+            &mut Counter,
+            &mut Live<'_, C>,
+            &mut Seen,
+        ) -> (std::result::Result<(), Stop>, bool),
+    ) -> Stage {
+        let tid = stopped.tid();
         let shim = Rc::clone(&self.shim);
         let image = self.image();
         let vdso = self.maps.0.iter().find(|m| m.path == Backing::Vdso);
@@ -224,15 +308,12 @@ impl Counter {
             &image,
             vdso,
             control,
-            &mut counting,
+            &mut open.counting,
             &mut decoder,
         );
-        shim.events();
-        self.mix.fade();
+        live.mark = open.mark;
         shim.set_stepping(true);
-        self.by_memory = live.counts_memory();
-        let mut seen = Seen::new(observer);
-        let end = self.observe(&mut live, observer, &mut seen);
+        let (end, keep) = what(self, &mut live, &mut open.seen);
         let over = matches!(&end, Err(Stop::Close(END_OF_PROCESS)));
         let end = match end {
             Ok(()) => Ok(None),
@@ -241,18 +322,35 @@ impl Counter {
         };
         // Whatever ended it, nothing of ours stays in a thread that goes on.
         let end = match end {
-            Ok(reason) => live.end().map(|()| reason),
-            Err(other) => Err(other),
+            Ok(reason) if !keep => live.end().map(|()| reason),
+            end => end,
         };
         shim.set_stepping(false);
         self.stats.stops += live.stops;
-        let (at, exact) = (live.mark, live.accesses);
+        open.mark = live.mark;
         let met = std::mem::take(&mut live.met);
-        self.settle(&mut seen, met, tid);
+        self.settle(&mut open.seen, met, tid);
         let thread = live.into_thread();
         self.decoder = decoder;
-        self.tell(&mut seen, at, exact, observer);
-        self.deliver(seen, at, over, observer);
+        match (end, thread) {
+            (Ok(None), Some(thread)) if keep => Stage::Kept(thread),
+            (end, thread) => Stage::Over { end, thread, over },
+        }
+    }
+
+    /// Hands over the samples of a window that is over.
+    fn ended(
+        &mut self,
+        stage: Stage,
+        open: Open,
+        tid: Pid,
+        observer: &mut Observer,
+    ) -> Result<WindowEnd> {
+        let (end, thread, over) = match stage {
+            Stage::Kept(thread) => (Ok(None), Some(thread), false),
+            Stage::Over { end, thread, over } => (end, thread, over),
+        };
+        self.deliver(open.seen, open.mark, over, observer);
         let gone = TraceError::Gone(tid);
         match end {
             Ok(None | Some(USER | END_OF_PROCESS | BIRTH_OR_END | WAITS)) => {
@@ -323,7 +421,6 @@ impl Counter {
                 *self.skid.insert(skid)
             }
         };
-        let tid = live.tid();
         loop {
             self.tell(seen, live.mark, live.accesses, observer);
             if live.control().progress(observer, &self.maps) == 0 {
@@ -344,17 +441,27 @@ impl Counter {
                 Draw::Untold => self.losses.untold += 1,
                 Draw::Ended => return Err(Stop::Close("it ended")),
             }
-            let met = std::mem::take(&mut live.met);
-            self.settle(seen, met, tid);
-            self.cool(seen, std::mem::take(&mut live.faults));
-            for id in std::mem::take(&mut seen.stale) {
-                live.call(Request {
-                    op: op::DISARM,
-                    id,
-                    ..Request::default()
-                })?;
-            }
+            self.keep_up(live, seen)?;
         }
+    }
+
+    /// Books what was met since the last time, and drops watches that have ended.
+    fn keep_up<C: Control>(
+        &mut self,
+        live: &mut Live<'_, C>,
+        seen: &mut Seen,
+    ) -> std::result::Result<(), Stop> {
+        let met = std::mem::take(&mut live.met);
+        self.settle(seen, met, live.tid());
+        self.cool(seen, std::mem::take(&mut live.faults));
+        for id in std::mem::take(&mut seen.stale) {
+            live.call(Request {
+                op: op::DISARM,
+                id,
+                ..Request::default()
+            })?;
+        }
+        Ok(())
     }
 }
 

@@ -118,17 +118,17 @@ impl Counter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Following, MOST_FALSE_HITS, Source};
+pub(super) mod tests {
+    use super::super::{Following, MOST_FALSE_HITS, Simulation, Source};
     use super::*;
     use crate::engine::counter::shim::Shim;
     use crate::observe::{Access, Sample};
     use std::rc::Rc;
 
-    const HOT: u64 = 0x7000_0000;
+    pub(in super::super) const HOT: u64 = 0x7000_0000;
 
     /// A sample whose 64-byte line at `byte` is watched.
-    fn following(byte: u64) -> Following {
+    pub(in super::super) fn following(byte: u64) -> Following {
         let access = Access {
             ip: 1,
             address: byte,
@@ -156,7 +156,7 @@ mod tests {
     }
 
     /// Two lines on a hot page, one on another, and one on the hot page that has been touched already.
-    fn seen() -> Seen {
+    pub(in super::super) fn seen() -> Seen {
         let mut touched = following(HOT + 192);
         touched.open = 0;
         Seen {
@@ -175,7 +175,12 @@ mod tests {
     #[test]
     fn watches_on_a_page_that_is_too_hot_are_given_up_counted_and_marked() {
         let shim = Rc::new(Shim::create().expect("a shim"));
-        let mut counter = Counter::new(shim, Source::Simulated { memory: false }, Pid::this(), 1);
+        let mut counter = Counter::new(
+            shim,
+            Source::Simulated(Simulation::Instructions),
+            Pid::this(),
+            1,
+        );
         let mut seen = seen();
         counter.cool(&mut seen, vec![HOT; MOST_FALSE_HITS as usize]);
         assert!(seen.stale.is_empty() && counter.losses.hot == 0, "not yet");

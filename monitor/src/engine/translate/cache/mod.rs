@@ -188,7 +188,8 @@ impl CodeCache {
             Duty::Count => fragment::log_candidates(wished, self.usage.near(ip, code)),
             Duty::Observe { .. } => fragment::log_candidates(wished, &[0; 16]),
         };
-        let trace = trace::form(code, ip, self.duty.lengths(), &mut self.factory);
+        let (lengths, begins) = (self.duty.lengths(), |ip| self.by_ip.contains_key(&ip));
+        let trace = trace::form(code, ip, lengths, begins, &mut self.factory);
         self.returns.extend(trace.awaited_returns());
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);

@@ -82,35 +82,8 @@ fn named(instruction: &Instruction) -> GprSet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::trace::tests::{AT, Bytes};
     use super::*;
-    use crate::arch::AddressExpr;
-
-    /// Code at [`AT`], not code elsewhere.
-    struct Bytes(Vec<u8>, bool);
-
-    const AT: u64 = 0x40_1000;
-
-    impl Code for Bytes {
-        fn bytes(&mut self, ip: u64) -> &[u8] {
-            let from = ip
-                .checked_sub(AT)
-                .map_or(self.0.len(), |from| from as usize);
-            let rest = self.0.get(from..).unwrap_or_default();
-            &rest[..rest.len().min(15)]
-        }
-
-        fn changes(&mut self, _: u64) -> bool {
-            self.1
-        }
-
-        fn counted(&self, _: u64) -> bool {
-            true
-        }
-
-        fn begins_sequence(&self, _: &AddressExpr) -> bool {
-            false
-        }
-    }
 
     /// `add r11, rax`, `mov r9, [r10+8*rbx]`, and what is no instruction, again and again.
     fn code() -> Vec<u8> {

@@ -29,7 +29,7 @@ use crate::tracee::maps::Maps;
 use crate::tracee::{
     Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, near, procinfo,
 };
-use native::stopped_with_its_process;
+use native::{may_remap, stopped_with_its_process};
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -129,6 +129,15 @@ pub struct Stats {
     pub declined: u64,
 }
 
+/// How a window goes on with another turn.
+#[derive(Clone, Copy, Debug)]
+pub struct GoesOn {
+    /// Whether it is the turn of the thread whose speed is looked at.
+    pub counting: bool,
+    /// Whether no thread of the process has run since the last turn, nor left a system call: what is mapped is what it was.
+    pub rested: bool,
+}
+
 /// Takes every access, in order.
 pub type Tap = Box<dyn FnMut(Access)>;
 
@@ -164,7 +173,9 @@ pub struct Translate {
     /// Whether the last window did.
     looked_everywhere: bool,
     /// The next thread's turn belongs to the window before it; whether its speed is looked at.
-    goes_on: Option<bool>,
+    goes_on: Option<GoesOn>,
+    /// Threads left in calls that may change what is mapped at any time.
+    remapping: FxHashSet<i32>,
     /// Quiet logs in a row that held next to no touches of watched lines.
     false_logs: u32,
     /// How many are borne: more where it did not help to place the filter anew.
@@ -280,6 +291,7 @@ impl Translate {
                 exact: false,
                 looked_everywhere: false,
                 goes_on: None,
+                remapping: FxHashSet::default(),
                 false_logs: 0,
                 patience: REHASH_AFTER,
                 by_syscall: false,
@@ -306,9 +318,9 @@ impl Translate {
     }
 
     /// The next call of [`Translate::window`] goes on with the window before it, with another thread's turn or another
-    /// turn; `counting`: it is the thread whose speed is looked at.
-    pub fn go_on(&mut self, counting: bool) {
-        self.goes_on = Some(counting);
+    /// turn.
+    pub fn go_on(&mut self, how: GoesOn) {
+        self.goes_on = Some(how);
     }
 
     /// Pieces of the last window.
@@ -361,9 +373,13 @@ impl Translate {
         observer: &mut Observer,
         control: &mut impl Control,
     ) -> Result<WindowEnd> {
-        self.code.set_stale();
-        match std::mem::take(&mut self.goes_on) {
-            Some(counting) => self.reader.count_records(counting),
+        let goes_on = std::mem::take(&mut self.goes_on);
+        self.remapping.remove(&stopped.tid().as_raw());
+        if !self.remapping.is_empty() || !goes_on.is_some_and(|how| how.rested) {
+            self.code.set_stale();
+        }
+        match goes_on {
+            Some(how) => self.reader.count_records(how.counting),
             None => {
                 self.reader.reset();
                 self.looked_everywhere = true;
@@ -424,6 +440,9 @@ impl Translate {
                     handler,
                 }) => match self.wait_natively(control, running, syscall.is_some())? {
                     Waited::Leave(running) => {
+                        if syscall.is_some_and(|(number, _)| may_remap(number)) {
+                            self.remapping.insert(tid.as_raw());
+                        }
                         self.drain(self.log_pointer(), None, observer);
                         hub::left_in_call(tid);
                         Next::End(WindowEnd::Left(running))
@@ -553,6 +572,11 @@ impl Translate {
                 self.log_full(stopped, regs, (fragment, resume), observer, control)
             }
             Some((_, ExitKind::Declined(reason))) => self.decline(stopped, regs, observer, reason),
+            // It may have been asked to stop, which is not to come in the middle of its call.
+            Some((_, ExitKind::Syscall)) if hub::is_wanted_out(stopped.tid()) => {
+                self.drain(self.log_pointer(), None, observer);
+                self.close(stopped, regs)
+            }
             Some((_, ExitKind::Syscall)) => {
                 self.stats.syscalls += 1;
                 self.program_syscall(stopped, regs, observer)

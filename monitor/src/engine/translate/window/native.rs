@@ -139,7 +139,10 @@ impl Translate {
             }
             // It may have put a filter on other threads too (seccomp(2), SECCOMP_FILTER_FLAG_TSYNC).
             libc::SYS_seccomp | libc::SYS_prctl => self.unfiltered.clear(),
-            libc::SYS_shmat | libc::SYS_remap_file_pages => self.code.set_stale(),
+            libc::SYS_mremap if self.code.holds_code(args.r8, args.rdx) => self.code.set_stale(),
+            libc::SYS_shmat | libc::SYS_shmdt | libc::SYS_remap_file_pages => {
+                self.code.set_stale();
+            }
             libc::SYS_rt_sigreturn => self.storm.begins(accesses),
             _ => {}
         }
@@ -216,6 +219,21 @@ pub(super) fn stopped_with_its_process(stopped: Stopped) -> Result<Next> {
     Ok(Next::End(WindowEnd::Left(
         stopped.resume(Resume::Listen, 0)?,
     )))
+}
+
+/// Whether the system call of this number may change what is mapped.
+pub(super) fn may_remap(number: u64) -> bool {
+    matches!(
+        number as i64,
+        libc::SYS_mmap
+            | libc::SYS_munmap
+            | libc::SYS_mprotect
+            | libc::SYS_mremap
+            | libc::SYS_pkey_mprotect
+            | libc::SYS_shmat
+            | libc::SYS_shmdt
+            | libc::SYS_remap_file_pages
+    )
 }
 
 /// Whether the kernel will make the call again, or let a handler decide (`ERESTART*`, 512 to 516).

@@ -27,7 +27,9 @@ const MOST_IN_TURN: usize = 24;
 /// The pieces of the present window.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    clock: Option<(Pid, File)>,
+    tid: Option<Pid>,
+    /// Its clock, once that has been looked at.
+    clock: Option<File>,
     /// Stops, accesses, CPU seconds and place at the last reading.
     last: Option<(u64, u64, f64, u64)>,
     in_turn: usize,
@@ -38,9 +40,8 @@ impl Pieces {
     /// A thread begins a window, or its turn in one.
     pub fn begin(&mut self, tid: Pid) {
         (self.last, self.in_turn) = (None, 0);
-        if self.clock.as_ref().is_none_or(|(of, _)| *of != tid) {
-            let file = File::open(format!("/proc/{tid}/schedstat"));
-            self.clock = file.ok().map(|file| (tid, file));
+        if self.tid.replace(tid) != Some(tid) {
+            self.clock = None;
         }
     }
 
@@ -49,7 +50,12 @@ impl Pieces {
         if self.list.len() >= MOST || self.in_turn >= MOST_IN_TURN {
             return;
         }
-        let Some(now) = self.clock.as_ref().and_then(|(_, file)| cpu_s(file)) else {
+        if let (None, Some(tid)) = (&self.clock, self.tid) {
+            self.clock = File::open(format!("/proc/{tid}/schedstat")).ok();
+            // Not to be tried again at every stop.
+            self.tid = None;
+        }
+        let Some(now) = self.clock.as_ref().and_then(cpu_s) else {
             return;
         };
         if let Some((before, from, cpu_s, from_ip)) = self.last.replace((stops, accesses, now, ip))
