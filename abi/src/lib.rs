@@ -1,17 +1,19 @@
 //! What the shim in the target and its user agree on: the control block in shared memory, requests, events.
 //!
 //! Plain data with a version; no code that knows a process. The block is a `memfd` made by the user of the shim,
-//! inherited under the descriptor named in [`ENV_FD`], and mapped by both sides. The shim writes events and
+//! inherited under the descriptor named in [`ENV_FD`], and mapped by both sides. Into a running process the user maps block and shim
+//! itself, and does by [`Places`] what the shim would do at its start. The shim writes events and
 //! counts, the other side moves [`Block::tail`] and reads; requests go either through the shim's exported
 //! `statcache_shim_call` or through [`Block::request`] and a stopped thread that is put at [`Block::ring`].
 #![no_std]
 
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 /// First word of a block that belongs to this project.
 pub const MAGIC: u64 = 0x5741_5443_4845_5301;
 /// Changes with any change of layout or meaning.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Environment variable with the number of the block's descriptor.
 pub const ENV_FD: &str = "STATCACHE_SHIM_FD";
 /// Events that the ring holds.
@@ -201,6 +203,53 @@ pub struct Counts {
     pub entered: AtomicU64,
 }
 
+/// Name of the shim's exported [`Places`].
+pub const PLACES: &str = "statcache_shim_places";
+
+/// Where parts of the shim lie: pointers, in its image; addresses (`u64`) for whoever reads that.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places<T> {
+    /// See [`Block::call`].
+    pub call: T,
+    /// See [`Block::handler`].
+    pub handler: T,
+    /// See [`Block::restorer`].
+    pub restorer: T,
+    /// See [`Block::ring`].
+    pub ring: [T; 3],
+    /// See [`Block::stubs`].
+    pub stubs: [T; 2],
+    /// See [`Block::holds`].
+    pub holds: T,
+    /// Where the shim keeps the address of the block: a word, 0 for none.
+    pub block: T,
+    /// The process's id in its own namespace: 32 bits.
+    pub pid: T,
+    /// A page of its own, advised to be wiped in the children of forks (madvise(2), `MADV_WIPEONFORK`), whose first 32 bits are 1 ...
+    pub here: T,
+    /// ... and whether the kernel does so: a byte, 1.
+    pub wipes: T,
+}
+
+impl<T> Places<T> {
+    /// Each part's place by another measure.
+    pub fn map<U>(self, to: impl Fn(T) -> U) -> Places<U> {
+        Places {
+            call: to(self.call),
+            handler: to(self.handler),
+            restorer: to(self.restorer),
+            ring: self.ring.map(&to),
+            stubs: self.stubs.map(&to),
+            holds: to(self.holds),
+            block: to(self.block),
+            pid: to(self.pid),
+            here: to(self.here),
+            wipes: to(self.wipes),
+        }
+    }
+}
+
 /// The shared memory.
 #[repr(C)]
 pub struct Block {
@@ -222,6 +271,11 @@ pub struct Block {
     pub restorer: AtomicU64,
     /// Address of this block in the target.
     pub base: AtomicU64,
+    /// Bytes from `base` on that block and shim take, one behind the other; 0 where a loader has mapped the shim.
+    pub span: AtomicU64,
+    /// Address, in memory of the target that no child of it shares, of 32 bits that are not 0 while handlers of the shim stand in the
+    /// kernel, or any thread is under it.
+    pub holds: AtomicU64,
     /// Not 0 while the other side may be single-stepping threads of the target: a trap that nobody in the target expects is
     /// the last it asked for, and goes no further, should it be gone by then.
     pub stepping: AtomicU32,
@@ -257,6 +311,26 @@ pub struct Block {
     pub tail: AtomicU64,
     /// The ring.
     pub events: [Event; EVENTS],
+}
+
+impl Block {
+    /// Notes that the shim lies at these places, in one more image, and the block itself at `base`.
+    pub fn settle(&self, places: &Places<u64>, base: u64) {
+        self.base.store(base, Relaxed);
+        for (word, place) in [
+            (&self.call, places.call),
+            (&self.handler, places.handler),
+            (&self.restorer, places.restorer),
+            (&self.holds, places.holds),
+        ] {
+            word.store(place, Relaxed);
+        }
+        let ring = self.ring.iter().zip(places.ring);
+        for (word, place) in ring.chain(self.stubs.iter().zip(places.stubs)) {
+            word.store(place, Relaxed);
+        }
+        self.images.fetch_add(1, Release);
+    }
 }
 
 /// Bytes to map for a block, whole pages.

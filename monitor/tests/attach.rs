@@ -1,74 +1,20 @@
 //! `statcache attach`: a running program does not notice that it is watched, and nothing stays behind.
 
+#[path = "support/attached.rs"]
+mod attached;
 #[path = "support/c.rs"]
 mod c;
 #[path = "support/cli.rs"]
 mod cli;
 
+use attached::{ask, attach, server, traces};
 use c::build;
 use cli::{awaited, installed, lossy, program_of, readable};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
-
-fn attach(profile: &Path, options: &[&str], pid: u32) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
-    command
-        .args(["attach", "--seed", "1", "-o"])
-        .arg(profile)
-        .args(options)
-        .arg(pid.to_string());
-    command.output().expect("run")
-}
-
-/// The server tracee, past its start; for minutes, if it is not asked to end ([`ask`]).
-fn server(program: &Path) -> (Child, BufReader<std::process::ChildStdout>) {
-    let mut child = Command::new(program)
-        .arg("300")
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("started");
-    let mut output = BufReader::new(child.stdout.take().expect("piped"));
-    let mut line = String::new();
-    output.read_line(&mut line).expect("read");
-    assert_eq!(line, "ready\n");
-    (child, output)
-}
-
-/// Asks the server to end, and gives what it says at its end.
-fn ask(child: &mut Child, output: &mut impl Read) -> String {
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR1).expect("sent");
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).expect("read");
-    rest
-}
-
-/// What an attached monitor could leave in a process.
-fn traces(pid: u32) -> Vec<String> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("alive");
-    let mut found: Vec<String> = maps
-        .lines()
-        .filter(|l| l.contains("statcache"))
-        .map(str::to_owned)
-        .collect();
-    for task in std::fs::read_dir(format!("/proc/{pid}/task")).expect("alive") {
-        let status = task.expect("a task").path().join("status");
-        let status = std::fs::read_to_string(status).unwrap_or_default();
-        let tracer = status.lines().find(|l| l.starts_with("TracerPid:"));
-        found.extend(tracer.filter(|l| !l.ends_with("\t0")).map(str::to_owned));
-    }
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("alive");
-    let links = descriptors.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
-    found.extend(
-        links
-            .map(|l| l.display().to_string())
-            .filter(|l| l.contains("statcache")),
-    );
-    found
-}
 
 #[test]
 fn a_busy_server_is_watched_again_and_again() {

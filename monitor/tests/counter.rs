@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use statcache::engine::counter::sampler::{
     Draw, Machine, REFERENCE_SHIFT, Ran, Sampler, SkidComp, Watching, calibrate,
 };
-use statcache::engine::counter::shim::Shim;
+use statcache::engine::counter::shim::Inherited;
 use statcache::engine::counter::simulated::{Recording, Simulated, Skid, record};
 use statcache::engine::counter::window::{Counter, Simulation, Source};
 use statcache::engine::step::{Limits, Stepper};
@@ -324,7 +324,7 @@ fn a_call_under_the_shim_is_not_laid_to_the_program() {
     let (tracee, stopped) = Tracee::launch(&program, &[]);
     let at = stopped.regs().expect("registers").rip;
     // Where the shim lies the block says: here that is the program itself, which is mapped already.
-    let shim = Rc::new(Shim::create().expect("a shim"));
+    let shim = Rc::clone(Inherited::create().expect("a shim").shim());
     shim.block().call.store(at, Ordering::Relaxed);
     let source = Source::Simulated(Simulation::Instructions);
     let counter = Counter::new(shim, source, stopped.tid(), 1);

@@ -9,6 +9,7 @@ mod cli;
 use cli::{lossy, run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use statcache::session::counter::SIMULATE;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -112,7 +113,8 @@ fn at_every_call_of_an_attach() {
         );
         server.0.wait().expect("waited");
     };
-    for way in [&["--for", "0.1"][..], &["--full", "--for", "0.1"]] {
+    let counter = &["--engine", "counter", "--for", "0.1"];
+    for way in [&["--for", "0.1"][..], &["--full", "--for", "0.1"], counter] {
         for n in moments(300) {
             if attached == 25 {
                 end(&mut server, &format!("{way:?}, up to {n}"));
@@ -124,6 +126,7 @@ fn at_every_call_of_an_attach() {
             command
                 .arg(place.path().join("p"))
                 .args(way)
+                .env(SIMULATE, "1")
                 .arg(server.0.id().to_string());
             condemn(&mut command, &library, n, &file);
             let status = command.stderr(Stdio::piped()).status().expect("run");

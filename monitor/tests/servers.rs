@@ -97,7 +97,7 @@ fn redis_serves_on() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("started");
-    // Five are 0.4 to 1.5 million accesses where this was tried, by what else the machine did.
+    // Five are 0.2 to 1.5 million accesses where this was tried, by what else the machine did.
     let accesses = attach_again_and_again(server.id(), place.path(), 15, |turn| {
         let key = format!("key {turn}");
         assert_eq!(ask(place.path(), &["set", &key, "value"]), "OK\n");
@@ -105,7 +105,7 @@ fn redis_serves_on() {
         let ended = load.try_wait().expect("waited");
         assert_eq!(ended, None, "{turn}: the load goes on");
     });
-    assert!(accesses > 1_000_000, "{accesses}");
+    assert!(accesses > 100_000, "{accesses}");
     load.kill().expect("killed");
     let said = lossy(&load.wait_with_output().expect("waited").stderr);
     assert!(!said.to_lowercase().contains("error"), "{said}");

@@ -1,8 +1,8 @@
 //! The shim: page-protection watchpoints from inside the program.
 //!
 //! A shared object that needs nothing but the kernel: no standard library, no C library, no allocation, no thread-local storage. It
-//! is loaded into a program by `LD_PRELOAD`, connects to the control block whose descriptor it inherits
-//! (`statcache_abi`), and does nothing further until it is asked to watch a line. Then the line's page is protected, and
+//! is loaded into a program by `LD_PRELOAD`, and connects to the control block whose descriptor it inherits
+//! (`statcache_abi`), or is mapped into a running one by whoever traces that. It does nothing further until it is asked to watch a line. Then the line's page is protected, and
 //! each access to the page faults:
 //!
 //! * `step`: whose fault it is, and how the access happens exactly once;

@@ -23,7 +23,8 @@ const FIRST_STACK: u64 = 32 << 10;
 /// `struct clone_args`, as long as any known version of it.
 const CLONE_ARGS_WORDS: usize = 11;
 
-static PID: AtomicI32 = AtomicI32::new(0);
+/// See [`note_pid`].
+pub static PID: AtomicI32 = AtomicI32::new(0);
 
 /// Notes which process this is.
 pub fn note_pid() {
@@ -33,17 +34,18 @@ pub fn note_pid() {
 /// A page whose first word is 1 in the process the shim has started in, and 0 in the children of its forks: the kernel
 /// sees to that. It is part of the shim's image, so nobody watches it.
 #[repr(C, align(4096))]
-struct Here {
+pub struct Here {
     word: AtomicU32,
     rest: [u8; PAGE_BYTES as usize - 4],
 }
 
-static HERE: Here = Here {
+/// See [`Here`].
+pub static HERE: Here = Here {
     word: AtomicU32::new(0),
     rest: [0; PAGE_BYTES as usize - 4],
 };
 /// The kernel knows of it.
-static WIPES: AtomicBool = AtomicBool::new(false);
+pub static WIPES: AtomicBool = AtomicBool::new(false);
 
 /// Prepares [`notice_fork`].
 pub fn mark() {

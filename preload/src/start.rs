@@ -1,9 +1,9 @@
 //! Being loaded, the one exported function, and what a freestanding object must bring along.
 
 use core::sync::atomic::Ordering;
-use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, MAGIC, Request, VERSION};
+use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, MAGIC, Places, Request, VERSION};
 
-use crate::state::connect;
+use crate::state::{self, connect};
 use crate::sys::{self, nr};
 use crate::{process, requests, signals, text, threads};
 
@@ -15,6 +15,27 @@ use crate::{process, requests, signals, text, threads};
 pub unsafe extern "C" fn statcache_shim_call(request: *mut Request) -> i32 {
     requests::call(request)
 }
+
+/// [`Places`] is made of addresses of statics.
+#[repr(transparent)]
+pub struct Image(Places<*const ()>);
+// SAFETY: the pointers are only compared and passed on.
+unsafe impl Sync for Image {}
+
+/// Where everything lies, for [`start`], and for whoever maps the shim into a running process, where that is not called.
+#[cfg_attr(feature = "shim", unsafe(export_name = "statcache_shim_places"))]
+pub static PLACES: Image = Image(Places {
+    call: statcache_shim_call as *const (),
+    handler: signals::handler as *const (),
+    restorer: text::RESTORER,
+    ring: [text::RING, threads::RING_STACK_TOP, text::RUNG],
+    stubs: text::STUBS,
+    holds: (&raw const signals::HOLDS).cast(),
+    block: (&raw const state::BLOCK).cast(),
+    pid: (&raw const process::PID).cast(),
+    here: (&raw const process::HERE).cast(),
+    wipes: (&raw const process::WIPES).cast(),
+});
 
 /// Maps the control block, where the environment names one that is not another process's.
 ///
@@ -58,20 +79,7 @@ pub unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const 
         unsafe { text::syscall(nr::MUNMAP, [at as u64, BLOCK_BYTES as u64, 0, 0, 0, 0]) };
         return;
     }
-    let call = statcache_shim_call as *const () as u64;
-    shared.call.store(call, Ordering::Relaxed);
-    let handler = signals::handler as *const () as u64;
-    shared.handler.store(handler, Ordering::Relaxed);
-    shared.restorer.store(text::restorer(), Ordering::Relaxed);
-    shared.base.store(at as u64, Ordering::Relaxed);
-    let [ring, rung] = text::ring();
-    for (word, value) in shared.ring.iter().zip([ring, threads::ring_stack(), rung]) {
-        word.store(value, Ordering::Relaxed);
-    }
-    for (word, value) in shared.stubs.iter().zip(text::stubs()) {
-        word.store(value, Ordering::Relaxed);
-    }
-    shared.images.fetch_add(1, Ordering::Release);
+    shared.settle(&PLACES.0.map(|place| place as u64), at as u64);
     connect(block);
     if shared.hides.load(Ordering::Relaxed) != 0 {
         // SAFETY: it named the block, so it is the list; nobody has used it yet.

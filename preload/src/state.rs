@@ -276,7 +276,8 @@ impl State {
     }
 }
 
-static BLOCK: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
+/// The control block, or null.
+pub static BLOCK: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Sets the control block of this process; null for none.
 pub fn connect(block: *mut Block) {

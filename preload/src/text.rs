@@ -134,9 +134,12 @@ pub fn range() -> (u64, u64) {
     (begin, &raw const shim_text_end as u64 - begin)
 }
 
-/// Address of the return from a signal handler.
+/// The return from a signal handler.
+pub const RESTORER: *const () = shim_restorer as *const ();
+
+/// Its address.
 pub fn restorer() -> u64 {
-    shim_restorer as *const () as u64
+    RESTORER as u64
 }
 
 /// Stops this thread in the SIGTRAP handler with these arguments, and returns what that answers. No memory is used on the way.
@@ -150,10 +153,10 @@ pub fn asked(rip: u64) -> bool {
     rip == shim_ask as *const () as u64 + 1
 }
 
-/// Where a rung thread is put, and the end of its last system call there.
-pub fn ring() -> [u64; 2] {
-    [&raw const shim_ring as u64, &raw const shim_rung as u64]
-}
+/// Where a rung thread is put.
+pub const RING: *const () = (&raw const shim_ring).cast();
+/// The end of its last system call there.
+pub const RUNG: *const () = (&raw const shim_rung).cast();
 
 /// What it goes home with.
 pub fn home() -> &'static [core::sync::atomic::AtomicU64; HOME_WORDS] {
@@ -162,10 +165,13 @@ pub fn home() -> &'static [core::sync::atomic::AtomicU64; HOME_WORDS] {
 }
 
 /// Where the stubs lie: begin and end.
-pub fn stubs() -> [u64; 2] {
-    let begin = &raw const shim_direct as u64;
-    [begin, begin + 2 * SITES as u64 * STUB_BYTES]
-}
+pub const STUBS: [*const (); 2] = {
+    let begin: *const () = (&raw const shim_direct).cast();
+    [
+        begin,
+        begin.wrapping_byte_add(2 * SITES * STUB_BYTES as usize),
+    ]
+};
 
 /// A stub that makes the system call in the registers and does not expect to come back.
 pub fn plain() -> u64 {

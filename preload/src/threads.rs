@@ -215,9 +215,9 @@ static STACKS: Stacks<THREADS> = Stacks(UnsafeCell::new([[0; STACK_BYTES]; THREA
 static RING_STACK: Stacks<1> = Stacks(UnsafeCell::new([[0; STACK_BYTES]]));
 
 /// Its top.
-pub fn ring_stack() -> u64 {
-    RING_STACK.0.get() as u64 + STACK_BYTES as u64
-}
+pub const RING_STACK_TOP: *const () = (&raw const RING_STACK)
+    .cast::<()>()
+    .wrapping_byte_add(STACK_BYTES);
 
 /// A thread's place and what is its own.
 pub struct Current {

@@ -34,6 +34,16 @@ pub fn touch(number: u64, a: [u64; 6]) -> Touch {
         }
     };
     match number {
+        // restart_syscall: nanosleep, clock_nanosleep, poll, futex, in the registers of that call.
+        219 => {
+            const MOST_POLLED: u64 = 1 << 20;
+            match a[1] {
+                0..=MOST_POLLED => add(a[0], (8 * a[1]).max(TIME)),
+                _ => add(a[0], TIME),
+            }
+            add(a[1], TIME);
+            add(a[3], TIME);
+        }
         // close, sched_yield, dup, dup2, pause, alarm, getpid, shutdown, listen, exit's relatives, ids, fsync and others.
         3
         | 8
@@ -272,6 +282,11 @@ mod tests {
         // recvmsg and whatever has no entry; getpid
         assert!(uses(47, [0; 6], 0x1000, 0x2000) && uses(9999, [0; 6], 0x1000, 0x2000));
         assert!(!uses(39, [0x1000; 6], 0x1000, 0x2000));
+        // poll and nanosleep, gone on with
+        let restart = |arguments| uses(219, arguments, 0x1000, 0x2000);
+        assert!(restart([0x0ff0, 3, 0, 0, 0, 0]) && !restart([0x0ff0, 2, 0, 0, 0, 0]));
+        assert!(restart([0x9000, 0x1800, 0, 0, 0, 0]) && restart([1, 0, 0x9000, 0x1800, 0, 0]));
+        assert!(!restart([0x100, 0x9000, 0, 0, 0, 0]));
         // futex wakes a second word
         assert!(uses(202, [0x9000, 4, 1, 0, 0x1ff0, 0], 0x1000, 0x2000));
     }

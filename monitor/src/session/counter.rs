@@ -22,11 +22,6 @@ pub enum NoCounter {
     /// The host has no counter for us.
     #[error("--engine counter: {0}")]
     Refused(#[from] Refused),
-    /// It starts the program itself.
-    #[error(
-        "--engine counter cannot come to a running program, whose pages only a shim loaded at its start can watch: use --engine translate"
-    )]
-    Attach,
     /// It has samples only.
     #[error(
         "--engine counter cannot observe all of a run: leave --full out, or use --engine translate"

@@ -33,8 +33,8 @@ pub enum Kind {
     Translate,
     /// [`Engine::Step`].
     Step,
-    /// [`Engine::Counter`], with the shim that the first process loads.
-    Counter(Rc<Shim>, Source),
+    /// [`Engine::Counter`], with the shim that the first process loads, if it is started with one.
+    Counter(Option<Rc<Shim>>, Source),
 }
 
 /// Slowdown of single steps. (Measured: 20 to 60 us a step.)

@@ -103,14 +103,15 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Counts instructions instead of translating.
-    pub(super) fn count_with(&mut self, shim: Rc<Shim>, source: Source) {
+    /// Counts instructions instead of translating; `preloaded`: the shim that the first process loads.
+    pub(super) fn count_with(&mut self, preloaded: Option<Rc<Shim>>, source: Source) {
+        hub::note_calls();
         let overhead = self.config.overhead_percent / 100.0;
         self.schedule = match source.is_simulated() {
             true => Schedule::stepping(overhead, self.config.seed),
             false => Schedule::counting(overhead, self.config.seed),
         };
-        self.kind = Kind::Counter(shim, source);
+        self.kind = Kind::Counter(preloaded, source);
     }
 
     /// Follows everything until the first process has ended, or until we are to go.

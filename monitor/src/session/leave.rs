@@ -4,12 +4,18 @@
 //! tracing all of its (ptrace(2), "Death under ptrace" aside, nothing happens to them). What is ours
 //! in a process are its shared mappings; one thread is made to unmap them.
 
+use crate::engine::counter::live::let_go;
+use crate::engine::counter::shim::Shim;
 use crate::tracee::maps::{Backing, Maps};
 use crate::tracee::remote::{self, CallSite, restart_pending, restarted};
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
 use nix::unistd::Pid;
+use statcache_abi::{Block, MAGIC, PAGE_BYTES, VERSION};
+use std::fs::File;
+use std::mem::offset_of;
 use std::ops::Range;
-use std::time::Duration;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// Threads asked in turn to do it.
 const ATTEMPTS: usize = 8;
@@ -25,6 +31,19 @@ pub struct Left {
     pub ranges: Vec<Range<u64>>,
     /// File descriptors, where making a mapping was cut short.
     descriptors: Vec<u64>,
+    /// Shims.
+    shims: Vec<LeftShim>,
+}
+
+/// A shim in a process.
+#[derive(Clone, Debug)]
+struct LeftShim {
+    /// Where it lies, from its block on.
+    range: Range<u64>,
+    /// Address of a word that is 0 once nothing uses it.
+    holds: u64,
+    /// The process that it was mapped into: this one, or the one from which this was forked. 0 where that is not known.
+    owner: i32,
 }
 
 impl Left {
@@ -35,6 +54,19 @@ impl Left {
             Backing::File(path) | Backing::Other(path) => path.contains(NAME),
             _ => false,
         });
+        let mut left = Left::default();
+        for mapping in named {
+            if left.holds(mapping.start) {
+                continue;
+            }
+            match shim_at(pid, mapping.start) {
+                Some(shim) => {
+                    left.ranges.push(shim.range.clone());
+                    left.shims.push(shim);
+                }
+                None => left.ranges.push(mapping.start..mapping.end),
+            }
+        }
         let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
         let descriptors = entries.into_iter().flatten().filter_map(|entry| {
             let entry = entry.ok()?;
@@ -42,16 +74,105 @@ impl Left {
             let ours = target.to_str()?.starts_with(NAME);
             ours.then(|| entry.file_name().to_str()?.parse().ok())?
         });
-        Left {
-            ranges: named.map(|m| m.start..m.end).collect(),
-            descriptors: descriptors.collect(),
+        left.descriptors = descriptors.collect();
+        left
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        self.ranges.iter().any(|range| range.contains(&address))
+    }
+
+    /// Whether no thread of process `pid` is in a shim among it, or will be; `stopped` is one of them. Threads are stopped for that, and
+    /// go on.
+    pub fn is_unused(&self, pid: Pid, stopped: Option<&Stopped>) -> bool {
+        if self.shims.is_empty() {
+            return true;
         }
+        if self.shims.iter().any(|shim| shim.is_held(pid)) {
+            return false;
+        }
+        // From now on none comes there any more. One may still be on its way out.
+        let outside = |stopped: &Stopped| stopped.regs().is_ok_and(|regs| !self.holds(regs.rip));
+        procinfo::tasks(pid).unwrap_or_default().iter().all(|&tid| {
+            match stopped.filter(|stopped| stopped.tid() == tid) {
+                Some(stopped) => outside(stopped),
+                None => match hub::stop(tid) {
+                    Ok(Some(Event::Stopped(stopped))) => {
+                        let outside = outside(&stopped);
+                        hub::release(Event::Stopped(stopped));
+                        outside
+                    }
+                    Ok(Some(event)) => {
+                        hub::release(event);
+                        true
+                    }
+                    Ok(None) | Err(_) => true,
+                },
+            }
+        })
     }
 
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.descriptors.is_empty()
     }
+}
+
+/// Memory of a process that we trace.
+fn peek<const N: usize>(pid: Pid, at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    memory.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+/// A shim that was mapped with its block at `at`. That of another version is taken for one in use.
+fn shim_at(pid: Pid, at: u64) -> Option<LeftShim> {
+    let word = |offset: usize| Some(u64::from_le_bytes(peek(pid, at + offset as u64)?));
+    let half = |offset: usize| Some(u32::from_le_bytes(peek(pid, at + offset as u64)?));
+    if word(offset_of!(Block, magic))? != MAGIC {
+        return None;
+    }
+    let known = half(offset_of!(Block, version))? == VERSION;
+    Some(match known && word(offset_of!(Block, base))? == at {
+        true => LeftShim {
+            range: at..at + word(offset_of!(Block, span))?,
+            holds: word(offset_of!(Block, holds))?,
+            owner: half(offset_of!(Block, owner))? as i32,
+        },
+        false => LeftShim {
+            range: at..at + PAGE_BYTES,
+            holds: at,
+            owner: 0,
+        },
+    })
+}
+
+impl LeftShim {
+    fn is_held(&self, pid: Pid) -> bool {
+        peek::<4>(pid, self.holds).is_some_and(|word| word != [0; 4])
+    }
+}
+
+/// Has process `pid` leave shims that a monitor which was killed has left in use.
+///
+/// # Errors
+/// What ptrace refuses; the thread is gone.
+pub fn free(mut stopped: Stopped, pid: Pid) -> Result<Stopped> {
+    for left in Left::find(pid).shims {
+        // The child of a fork has a copy, which finds out by itself.
+        if left.owner != pid.as_raw() || !left.is_held(pid) {
+            continue;
+        }
+        let Ok(shim) = Shim::left_in(pid, left.range.start) else {
+            continue;
+        };
+        stopped = let_go(stopped, pid, &shim, &[left.range])?;
+        if let StopReason::Signal(_) = stopped.reason {
+            break;
+        }
+    }
+    Ok(stopped)
 }
 
 /// A thread whose monitor was killed leaves the code cache by itself, when its log is full at the
@@ -118,6 +239,19 @@ pub fn tidy() {
         }
         while may_be_in_use(&process) && hub::serve().is_ok() {
             std::thread::sleep(Duration::from_millis(2));
+        }
+        // A thread that sleeps where the shim put it leaves when it wakes up. Until then the shim has to stay: the program does not
+        // notice.
+        let begun = Instant::now();
+        while !Left::find(process.pid).is_unused(process.pid, None) {
+            if begun.elapsed() > SETTLED || hub::serve().is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if begun.elapsed() > SETTLED {
+            tracing::debug!(pid = %process.pid, "the shim stays");
+            continue;
         }
         let mut threads = process.threads.clone();
         threads.sort_by_key(|&tid| !procinfo::is_running(process.pid, tid));

@@ -6,7 +6,7 @@
 //!
 //! Source: System V ABI for x86-64, section 3.4.1 "Initial Stack and Register State"; ld.so(8).
 
-use crate::engine::counter::shim::Shim;
+use crate::engine::counter::shim::Inherited;
 use crate::tracee::maps::Maps;
 use crate::tracee::{Stopped, TraceError};
 
@@ -22,13 +22,13 @@ const WORD: usize = 8;
 ///
 /// # Errors
 /// [`TraceError`]; the image is as it was, unless the last write failed.
-pub fn into(stopped: &Stopped, shim: &Shim) -> Result<(), TraceError> {
+pub fn into(stopped: &Stopped, shim: &Inherited) -> Result<(), TraceError> {
     let mut regs = stopped.regs()?;
     let maps = Maps::read(stopped.tid()).unwrap_or_default();
     let Some(end) = maps.find(regs.rsp).map(|mapping| mapping.end) else {
         return Ok(());
     };
-    if regs.cs != USER_CS || !shim.is_inherited(stopped.tid()) {
+    if regs.cs != USER_CS || !shim.is_in(stopped.tid()) {
         return Ok(());
     }
     let mut bytes = vec![0; (end - regs.rsp) as usize];

@@ -12,7 +12,7 @@ use super::{ProfileConfig, host};
 use crate::cli::attach::AttachConfig;
 use crate::cli::run::{EngineChoice, RunConfig};
 use crate::control::{NoPlace, Server, Status};
-use crate::engine::counter::shim::Shim;
+use crate::engine::counter::shim::Inherited;
 use crate::profile::types::{Header, Record, SCHEMA_VERSION, Warning};
 use crate::profile::{ProfileError, Writer};
 use crate::tracee::hub::{self, Follow};
@@ -107,7 +107,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         let following = config.profile.follow();
         let _hub = hub::open(following);
         let start = Instant::now();
-        let shim = source.map(|source| Ok((Rc::new(Shim::create()?), source)));
+        let shim = source.map(|source| Ok((Rc::new(Inherited::create()?), source)));
         let shim = shim.transpose().map_err(NoCounter::Shim)?;
         let environment = shim.as_ref().map(|_| counter::environment());
         let options = launch::options(following);
@@ -154,7 +154,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         let mut session = Session::new(&config.profile, &mut signals, output, pid, start);
         session.failed(header_written.err());
         if let Some((shim, source)) = shim {
-            session.count_with(shim, source);
+            session.count_with(Some(Rc::clone(shim.shim())), source);
         }
         hub::set_hold(config.profile.full);
         hub::release(Event::Stopped(stopped));
@@ -184,9 +184,10 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
 pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     let pid = Pid::from_raw(config.pid);
     attach::check(pid)?;
-    if config.profile.engine == EngineChoice::Counter {
-        return Err(NoCounter::Attach.into());
-    }
+    let source = match config.profile.engine {
+        EngineChoice::Counter => Some(counter::source(&config.profile)?),
+        _ => None,
+    };
     if config.profile.background {
         crate::control::prepare()?;
     }
@@ -210,6 +211,9 @@ pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result
         let mut session = Session::new(&config.profile, &mut signals, output, pid, start);
         session.failed(header_written.err());
         session.attached = true;
+        if let Some(source) = source {
+            session.count_with(None, source);
+        }
         session.until = config.seconds.map(|s| start + Duration::from_secs_f64(s));
         started(pid);
         session.follow();

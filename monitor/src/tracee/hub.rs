@@ -109,6 +109,8 @@ struct Hub {
     alone: Option<Pid>,
     /// Threads that are about to end its process by a signal, and wait until it is out.
     dying: Vec<(Stopped, i32)>,
+    /// Whether somebody may ask which call a thread was in.
+    notes_calls: bool,
     /// What is to be done at each new image of a process, before its first instruction.
     at_exec: Option<(Pid, AtExec)>,
 }
@@ -154,6 +156,7 @@ pub fn open(follow: Follow) -> Open {
         in_cache: None,
         dying: Vec::new(),
         at_exec: None,
+        notes_calls: false,
     };
     serve::begin();
     HUB.with(|cell| cell.borrow_mut().replace(hub));
@@ -169,6 +172,11 @@ pub fn add(tid: Pid) {
 /// call this module.
 pub fn at_exec(pid: Pid, visit: AtExec) {
     with(|hub| hub.at_exec = Some((pid, visit)));
+}
+
+/// Remembers from now on which calls threads were in when stops interrupted them, for [`call_of`].
+pub fn note_calls() {
+    with(|hub| hub.notes_calls = true);
 }
 
 /// Makes a thread known that ran before it was seized.
@@ -353,7 +361,7 @@ pub fn release(event: Event) {
     }
 }
 
-/// The call that a thread is in by its registers, where need be from before stops interrupted it. Known since [`at_exec`].
+/// The call that a thread is in by its registers, where need be from before stops interrupted it. Known since [`note_calls`].
 pub fn call_of(tid: Pid, number: u64) -> u64 {
     let first = || with(|hub| hub.threads.get(&tid.as_raw())?.interrupted_call).flatten();
     match number == libc::SYS_restart_syscall as u64 {
@@ -451,7 +459,7 @@ impl Hub {
     /// Remembers which call a stop has interrupted: once it goes on nobody can tell. Only where somebody may ask, because this costs
     /// a system call at every stop.
     fn note_call(&mut self, stopped: &Stopped) {
-        if self.at_exec.is_none() {
+        if !self.notes_calls {
             return;
         }
         if let Some(thread) = self.threads.get_mut(&stopped.tid().as_raw())

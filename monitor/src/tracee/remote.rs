@@ -50,6 +50,10 @@ const WORDS: usize = (STUB_LEN + 7) & !7;
 const NAME: usize = WORDS + 10 * 8;
 /// The string: names the shared memory in the tracee's `/proc/PID/maps`.
 const NAME_BYTES: &[u8; 10] = b"statcache\0";
+/// Flags of memfd_create(2).
+const MFD_CLOEXEC: u64 = 1;
+/// Since Linux 6.3; asks for what older kernels gave without asking.
+const MFD_EXEC: u64 = 0x10;
 /// Bytes a stub needs, words included.
 pub const STUB_BYTES: usize = NAME + 16;
 
@@ -246,6 +250,40 @@ impl Caller<'_> {
             return Err(TraceError::Remote { what, tid, source });
         }
         Ok(result)
+    }
+}
+
+impl Caller<'_> {
+    /// Makes memory that the tracee can share with us and execute; its descriptor there.
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn shared_memory(&mut self) -> Result<u64> {
+        let memfd = |flags| [self.site.name(), flags, 0, 0, 0, 0];
+        let [modern, old] = [memfd(MFD_CLOEXEC | MFD_EXEC), memfd(MFD_CLOEXEC)];
+        let what = "memfd_create";
+        match self.call(what, libc::SYS_memfd_create, modern) {
+            Err(TraceError::Remote { source, .. })
+                if source.raw_os_error() == Some(libc::EINVAL) =>
+            {
+                self.call(what, libc::SYS_memfd_create, old)
+            }
+            other => other,
+        }
+    }
+
+    /// A core dump of the program has nothing of ours: it would be a thousand times as long, and cut off by a limit that was
+    /// meant for the program alone.
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn leave_out_of_dumps(&mut self, address: u64, bytes: u64) -> Result<()> {
+        let args = [address, bytes, libc::MADV_DONTDUMP as u64, 0, 0, 0];
+        match self.call("madvise", libc::SYS_madvise, args) {
+            // Without it the dump is long, and as right.
+            Ok(_) | Err(TraceError::Remote { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Programs of `tests/tracees/shim`, run alone and under the shim.
 
 use statcache::engine::counter::hits::{Touched, touched};
-use statcache::engine::counter::shim::{Counted, Shim};
+use statcache::engine::counter::shim::{Counted, Inherited};
 use statcache_abi::{Event, kind};
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -77,9 +77,10 @@ pub fn both(name: &str, arguments: &[&str]) -> Option<Seen> {
     let mut native = Command::new(&built.program);
     native.args(arguments);
     let native = run(native);
-    let shim = Shim::create().expect("a shim");
+    let inherited = Inherited::create().expect("a shim");
+    let shim = inherited.shim();
     let mut watched = Command::new(&built.program);
-    watched.args(arguments).envs(shim.environment());
+    watched.args(arguments).envs(inherited.environment());
     let watched = run(watched);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!(text(&watched.stdout), text(&native.stdout), "{name}");

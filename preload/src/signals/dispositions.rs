@@ -4,6 +4,10 @@ use super::handler;
 use crate::frame::{DEFAULT, IGNORE, KernelAction, sa, sig};
 use crate::state::Held;
 use crate::{sys, text};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Not 0 while a handler of ours may stand in the kernel; no thread is under the shim otherwise.
+pub static HOLDS: AtomicU32 = AtomicU32::new(0);
 
 pub(super) fn ours(signal: i32, theirs: &KernelAction, settled: bool) -> KernelAction {
     let passed = sa::RESTART | sa::NOCLDSTOP | sa::NOCLDWAIT;
@@ -50,8 +54,14 @@ pub(super) fn take_trap(held: &mut Held) {
     let action = sys::sigaction(sig::TRAP, None).unwrap_or_default();
     if !is_ours(&action) {
         held.trap_before = Some(action);
+        HOLDS.store(1, Ordering::Release);
         sys::sigaction(sig::TRAP, Some(&ours(sig::TRAP, &action, false)));
     }
+}
+
+/// All dispositions are the program's again, except for SIGTRAP's where somebody waits for an answer.
+fn given_back(held: &Held) {
+    HOLDS.store(u32::from(held.trap_before.is_some()), Ordering::Release);
 }
 
 /// Ends what [`answer_doorbells`] began.
@@ -62,6 +72,7 @@ pub fn answered(held: &mut Held) {
         && let Some(before) = held.trap_before.take()
     {
         give_back(sig::TRAP, &before);
+        given_back(held);
     }
 }
 
@@ -73,6 +84,7 @@ pub fn install(held: &mut Held) {
         }
         return;
     }
+    HOLDS.store(1, Ordering::Release);
     take_trap(held);
     for signal in changeable() {
         let action = match (signal, held.trap_before) {
@@ -155,6 +167,7 @@ pub fn uninstall_in_child(held: &mut Held) {
     held.settled = false;
     held.installed = false;
     held.trap_before = None;
+    given_back(held);
 }
 
 /// Gives the program its dispositions back.
@@ -175,6 +188,7 @@ pub fn uninstall(held: &mut Held) {
             give_back(signal, &action);
         }
     }
+    given_back(held);
 }
 
 /// What an `execve` carries over but the shim hides: ignored faults stay ignored. Undone by [`after_exec`] if it fails.

@@ -20,7 +20,7 @@ mod frames;
 
 pub use calls::{awaits_pending, sigaction, sigaltstack, sigpending, sigprocmask, temporary_mask};
 pub use dispositions::{
-    after_exec, answer_doorbells, answered, before_exec, install, settled, uninstall,
+    HOLDS, after_exec, answer_doorbells, answered, before_exec, install, settled, uninstall,
     uninstall_in_child, unsettled,
 };
 pub use frames::sigreturn;

@@ -4,12 +4,15 @@
 
 use std::ffi::CString;
 use std::fs::File;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use crate::tracee::Stopped;
 use crate::tracee::maps::{Backing, Maps};
 use nix::unistd::Pid;
 use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, EVENTS, Event, MAGIC, Request, VERSION, result};
@@ -17,9 +20,18 @@ use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, EVENTS, Event, MAGIC, Request, V
 /// The shim, an ELF shared object.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstatcache_shim.so"));
 
-/// A control block and the shim's image, both inherited by the processes we start.
+/// A control block, and with it the shim of one process.
 pub struct Shim {
     block: NonNull<Block>,
+    /// How the block's file is named in mappings of the process.
+    name: &'static str,
+    /// Where the block is a copy, the process's memory and the address there.
+    original: Option<(File, u64)>,
+}
+
+/// A control block and the shim's image, both inherited by the processes we start.
+pub struct Inherited {
+    shim: Rc<Shim>,
     memory: OwnedFd,
     image: OwnedFd,
 }
@@ -43,6 +55,9 @@ pub struct Counted {
     pub forks: u64,
     pub entered: u64,
 }
+
+/// Bytes of a block before its counts: what requests and their answers are made of.
+const HEAD_BYTES: usize = offset_of!(Block, counts);
 
 /// Name of the block's file, as mappings show it.
 const BLOCK: &str = "block-of-statcache";
@@ -68,12 +83,12 @@ fn memory_file(name: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(high) })
 }
 
-impl Shim {
+impl Inherited {
     /// Makes the block and a file with the image. Their descriptors pass to every child process.
     ///
     /// # Errors
     /// The operating system's, for memory or descriptors.
-    pub fn create() -> std::io::Result<Shim> {
+    pub fn create() -> std::io::Result<Inherited> {
         let image = memory_file(c"shim-of-statcache")?;
         let file = File::from(image);
         file.write_all_at(IMAGE, 0)?;
@@ -81,31 +96,18 @@ impl Shim {
         let memory = memory_file(&CString::new(BLOCK)?)?;
         let file = File::from(memory);
         file.set_len(BLOCK_BYTES as u64)?;
+        let shim = Rc::new(Shim::map(&file, 0, BLOCK)?);
         let memory = OwnedFd::from(file);
-        // SAFETY: a new shared mapping of a file of that length.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                BLOCK_BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                memory.as_raw_fd(),
-                0,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        let block = NonNull::new(at.cast::<Block>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
-        let shim = Shim {
-            block,
+        Ok(Inherited {
+            shim,
             memory,
             image,
-        };
-        let shared = shim.block();
-        shared.version.store(VERSION, Ordering::Relaxed);
-        shared.magic.store(MAGIC, Ordering::Release);
-        Ok(shim)
+        })
+    }
+
+    /// The shim, once a process has loaded it.
+    pub fn shim(&self) -> &Rc<Shim> {
+        &self.shim
     }
 
     /// The variables with which a program loads the shim.
@@ -117,7 +119,7 @@ impl Shim {
     }
 
     /// Whether `pid` still has both descriptors as it inherited them.
-    pub fn is_inherited(&self, pid: Pid) -> bool {
+    pub fn is_in(&self, pid: Pid) -> bool {
         [&self.image, &self.memory].into_iter().all(|fd| {
             let theirs = std::fs::metadata(format!("/proc/{pid}/fd/{}", fd.as_raw_fd()));
             let ours = std::fs::metadata(format!("/proc/self/fd/{}", fd.as_raw_fd()));
@@ -128,12 +130,84 @@ impl Shim {
 
     /// Has the shim take itself out of the program's environment once it is loaded.
     pub fn hide(&self) {
-        self.block().hides.store(1, Ordering::Relaxed);
+        self.shim.block().hides.store(1, Ordering::Relaxed);
     }
 
     /// The image as a file, in any process that inherits our descriptors.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.image.as_raw_fd()).into()
+    }
+}
+
+impl Shim {
+    /// Maps the block at `offset` of a file, whose name in mappings holds `name`, and makes it one.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn map(file: &File, offset: u64, name: &'static str) -> std::io::Result<Shim> {
+        // SAFETY: a new shared mapping of a file of that length.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                BLOCK_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                offset as i64,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let block = NonNull::new(at.cast::<Block>()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let shim = Shim {
+            block,
+            name,
+            original: None,
+        };
+        let shared = shim.block();
+        shared.version.store(VERSION, Ordering::Relaxed);
+        shared.magic.store(MAGIC, Ordering::Release);
+        Ok(shim)
+    }
+
+    /// The block at `at` in process `pid`, which is traced: of a monitor that was killed. It is no memory of ours, so that
+    /// requests and answers are copied there and back; events are not.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn left_in(pid: Pid, at: u64) -> std::io::Result<Shim> {
+        let memory = File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))?;
+        let copy = File::from(memory_file(c"copy-of-statcache")?);
+        copy.set_len(BLOCK_BYTES as u64)?;
+        let mut shim = Shim::map(&copy, 0, BLOCK)?;
+        shim.original = Some((memory, at));
+        shim.fetch();
+        Ok(shim)
+    }
+
+    /// Has the copy say what the original does, where it is one.
+    fn fetch(&self) {
+        if let Some((memory, at)) = &self.original {
+            // SAFETY: inside the mapping, whose only user is this thread; any bytes are valid for what is read of it.
+            let bytes =
+                unsafe { std::slice::from_raw_parts_mut(self.block.as_ptr().cast(), HEAD_BYTES) };
+            // Where the process is gone there is nobody to do any harm to.
+            let _ = memory.read_exact_at(bytes, *at);
+        }
+    }
+
+    /// Has the original say what the copy does.
+    fn send(&self) {
+        if let Some((memory, at)) = &self.original {
+            // SAFETY: as in `fetch`.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(self.block.as_ptr().cast(), HEAD_BYTES) };
+            let _ = memory.write_all_at(bytes, *at);
+        }
     }
 
     /// The control block.
@@ -153,7 +227,15 @@ impl Shim {
     pub fn is_mapped(&self, maps: &Maps) -> bool {
         let base = self.block().base.load(Ordering::Relaxed);
         let path = maps.find(base).map(|mapping| &mapping.path);
-        matches!(path, Some(Backing::File(path) | Backing::Other(path)) if path.contains(BLOCK))
+        matches!(path, Some(Backing::File(path) | Backing::Other(path)) if path.contains(self.name))
+    }
+
+    /// Whether handlers of the shim may stand in the process of `stopped`, with these mappings, which is the block's or a child
+    /// of that.
+    pub fn holds(&self, stopped: &Stopped, maps: &Maps) -> bool {
+        let at = self.block().holds.load(Ordering::Relaxed);
+        let mut word = [0; 4];
+        self.is_mapped(maps) && stopped.read(at, &mut word).is_ok() && word != [0; 4]
     }
 
     /// Leaves a request for the thread that is put into the shim next.
@@ -168,6 +250,7 @@ impl Shim {
                 ..request
             })
         };
+        self.send();
     }
 
     /// Where threads are put to serve a request, the top of the stack they run on there, and the end of their last system call.
@@ -192,10 +275,12 @@ impl Shim {
         }
         let call = call.map_or(0, |number| number + 1);
         shared.home_call.store(call, Ordering::Release);
+        self.send();
     }
 
     /// The call that the thread, once it has served, is to be in as if it had been interrupted there.
     pub fn home_call(&self) -> Option<u64> {
+        self.fetch();
         self.block()
             .home_call
             .load(Ordering::Acquire)
@@ -204,6 +289,7 @@ impl Shim {
 
     /// The registers of that thread, as they are to be once it has served.
     pub fn home(&self) -> [u64; HOME] {
+        self.fetch();
         self.block()
             .home
             .each_ref()
@@ -212,6 +298,7 @@ impl Shim {
 
     /// The answer to the last request, once there is one.
     pub fn answer(&self) -> Option<i32> {
+        self.fetch();
         let shared = self.block();
         if shared.answered.load(Ordering::Acquire) == 0 {
             return None;
@@ -277,7 +364,7 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `create`, not used after.
+        // SAFETY: the mapping made in `map`, not used after.
         unsafe { libc::munmap(self.block.as_ptr().cast(), BLOCK_BYTES) };
     }
 }

@@ -179,11 +179,6 @@ fn is_taken(error: &TraceError) -> bool {
     source.raw_os_error() == Some(libc::EEXIST)
 }
 
-/// Flags of memfd_create(2).
-const MFD_CLOEXEC: u64 = 1;
-/// Since Linux 6.3; asks for what older kernels gave without asking.
-const MFD_EXEC: u64 = 0x10;
-
 fn call_all(
     stopped: Stopped,
     site: &CallSite,
@@ -191,16 +186,7 @@ fn call_all(
 ) -> (Option<Stopped>, Result<Vec<Shared>>) {
     let mut caller = site.caller(stopped);
     let result = (|| {
-        let memfd = |flags| [site.name(), flags, 0, 0, 0, 0];
-        let what = "memfd_create";
-        let fd = match caller.call(what, libc::SYS_memfd_create, memfd(MFD_CLOEXEC | MFD_EXEC)) {
-            Err(TraceError::Remote { source, .. })
-                if source.raw_os_error() == Some(libc::EINVAL) =>
-            {
-                caller.call(what, libc::SYS_memfd_create, memfd(MFD_CLOEXEC))?
-            }
-            other => other?,
-        };
+        let fd = caller.shared_memory()?;
         let mapped = map_requests(&mut caller, fd, requests);
         caller.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         mapped
@@ -258,22 +244,10 @@ fn map_requests(
             let reason = "the kernel is too old to map at a chosen address".into();
             return Err(TraceError::Unsuitable { tid, reason });
         }
-        leave_out_of_dumps(caller, request)?;
+        caller.leave_out_of_dumps(request.address, request.bytes)?;
         let view = Shared::map(&file, offset, request.bytes, request.address);
         shared.push(view.map_err(|e| local("map shared memory", e))?);
         offset += request.bytes;
     }
     Ok(shared)
-}
-
-/// A core dump of the program has nothing of ours: it would be a thousand times as long, and cut off by a limit that was
-/// meant for the program alone.
-fn leave_out_of_dumps(caller: &mut remote::Caller<'_>, request: &Request) -> Result<()> {
-    let advice = libc::MADV_DONTDUMP as u64;
-    let args = [request.address, request.bytes, advice, 0, 0, 0];
-    match caller.call("madvise", libc::SYS_madvise, args) {
-        // Without it the dump is long, and as right.
-        Ok(_) | Err(TraceError::Remote { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
 }

@@ -58,6 +58,8 @@ pub struct Observed {
     ends: Option<Instant>,
     /// The image that the engine, or its refusal, is of.
     image: u32,
+    /// When that was first seen.
+    since: Instant,
     /// Why the present image is not observed.
     refused: Option<String>,
     full: bool,
@@ -129,6 +131,7 @@ impl Observed {
             times: true,
             beside: Beside::default(),
             ends: None,
+            since: Instant::now(),
             refused: None,
             full,
             seed,

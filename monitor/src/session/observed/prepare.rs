@@ -1,21 +1,21 @@
 //! Making a process ready for windows: an engine for its present image, made by one of its threads.
 
 use super::{Beside, Observed};
-use crate::engine::counter::window::Counter;
+use crate::engine::counter::inject;
+use crate::engine::counter::shim::Shim;
+use crate::engine::counter::window::{Counter, Source};
 use crate::engine::translate::window::Translate;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
 use crate::session::cost::Stops;
 use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
+use crate::tracee::maps::Maps;
 use crate::tracee::{Result, StopReason, Stopped, hub, procinfo};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Why a process has no windows of the `counter` engine.
-const NO_SHIM: &str = "it has not loaded the shim (child processes and statically linked programs do not; use --engine translate)";
-
-/// How long a program may take to load the shim.
+/// How long a program may take to load the shim that it was given at its start; after that it is given another.
 const LOADING: Duration = Duration::from_secs(1);
 
 /// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
@@ -47,6 +47,10 @@ impl Observed {
         {
             return Ok((self.prepare_timing(stopped)?, error));
         }
+        let stopped = match self.engine.is_none() && self.refused.is_none() {
+            true => leave::free(stopped, self.process.pid)?,
+            false => stopped,
+        };
         // No call could be made in it for us either.
         if self.engine.is_some() || self.refused.is_some() || stopped.must_be_native().is_some() {
             return Ok((stopped, error));
@@ -59,7 +63,9 @@ impl Observed {
         }
         // What a fork copied, or a monitor left that was killed.
         let left = Left::find(pid);
-        if !left.is_empty() && leave::may_be_in_use(&self.process) {
+        if !left.is_empty() && leave::may_be_in_use(&self.process)
+            || !left.is_unused(pid, Some(&stopped))
+        {
             return Ok((stopped, error));
         }
         let stopped = match left.is_empty() {
@@ -76,13 +82,8 @@ impl Observed {
                 self.engine = Some(Engine::step(pid));
                 return Ok((stopped, error));
             }
-            Kind::Counter(shim, source) => {
-                if shim.is_in(pid) {
-                    let counter = Counter::new(Rc::clone(shim), *source, pid, self.seed);
-                    self.engine = Some(Engine::Counter(Box::new(counter)));
-                } else if self.process.id > 0 || self.process.born.elapsed() > LOADING {
-                    self.refused = Some(NO_SHIM.to_owned());
-                }
+            Kind::Counter(preloaded, source) => {
+                let stopped = self.prepare_counter(stopped, preloaded.as_ref(), *source)?;
                 return Ok((stopped, error));
             }
         }
@@ -98,10 +99,46 @@ impl Observed {
         Ok((stopped, error))
     }
 
+    /// An engine with the shim that the process has loaded, or is given now.
+    fn prepare_counter(
+        &mut self,
+        stopped: Stopped,
+        preloaded: Option<&Rc<Shim>>,
+        source: Source,
+    ) -> Result<Stopped> {
+        let pid = self.process.pid;
+        let maps = Maps::read(pid).unwrap_or_default();
+        let loaded = preloaded.filter(|shim| shim.is_in(pid) && shim.is_mapped(&maps));
+        let awaited = preloaded.is_some() && self.process.id == 0;
+        let (stopped, shim) = match loaded {
+            Some(shim) => (stopped, Ok(Rc::clone(shim))),
+            None if awaited && self.since.elapsed() < LOADING => return Ok(stopped),
+            // Forked while another thread came under that, which the child does not know yet.
+            None if preloaded.is_some_and(|shim| shim.holds(&stopped, &maps)) => {
+                return Ok(stopped);
+            }
+            None => {
+                let (stopped, shim) = inject::into(stopped, pid, &maps)?;
+                (stopped, shim.map(Rc::new))
+            }
+        };
+        match shim {
+            Ok(shim) => {
+                let counter = Counter::new(shim, source, pid, self.seed);
+                self.engine = Some(Engine::Counter(Box::new(counter)));
+            }
+            // Nothing wrong with the process: a signal came while it was being prepared.
+            Err(_) if matches!(stopped.reason, StopReason::Signal(_)) => {}
+            Err(reason) => self.refused = Some(reason.to_string()),
+        }
+        Ok(stopped)
+    }
+
     fn new_image(&mut self, image: u32) -> std::result::Result<(), ProfileError> {
         // The old image's lines are gone: what was watched is never touched again.
         let closed = self.close_all(Ended::Exit);
         self.image = image;
+        self.since = Instant::now();
         self.engine = None;
         (self.timing, self.times) = (None, true);
         self.beside = Beside::default();

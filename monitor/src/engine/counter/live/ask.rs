@@ -1,18 +1,14 @@
 //! Requests to the shim: of the thread in its window, and of the others, which come under the shim and leave it with that.
 
+use super::others::follow_all;
 use super::ring::{Rung, is_free, ring};
 use super::{DELIVERIES, FILTERED, Live, Result, Stop};
 use crate::engine::translate::window::{Control, WindowEnd};
-use crate::tracee::{Event, StopReason, TraceError, hub, procinfo};
+use crate::tracee::{Event, StopReason, procinfo};
 use statcache_abi::{Request, op, result};
-use std::time::{Duration, Instant};
 
-/// How long another thread may take to stop where it can be put into the shim.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// How often a request that must be served is made.
 const TRIES: u32 = 3;
-/// And between two tries.
-const BREATH: Duration = Duration::from_micros(50);
 
 impl<C: Control> Live<'_, C> {
     /// Asks the shim for something; its answer.
@@ -105,88 +101,13 @@ impl<C: Control> Live<'_, C> {
         Err(Stop::Close("the shim does not answer"))
     }
 
-    /// Has the other threads come under the shim, those that have not, or leave it; they sleep on where they do. True where there
-    /// were any.
+    /// As [`follow_all`].
     fn follow_all(&mut self, come: bool) -> Result<bool> {
         let pid = procinfo::family(self.tid).map_or(self.tid, |(pid, _)| pid);
-        let mut any = false;
-        let begun = Instant::now();
-        // Those that have left, or will by themselves.
-        let mut done = Vec::new();
-        loop {
-            let mut left = false;
-            for tid in procinfo::tasks(pid).unwrap_or_default() {
-                let known = come && self.brought.contains(&tid.as_raw());
-                if tid == self.tid || known || done.contains(&tid) {
-                    continue;
-                }
-                left = true;
-                if !hub::knows(tid) {
-                    // Born just now. Its first stop is served when it comes.
-                    if begun.elapsed() > PATIENCE || hub::serve().is_err() {
-                        done.push(tid);
-                    }
-                    continue;
-                }
-                match self.follow(tid) {
-                    Ok(true) if come => any |= self.brought.insert(tid.as_raw()),
-                    Ok(false) if begun.elapsed() <= PATIENCE => {}
-                    Ok(_) | Err(TraceError::Gone(_)) => done.push(tid),
-                    Err(error) => return Err(Stop::Trace(error)),
-                }
-            }
-            if !left {
-                return Ok(any);
-            }
-            std::thread::sleep(BREATH);
-        }
-    }
-
-    /// Has another thread do what the state of the shim asks of it. False where it cannot now.
-    fn follow(&mut self, tid: nix::unistd::Pid) -> crate::tracee::Result<bool> {
-        let Some(mut running) = hub::interrupt(tid) else {
-            return Err(TraceError::Gone(tid));
-        };
-        let begun = Instant::now();
-        let stopped = loop {
-            match running.poll()? {
-                Ok(Event::Stopped(stopped)) => break stopped,
-                Ok(event) => {
-                    hub::release(event);
-                    return Err(TraceError::Gone(tid));
-                }
-                // In a call that nothing interrupts. Its stop is served when it comes.
-                Err(_) if begun.elapsed() > PATIENCE => return Err(TraceError::Gone(tid)),
-                Err(again) => running = again,
-            }
-            std::thread::sleep(BREATH);
-        };
-        self.stops += 1;
-        let clean = stopped.reason == StopReason::Interrupt
-            && is_free(&stopped.regs()?, self.shim, self.image)
-            && !super::in_critical_section(&stopped);
-        if !clean {
-            hub::release(Event::Stopped(stopped));
-            return Ok(false);
-        }
-        self.shim.ask(Request {
-            op: op::FOLLOW,
-            ..Request::default()
-        });
-        match ring(stopped, self.shim)? {
-            Rung::Served(stopped) => {
-                hub::release(Event::Stopped(stopped));
-                Ok(self.shim.answer() == Some(result::OK))
-            }
-            Rung::Signal(stopped, _) => {
-                hub::release(Event::Stopped(stopped));
-                Ok(false)
-            }
-            Rung::Gone(event) => {
-                hub::release(event);
-                Err(TraceError::Gone(tid))
-            }
-        }
+        let brought = come.then_some(&mut self.brought);
+        let found = follow_all(pid, self.tid, brought, self.shim, self.image)?;
+        self.stops += found.1;
+        Ok(found.0)
     }
 
     /// Whether the thread is in a handler of the shim's, or in a stub.

@@ -6,7 +6,7 @@
 //! goes through the shim's stub. Nothing is held back: at any stop the thread's own state is all there is, and a
 //! monitor that dies leaves a thread that runs on under the shim.
 //!
-//! [`signals`] delivers and waits, [`execute`] steps one instruction, [`ask`] talks to the shim, by putting a thread into it as [`ring`] does, [`machine`] is the whole as
+//! [`signals`] delivers and waits, [`execute`] steps one instruction, [`ask`] talks to the shim, by putting a thread into it as [`ring`] does, [`others`] has all other threads come and go, [`machine`] is the whole as
 //! the sampler sees it.
 //!
 //! Source: ptrace(2); `preload/src/lib.rs`.
@@ -14,8 +14,12 @@
 mod ask;
 mod execute;
 mod machine;
+mod others;
 mod ring;
+
 mod signals;
+
+pub use others::let_go;
 
 use super::overflow::Overflow;
 use super::shim::Shim;

@@ -121,7 +121,7 @@ impl Counter {
 pub(super) mod tests {
     use super::super::{Following, MOST_FALSE_HITS, Simulation, Source};
     use super::*;
-    use crate::engine::counter::shim::Shim;
+    use crate::engine::counter::shim::Inherited;
     use crate::observe::{Access, Sample};
     use std::rc::Rc;
 
@@ -174,7 +174,7 @@ pub(super) mod tests {
 
     #[test]
     fn watches_on_a_page_that_is_too_hot_are_given_up_counted_and_marked() {
-        let shim = Rc::new(Shim::create().expect("a shim"));
+        let shim = Rc::clone(Inherited::create().expect("a shim").shim());
         let mut counter = Counter::new(
             shim,
             Source::Simulated(Simulation::Instructions),
