@@ -286,7 +286,7 @@ mod tests {
         let restart = |arguments| uses(219, arguments, 0x1000, 0x2000);
         assert!(restart([0x0ff0, 3, 0, 0, 0, 0]) && !restart([0x0ff0, 2, 0, 0, 0, 0]));
         assert!(restart([0x9000, 0x1800, 0, 0, 0, 0]) && restart([1, 0, 0x9000, 0x1800, 0, 0]));
-        assert!(!restart([0x100, 0x9000, 0, 0, 0, 0]));
+        assert!(!restart([0x100, 0x900_0000, 0, 0, 0, 0]));
         // futex wakes a second word
         assert!(uses(202, [0x9000, 4, 1, 0, 0x1ff0, 0], 0x1000, 0x2000));
     }
