@@ -364,7 +364,10 @@ fn who_wakes_up_joins_a_thread_that_was_alone() {
             assert_eq!(shell_status(&found), 6, "{way:?}: {found:?}");
             let all = lossy(&found.stdout);
             assert!(all.starts_with("109803545386, "), "{way:?}: {all}");
-            assert!(all.ends_with(" cut, 0 lost, clock goes\n"), "{way:?}: {all}");
+            assert!(
+                all.ends_with(" cut, 0 lost, clock goes\n"),
+                "{way:?}: {all}"
+            );
             said.push(all);
             said.last().is_some_and(|said| said.contains(", 0 cut,"))
         });
