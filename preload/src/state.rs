@@ -287,7 +287,7 @@ pub fn connect(block: *mut Block) {
 /// The control block, where there is one.
 pub fn block() -> Option<&'static Block> {
     let block = BLOCK.load(Ordering::Acquire);
-    // SAFETY: null, or the mapping made at the start, which is never unmapped; all fields that change are atomics, except
+    // SAFETY: null, or a mapping that is made before this code runs and stays as long as it may; all fields that change are atomics, except
     // `request` and `events`, which are reached by raw pointers alone.
     unsafe { block.as_ref() }
 }

@@ -2,11 +2,12 @@
 //!
 //! Threads need no stop to be let go: when the tracing thread of the monitor ends, the kernel stops
 //! tracing all of its (ptrace(2), "Death under ptrace" aside, nothing happens to them). What is ours
-//! in a process are its shared mappings; one thread is made to unmap them.
+//! in a process are its shared mappings, and those of a shim; one thread is made to unmap them.
 
 use crate::engine::counter::live::let_go;
 use crate::engine::counter::shim::Shim;
 use crate::tracee::maps::{Backing, Maps};
+use crate::tracee::procinfo::Whereabouts;
 use crate::tracee::remote::{self, CallSite, restart_pending, restarted};
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
 use nix::unistd::Pid;
@@ -82,34 +83,57 @@ impl Left {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// Whether no thread of process `pid` is in a shim among it, or will be; `stopped` is one of them. Threads are stopped for that, and
-    /// go on.
+    /// Whether no thread of process `pid` is in a shim among it, or will be; `stopped` is one of them. Threads that run are stopped for
+    /// that, and go on. What cannot be told is taken for a yes to neither.
     pub fn is_unused(&self, pid: Pid, stopped: Option<&Stopped>) -> bool {
         if self.shims.is_empty() {
             return true;
         }
-        if self.shims.iter().any(|shim| shim.is_held(pid)) {
+        let held = self.shims.iter().any(|shim| shim.is_held(pid));
+        if held || procinfo::has_peer_in_memory(pid) {
             return false;
         }
         // From now on none comes there any more. One may still be on its way out.
-        let outside = |stopped: &Stopped| stopped.regs().is_ok_and(|regs| !self.holds(regs.rip));
-        procinfo::tasks(pid).unwrap_or_default().iter().all(|&tid| {
-            match stopped.filter(|stopped| stopped.tid() == tid) {
-                Some(stopped) => outside(stopped),
-                None => match hub::stop(tid) {
-                    Ok(Some(Event::Stopped(stopped))) => {
-                        let outside = outside(&stopped);
-                        hub::release(Event::Stopped(stopped));
-                        outside
-                    }
-                    Ok(Some(event)) => {
-                        hub::release(event);
-                        true
-                    }
-                    Ok(None) | Err(_) => true,
-                },
+        let Ok(tasks) = procinfo::tasks(pid) else {
+            return false;
+        };
+        let own = stopped.map(Stopped::tid);
+        tasks
+            .iter()
+            .all(|&tid| match procinfo::whereabouts(pid, tid) {
+                Whereabouts::At(ip, _) => !self.holds(ip),
+                Whereabouts::Gone => true,
+                Whereabouts::Unknown if own == Some(tid) => stopped
+                    .and_then(|stopped| stopped.regs().ok())
+                    .is_some_and(|regs| !self.holds(regs.rip)),
+                Whereabouts::Unknown => self.is_outside(tid),
+            })
+    }
+
+    /// Whether a thread that runs is found outside.
+    fn is_outside(&self, tid: Pid) -> bool {
+        let Some(mut running) = hub::interrupt(tid) else {
+            return false;
+        };
+        let begun = Instant::now();
+        loop {
+            match running.poll() {
+                Ok(Ok(Event::Stopped(stopped))) => {
+                    let outside = stopped.regs().is_ok_and(|regs| !self.holds(regs.rip));
+                    hub::release(Event::Stopped(stopped));
+                    return outside;
+                }
+                Ok(Ok(event)) => {
+                    hub::release(event);
+                    return true;
+                }
+                // Its stop is served when it comes.
+                Ok(Err(_)) if begun.elapsed() > PATIENCE => return false,
+                Ok(Err(again)) => running = again,
+                Err(_) => return false,
             }
-        })
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 
     /// Whether there is nothing.
@@ -126,31 +150,31 @@ fn peek<const N: usize>(pid: Pid, at: u64) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// A shim that was mapped with its block at `at`. That of another version is taken for one in use.
+/// A shim that was mapped with its block at `at`. That of another version is taken for one in use, as is what cannot be read.
 fn shim_at(pid: Pid, at: u64) -> Option<LeftShim> {
     let word = |offset: usize| Some(u64::from_le_bytes(peek(pid, at + offset as u64)?));
     let half = |offset: usize| Some(u32::from_le_bytes(peek(pid, at + offset as u64)?));
-    if word(offset_of!(Block, magic))? != MAGIC {
+    if word(offset_of!(Block, magic)).is_some_and(|magic| magic != MAGIC) {
         return None;
     }
-    let known = half(offset_of!(Block, version))? == VERSION;
-    Some(match known && word(offset_of!(Block, base))? == at {
-        true => LeftShim {
+    let known = || {
+        let same = half(offset_of!(Block, version))? == VERSION;
+        (same && word(offset_of!(Block, base))? == at).then_some(LeftShim {
             range: at..at + word(offset_of!(Block, span))?,
             holds: word(offset_of!(Block, holds))?,
             owner: half(offset_of!(Block, owner))? as i32,
-        },
-        false => LeftShim {
-            range: at..at + PAGE_BYTES,
-            holds: at,
-            owner: 0,
-        },
-    })
+        })
+    };
+    Some(known().unwrap_or(LeftShim {
+        range: at..at + PAGE_BYTES,
+        holds: at,
+        owner: 0,
+    }))
 }
 
 impl LeftShim {
     fn is_held(&self, pid: Pid) -> bool {
-        peek::<4>(pid, self.holds).is_some_and(|word| word != [0; 4])
+        peek::<4>(pid, self.holds).is_none_or(|word| word != [0; 4])
     }
 }
 
@@ -159,7 +183,16 @@ impl LeftShim {
 /// # Errors
 /// What ptrace refuses; the thread is gone.
 pub fn free(mut stopped: Stopped, pid: Pid) -> Result<Stopped> {
-    for left in Left::find(pid).shims {
+    let shims = Left::find(pid).shims;
+    if shims.is_empty() {
+        return Ok(stopped);
+    }
+    // What it filters it may kill for; the shim has left such a process by itself.
+    let tasks = procinfo::tasks(pid).unwrap_or_default();
+    if tasks.iter().any(|&tid| is_filtered(tid)) {
+        return Ok(stopped);
+    }
+    for left in shims {
         // The child of a fork has a copy, which finds out by itself.
         if left.owner != pid.as_raw() || !left.is_held(pid) {
             continue;
@@ -174,6 +207,14 @@ pub fn free(mut stopped: Stopped, pid: Pid) -> Result<Stopped> {
     }
     Ok(stopped)
 }
+
+/// Whether a thread has a filter for its system calls that it has not from us, which may kill it for one of ours.
+pub fn is_filtered(tid: Pid) -> bool {
+    procinfo::seccomp_filters(tid) > procinfo::seccomp_filters(Pid::this())
+}
+
+/// How long a thread may take to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A thread whose monitor was killed leaves the code cache by itself, when its log is full at the
 /// latest. (Milliseconds of its own time; taken with a good measure for a busy machine.)
@@ -243,13 +284,14 @@ pub fn tidy() {
         // A thread that sleeps where the shim put it leaves when it wakes up. Until then the shim has to stay: the program does not
         // notice.
         let begun = Instant::now();
-        while !Left::find(process.pid).is_unused(process.pid, None) {
-            if begun.elapsed() > SETTLED || hub::serve().is_err() {
-                break;
+        let unused = loop {
+            let unused = Left::find(process.pid).is_unused(process.pid, None);
+            if unused || begun.elapsed() > SETTLED || hub::serve().is_err() {
+                break unused;
             }
             std::thread::sleep(Duration::from_millis(2));
-        }
-        if begun.elapsed() > SETTLED {
+        };
+        if !unused {
             tracing::debug!(pid = %process.pid, "the shim stays");
             continue;
         }
@@ -270,7 +312,9 @@ fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
     };
     let stopped = match event {
         Event::Stopped(stopped)
-            if stopped.reason == StopReason::Interrupt && stopped.must_be_native().is_none() =>
+            if stopped.reason == StopReason::Interrupt
+                && stopped.must_be_native().is_none()
+                && !is_filtered(tid) =>
         {
             stopped
         }

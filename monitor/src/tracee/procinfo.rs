@@ -86,6 +86,48 @@ pub fn sleeps_in(tid: Pid) -> Option<(i64, [u64; 6])> {
     parse_call(&text)
 }
 
+/// Where a thread is in its code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It runs, or is ready to, or nobody tells.
+    Unknown,
+    /// It sleeps, or is stopped, with this instruction pointer and stack pointer.
+    At(u64, u64),
+    /// There is no such thread.
+    Gone,
+}
+
+/// Where a thread is, without a stop (proc(5), `/proc/pid/syscall`: stack pointer and program counter come last).
+pub fn whereabouts(pid: Pid, tid: Pid) -> Whereabouts {
+    let directory = format!("/proc/{pid}/task/{tid}");
+    let Ok(text) = std::fs::read_to_string(format!("{directory}/syscall")) else {
+        return match std::fs::exists(&directory) {
+            Ok(false) => Whereabouts::Gone,
+            _ => Whereabouts::Unknown,
+        };
+    };
+    let mut words = text.split_whitespace().rev();
+    let mut next = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    match (next(), next()) {
+        (Some(ip), Some(sp)) => Whereabouts::At(ip, sp),
+        _ => Whereabouts::Unknown,
+    }
+}
+
+/// Whether another process runs in the memory of this one, as far as the kernel tells.
+pub fn has_peer_in_memory(pid: Pid) -> bool {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return false;
+    };
+    let others = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .map(Pid::from_raw);
+    others
+        .filter(|&other| other != pid)
+        .any(|other| share_memory(pid, other))
+}
+
 /// A number and at least six words in hexadecimal (proc(5), `/proc/pid/syscall`); outside a call there are fewer words.
 fn parse_call(text: &str) -> Option<(i64, [u64; 6])> {
     let (number, words) = text.split_once(' ')?;

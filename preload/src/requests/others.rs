@@ -84,7 +84,11 @@ pub(super) enum InCall {
 /// What the kernel says a thread is in: `/proc/self/task/TID/syscall`.
 pub(super) fn in_call(tid: i32) -> InCall {
     let Some(file) = task_file(tid, b"/syscall") else {
-        return InCall::Gone;
+        // Of a process that has given up rights, or sees no `/proc`, or has no descriptor left, the kernel does not say.
+        return match sys::alive(tid) {
+            true => InCall::Running,
+            false => InCall::Gone,
+        };
     };
     let mut text = [0u8; 256];
     let got = file.fill(nr::READ, &mut text);

@@ -186,21 +186,51 @@ fn place(maps: &Maps, span: u64) -> Option<u64> {
 /// What is to be written where.
 type Writes = Vec<(u64, Vec<u8>)>;
 
-/// Maps block and image at `base`, and says what is still to be written there.
+/// Maps block and image at `base`, and says what is still to be written there. Where that cannot be done the process has what it had before,
+/// unless a signal came first.
 fn map(caller: &mut Caller<'_>, image: &Image, base: u64) -> Result<(Shim, Writes)> {
+    let text = base + BLOCK_BYTES as u64;
+    let (data, places) = image.at(text).ok_or_else(|| TraceError::Unsuitable {
+        tid: caller.tid(),
+        reason: "the shim's image is not as expected".to_owned(),
+    })?;
+    let fd = caller.shared_memory()?;
+    let shared = share(caller, fd, image, (base, &places));
+    caller.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+    let shim = shared?;
+    match divide(caller, image, (base, &places)) {
+        Ok((wipes, pid)) => {
+            let writes = vec![
+                (text + image.text.len() as u64, data),
+                (places.block, base.to_le_bytes().to_vec()),
+                (places.pid, pid.to_le_bytes().to_vec()),
+                (places.here, 1u32.to_le_bytes().to_vec()),
+                (places.wipes, vec![u8::from(wipes)]),
+            ];
+            Ok((shim, writes))
+        }
+        Err(error) => {
+            let span = BLOCK_BYTES as u64 + image.bytes;
+            caller.call("munmap", libc::SYS_munmap, [base, span, 0, 0, 0, 0])?;
+            Err(error)
+        }
+    }
+}
+
+/// Maps the memory behind `fd` in the tracee, there and here, with the text in it.
+fn share(
+    caller: &mut Caller<'_>,
+    fd: u64,
+    image: &Image,
+    (base, places): (u64, &Places<u64>),
+) -> Result<Shim> {
     let tid = caller.tid();
     let local = |operation, source| TraceError::Os {
         operation,
         tid,
         source,
     };
-    let text = base + BLOCK_BYTES as u64;
-    let (text_bytes, span) = (image.text.len() as u64, BLOCK_BYTES as u64 + image.bytes);
-    let (data, places) = image.at(text).ok_or_else(|| TraceError::Unsuitable {
-        tid,
-        reason: "the shim's image is not as expected".to_owned(),
-    })?;
-    let fd = caller.shared_memory()?;
+    let span = BLOCK_BYTES as u64 + image.bytes;
     let file = File::options()
         .read(true)
         .write(true)
@@ -214,36 +244,40 @@ fn map(caller: &mut Caller<'_>, image: &Image, base: u64) -> Result<(Shim, Write
     let shared = shim.block();
     shared.span.store(span, Ordering::Relaxed);
     // From the first call on it can be found, and taken away, as a whole.
-    shared.settle(&places, base);
-    let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
-    let whole = [
-        base,
-        span,
-        (read | write) as u64,
-        (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64,
-        fd,
-        0,
-    ];
+    shared.settle(places, base);
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+    let whole = [base, span, protection, flags, fd, 0];
     let at = caller.call("mmap", libc::SYS_mmap, whole)?;
     if at != base {
         caller.call("munmap", libc::SYS_munmap, [at, span, 0, 0, 0, 0])?;
         let reason = "the kernel is too old to map at a chosen address".into();
         return Err(TraceError::Unsuitable { tid, reason });
     }
-    caller.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
-    let code = [text, text_bytes, (read | execute) as u64, 0, 0, 0];
-    caller.call("mprotect", libc::SYS_mprotect, code)?;
-    // No child of the process shares what the shim knows of that.
+    Ok(shim)
+}
+
+/// Makes code of the text, and memory that no child of the process shares of what is behind it. Gives whether the kernel wipes the page that tells
+/// of forks, and the process's id in its own namespace.
+fn divide(
+    caller: &mut Caller<'_>,
+    image: &Image,
+    (base, places): (u64, &Places<u64>),
+) -> Result<(bool, u32)> {
+    let (text, text_bytes) = (base + BLOCK_BYTES as u64, image.text.len() as u64);
+    let code = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let args = [text, text_bytes, code, 0, 0, 0];
+    caller.call("mprotect", libc::SYS_mprotect, args)?;
     let own = [
         text + text_bytes,
         image.bytes - text_bytes,
-        (read | write) as u64,
+        (libc::PROT_READ | libc::PROT_WRITE) as u64,
         (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64,
         u64::MAX,
         0,
     ];
     caller.call("mmap", libc::SYS_mmap, own)?;
-    caller.leave_out_of_dumps(base, span)?;
+    caller.leave_out_of_dumps(base, BLOCK_BYTES as u64 + image.bytes)?;
     let here = [places.here, PAGE_BYTES, MADV_WIPEONFORK, 0, 0, 0];
     let wipes = match caller.call("madvise", libc::SYS_madvise, here) {
         Ok(_) => true,
@@ -251,16 +285,8 @@ fn map(caller: &mut Caller<'_>, image: &Image, base: u64) -> Result<(Shim, Write
         Err(TraceError::Remote { .. }) => false,
         Err(error) => return Err(error),
     };
-    // Its id in its own namespace.
-    let pid = caller.call("getpid", libc::SYS_getpid, [0; 6])? as u32;
-    let writes = vec![
-        (text + text_bytes, data),
-        (places.block, base.to_le_bytes().to_vec()),
-        (places.pid, pid.to_le_bytes().to_vec()),
-        (places.here, 1u32.to_le_bytes().to_vec()),
-        (places.wipes, vec![u8::from(wipes)]),
-    ];
-    Ok((shim, writes))
+    let pid = caller.call("getpid", libc::SYS_getpid, [0; 6])?;
+    Ok((wipes, pid as u32))
 }
 
 #[cfg(test)]

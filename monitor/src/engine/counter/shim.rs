@@ -5,6 +5,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
@@ -200,13 +201,13 @@ impl Shim {
         }
     }
 
-    /// Has the original say what the copy does.
-    fn send(&self) {
+    /// Has the original say what the copy does in these bytes.
+    fn send(&self, bytes: Range<usize>) {
         if let Some((memory, at)) = &self.original {
+            let place = *at + bytes.start as u64;
             // SAFETY: as in `fetch`.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(self.block.as_ptr().cast(), HEAD_BYTES) };
-            let _ = memory.write_all_at(bytes, *at);
+            let all = unsafe { std::slice::from_raw_parts(self.block.as_ptr().cast(), HEAD_BYTES) };
+            let _ = memory.write_all_at(&all[bytes], place);
         }
     }
 
@@ -250,7 +251,10 @@ impl Shim {
                 ..request
             })
         };
-        self.send();
+        let answered = offset_of!(Block, answered);
+        self.send(answered..answered + size_of::<u32>());
+        let request = offset_of!(Block, request);
+        self.send(request..request + size_of::<Request>());
     }
 
     /// Where threads are put to serve a request, the top of the stack they run on there, and the end of their last system call.
@@ -262,7 +266,7 @@ impl Shim {
     }
 
     /// The addresses at which threads of the target are in its system calls, though in the shim's code.
-    pub fn stubs(&self) -> std::ops::Range<u64> {
+    pub fn stubs(&self) -> Range<u64> {
         let [begin, end] = &self.block().stubs;
         begin.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)
     }
@@ -275,7 +279,8 @@ impl Shim {
         }
         let call = call.map_or(0, |number| number + 1);
         shared.home_call.store(call, Ordering::Release);
-        self.send();
+        let home = offset_of!(Block, home);
+        self.send(home..offset_of!(Block, home_call) + size_of::<u64>());
     }
 
     /// The call that the thread, once it has served, is to be in as if it had been interrupted there.

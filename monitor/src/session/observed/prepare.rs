@@ -2,6 +2,7 @@
 
 use super::{Beside, Observed};
 use crate::engine::counter::inject;
+use crate::engine::counter::live::FILTERED;
 use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::{Counter, Source};
 use crate::engine::translate::window::Translate;
@@ -11,6 +12,7 @@ use crate::session::cost::Stops;
 use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
 use crate::tracee::maps::Maps;
+use crate::tracee::remote::restart_pending;
 use crate::tracee::{Result, StopReason, Stopped, hub, procinfo};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -20,6 +22,12 @@ const LOADING: Duration = Duration::from_secs(1);
 
 /// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
 const CODE_64: u64 = 0x33;
+
+/// Whether a thread is at its own registers, with no signal to be delivered and no call to be made again.
+fn is_at_home(stopped: &Stopped) -> Result<bool> {
+    let passing = matches!(stopped.reason, StopReason::Signal(_) | StopReason::Group);
+    Ok(!passing && !restart_pending(&stopped.regs()?))
+}
 
 impl Observed {
     /// Makes sure that there is an engine for the present image, made by `stopped`, which is in user
@@ -47,15 +55,22 @@ impl Observed {
         {
             return Ok((self.prepare_timing(stopped)?, error));
         }
-        let stopped = match self.engine.is_none() && self.refused.is_none() {
-            true => leave::free(stopped, self.process.pid)?,
-            false => stopped,
-        };
-        // No call could be made in it for us either.
-        if self.engine.is_some() || self.refused.is_some() || stopped.must_be_native().is_some() {
+        if self.engine.is_some() || self.refused.is_some() {
             return Ok((stopped, error));
         }
         let pid = self.process.pid;
+        if leave::is_filtered(stopped.tid()) {
+            *self.declined.entry(FILTERED).or_default() += 1;
+            return Ok((stopped, error));
+        }
+        let stopped = match leave::may_be_in_use(&self.process) {
+            true => stopped,
+            false => leave::free(stopped, pid)?,
+        };
+        // No call could be made in it for us either; and one that it is to make again is its own.
+        if stopped.must_be_native().is_some() || !is_at_home(&stopped)? {
+            return Ok((stopped, error));
+        }
         // What this program's registers mean is told by its code segment.
         if stopped.regs()?.cs != CODE_64 {
             self.refused = Some("it is a 32-bit program".to_owned());
@@ -73,7 +88,7 @@ impl Observed {
             false => leave::remove(stopped, &left)?,
         };
         self.stale_gs.extend(left.ranges);
-        if let StopReason::Signal(_) = stopped.reason {
+        if !is_at_home(&stopped)? {
             return Ok((stopped, error));
         }
         match kind {
@@ -115,6 +130,10 @@ impl Observed {
             None if awaited && self.since.elapsed() < LOADING => return Ok(stopped),
             // Forked while another thread came under that, which the child does not know yet.
             None if preloaded.is_some_and(|shim| shim.holds(&stopped, &maps)) => {
+                return Ok(stopped);
+            }
+            None if procinfo::has_peer_in_memory(pid) => {
+                self.refused = Some("its memory is another process's, too".to_owned());
                 return Ok(stopped);
             }
             None => {

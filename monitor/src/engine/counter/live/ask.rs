@@ -105,7 +105,7 @@ impl<C: Control> Live<'_, C> {
     fn follow_all(&mut self, come: bool) -> Result<bool> {
         let pid = procinfo::family(self.tid).map_or(self.tid, |(pid, _)| pid);
         let brought = come.then_some(&mut self.brought);
-        let found = follow_all(pid, self.tid, brought, self.shim, self.image)?;
+        let found = follow_all(pid, self.tid, brought, (self.shim, self.image), &[])?;
         self.stops += found.1;
         Ok(found.0)
     }

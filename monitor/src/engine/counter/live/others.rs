@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const BREATH: Duration = Duration::from_micros(50);
 
 /// Has the threads of `pid` other than `own` come under the shim, but for those that have been `brought`, or, without that, leave it; they
-/// sleep on where they do. True where any came; and the stops that it took.
+/// sleep on where they do. True where any came; and the stops that it took. `skipped`: these are seen to elsewhere.
 ///
 /// # Errors
 /// What ptrace refuses.
@@ -24,8 +24,8 @@ pub fn follow_all(
     pid: Pid,
     own: Pid,
     mut brought: Option<&mut FxHashSet<i32>>,
-    shim: &Shim,
-    image: &[Range<u64>],
+    (shim, image): (&Shim, &[Range<u64>]),
+    skipped: &[Pid],
 ) -> Outcome<(bool, u64)> {
     let (mut any, mut stops) = (false, 0);
     let begun = Instant::now();
@@ -36,7 +36,7 @@ pub fn follow_all(
         for tid in procinfo::tasks(pid).unwrap_or_default() {
             let came = brought.as_ref();
             let known = came.is_some_and(|brought| brought.contains(&tid.as_raw()));
-            if tid == own || known || done.contains(&tid) {
+            if tid == own || known || done.contains(&tid) || skipped.contains(&tid) {
                 continue;
             }
             left = true;
@@ -86,13 +86,21 @@ fn follow(tid: Pid, shim: &Shim, image: &[Range<u64>]) -> Result<bool> {
         hub::release(Event::Stopped(stopped));
         return Ok(false);
     }
+    follow_stopped(stopped, shim, |stopped| {
+        hub::release(Event::Stopped(stopped));
+    })
+}
+
+/// The same of one that is stopped and can serve; `then` has it behind that.
+fn follow_stopped(stopped: Stopped, shim: &Shim, then: impl FnOnce(Stopped)) -> Result<bool> {
+    let tid = stopped.tid();
     shim.ask(Request {
         op: op::FOLLOW,
         ..Request::default()
     });
     match ring(stopped, shim)? {
         Rung::Served(stopped) => {
-            hub::release(Event::Stopped(stopped));
+            then(stopped);
             Ok(shim.answer() == Some(result::OK))
         }
         Rung::Signal(stopped, _) => {
@@ -143,10 +151,21 @@ pub fn let_go(stopped: Stopped, pid: Pid, shim: &Shim, image: &[Range<u64>]) -> 
         if let StopReason::Signal(_) = thread.reason {
             return Ok(thread);
         }
-        if op == op::END
-            && let Err(Stop::Trace(error)) = follow_all(pid, tid, None, shim, image)
-        {
-            tracing::debug!(%error, "threads left under a shim");
+        if op == op::END {
+            let held = hub::take_held_of(pid);
+            let skipped: Vec<Pid> = held.iter().map(Stopped::tid).collect();
+            let followed = follow_all(pid, tid, None, (shim, image), &skipped);
+            for stopped in held {
+                match can_serve(&stopped, shim, image) {
+                    Ok(true) => {
+                        let _ = follow_stopped(stopped, shim, hub::hold);
+                    }
+                    _ => hub::hold(stopped),
+                }
+            }
+            if let Err(Stop::Trace(error)) = followed {
+                tracing::debug!(%error, "threads left under a shim");
+            }
         }
     }
     Ok(thread)

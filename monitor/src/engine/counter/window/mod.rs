@@ -169,7 +169,7 @@ struct Following {
 }
 
 impl Counter {
-    /// The engine for process `pid`, which has loaded the shim.
+    /// The engine for process `pid`, which has the shim.
     pub fn new(shim: Rc<Shim>, source: Source, pid: Pid, seed: u64) -> Counter {
         Counter {
             shim,
@@ -237,6 +237,16 @@ impl Counter {
         let mut threads = procinfo::tasks(self.pid).unwrap_or_default().into_iter();
         if self.shim.sealed() || threads.any(|tid| procinfo::seccomp_filters(tid) > ours) {
             return Ok(WindowEnd::Declined(stopped, FILTERED));
+        }
+        // Whoever else runs in this memory has no handler of the shim's.
+        let borrows = |other: &hub::Process| {
+            other.borrows_memory && procinfo::share_memory(other.pid, self.pid)
+        };
+        if hub::processes().iter().any(borrows) {
+            return Ok(WindowEnd::Declined(
+                stopped,
+                "memory shared with another process",
+            ));
         }
         let counting = match self.source {
             Source::Hardware => match Overflow::open(tid, Unit::Instructions) {
