@@ -14,6 +14,7 @@ use attached::{ask, server, traces};
 use cli::{awaited, lossy, native, readable, shell_status, text};
 use counted::{directory, simulated_as};
 use statcache::session::counter::SIMULATE;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -115,6 +116,42 @@ fn a_shim_that_was_left_in_use_is_taken_away() {
     }
     assert_eq!(ask(&mut child, &mut output), "bad 0, timer ran\n");
     assert_eq!(child.wait().expect("waited").code(), Some(0));
+}
+
+/// A program that has given up rights, of which the kernel does not tell itself what its threads sleep in; and one whose memory another process
+/// uses as well, which has no windows.
+#[test]
+fn programs_in_unlike_places_go_on() {
+    let Some((place, program)) = c::build("unlike") else {
+        return;
+    };
+    for (way, has_windows) in [("dropped", true), ("shared", false)] {
+        let mut child = Command::new(&program)
+            .args([way, "6"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut output = child.stdout.take().expect("piped");
+        std::thread::sleep(Duration::from_millis(500));
+        if child.try_wait().expect("waited").is_some() {
+            println!("SKIP programs_in_unlike_places_go_on of {way}: not possible here");
+            continue;
+        }
+        let profile = place.path().join("p");
+        for turn in 0..3 {
+            let found = attach(&profile, "counter", "1", child.id()).output();
+            let found = found.expect("run");
+            let said = lossy(&found.stderr);
+            assert!(found.status.success(), "{way} {turn}: {said}");
+            assert_eq!(traces(child.id()), [""; 0], "{way} {turn}: {said}");
+            let windows = !readable(&profile).windows.is_empty();
+            assert_eq!(windows, has_windows, "{way} {turn}: {said}");
+        }
+        let mut printed = String::new();
+        output.read_to_string(&mut printed).expect("read");
+        assert_eq!(printed, "ready\nbad 0, lost 0\n", "{way}");
+        assert_eq!(child.wait().expect("waited").code(), Some(5), "{way}");
+    }
 }
 
 /// Whatever loads no shim is given one: a static program once it could have loaded one, a child at once.
