@@ -14,7 +14,6 @@ use attached::{ask, server, traces};
 use cli::{awaited, lossy, native, readable, shell_status, text};
 use counted::{directory, simulated_as};
 use statcache::session::counter::SIMULATE;
-use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -127,7 +126,7 @@ fn programs_in_unlike_places_go_on() {
     };
     for (way, has_windows) in [("dropped", true), ("shared", false)] {
         let mut child = Command::new(&program)
-            .args([way, "6"])
+            .arg(way)
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
@@ -147,8 +146,7 @@ fn programs_in_unlike_places_go_on() {
             let windows = !readable(&profile).windows.is_empty();
             assert_eq!(windows, has_windows, "{way} {turn}: {said}");
         }
-        let mut printed = String::new();
-        output.read_to_string(&mut printed).expect("read");
+        let printed = ask(&mut child, &mut output);
         assert_eq!(printed, "ready\nbad 0, lost 0\n", "{way}");
         assert_eq!(child.wait().expect("waited").code(), Some(5), "{way}");
     }
