@@ -179,7 +179,7 @@ fn http_serves_on(pid: u32, port: u16, place: &Path) {
         drop(end);
         let answers = clients.map(|client| client.join().expect("no error"));
         println!("{answers:?} answers, {accesses} accesses observed");
-        assert!(accesses > 10_000, "{accesses}");
+        assert!(accesses > 1_000, "{accesses}");
     });
 }
 
