@@ -208,7 +208,7 @@ pub const PLACES: &str = "statcache_shim_places";
 
 /// Where parts of the shim lie: pointers, in its image; addresses (`u64`) for whoever reads that.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Places<T> {
     /// See [`Block::call`].
     pub call: T,

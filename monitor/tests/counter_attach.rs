@@ -31,6 +31,15 @@ fn attach(profile: &Path, engine: &str, seconds: &str, pid: u32) -> Command {
     command
 }
 
+/// The same for a second, with nothing left behind; what it said.
+fn attach_to_end(profile: &Path, engine: &str, pid: u32) -> String {
+    let found = attach(profile, engine, "1", pid).output().expect("run");
+    let said = lossy(&found.stderr);
+    assert!(found.status.success(), "{engine}: {said}");
+    assert_eq!(traces(pid), [""; 0], "{engine}: {said}");
+    said
+}
+
 fn samples(profile: &Path) -> usize {
     let profile = readable(profile);
     profile
@@ -73,11 +82,7 @@ fn a_busy_server_is_counted_again_and_again() {
     let profile = place.path().join("p");
     let mut taken = 0;
     for turn in 0..4 {
-        let found = attach(&profile, "counter", "1", child.id()).output();
-        let found = found.expect("run");
-        let said = lossy(&found.stderr);
-        assert!(found.status.success(), "{turn}: {said}");
-        assert_eq!(traces(child.id()), [""; 0], "{turn}: {said}");
+        let said = attach_to_end(&profile, "counter", child.id());
         assert_eq!(state(child.id()), before, "{turn}: {said}");
         assert_eq!(readable(&profile).header.engine, "counter");
         taken += samples(&profile);
@@ -104,11 +109,7 @@ fn a_shim_that_was_left_in_use_is_taken_away() {
         std::thread::sleep(Duration::from_millis(400 + 37 * turn as u64));
         first.kill().expect("killed");
         first.wait().expect("waited");
-        let found = attach(&profile, engine, "1", child.id()).output();
-        let found = found.expect("run");
-        let said = lossy(&found.stderr);
-        assert!(found.status.success(), "{engine}: {said}");
-        assert_eq!(traces(child.id()), [""; 0], "{engine}: {said}");
+        let said = attach_to_end(&profile, engine, child.id());
         assert_eq!(state(child.id()), before, "{engine}: {said}");
         let windows = readable(&profile).windows.len();
         assert!(windows > 0, "{engine}: {said}");
@@ -138,11 +139,7 @@ fn programs_in_unlike_places_go_on() {
         }
         let profile = place.path().join("p");
         for turn in 0..3 {
-            let found = attach(&profile, "counter", "1", child.id()).output();
-            let found = found.expect("run");
-            let said = lossy(&found.stderr);
-            assert!(found.status.success(), "{way} {turn}: {said}");
-            assert_eq!(traces(child.id()), [""; 0], "{way} {turn}: {said}");
+            let said = attach_to_end(&profile, "counter", child.id());
             let windows = !readable(&profile).windows.is_empty();
             assert_eq!(windows, has_windows, "{way} {turn}: {said}");
         }

@@ -1,18 +1,19 @@
 //! A monitor that is killed at its n-th ptrace call, for one n after the other: through a launch, windows,
 //! an attach and a leaving, the program ends as it would alone. So it does where the monitor has a fault of its own.
 
+#[path = "support/attached.rs"]
+mod attached;
 #[path = "support/c.rs"]
 mod c;
 #[path = "support/cli.rs"]
 mod cli;
 
+use attached::{ask, server};
 use cli::{lossy, run};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use statcache::session::counter::SIMULATE;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Every n up to the first of these, then every so many; all of them with `STATCACHE_DOOMS`.
 const ALL_BELOW: usize = 24;
@@ -88,30 +89,17 @@ fn at_every_call_of_an_attach() {
     };
     let place = tempfile::tempdir().expect("a temporary directory");
     let file = place.path().join("doomed");
-    let start = || -> (Child, BufReader<std::process::ChildStdout>) {
-        let mut child = Command::new(&program);
-        let mut child = child
-            .arg("300")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let mut output = BufReader::new(child.stdout.take().expect("piped"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("read");
-        (child, output)
-    };
+    let start = || server(&program);
     let (mut deaths, mut attached, mut server) = (0, 0, start());
-    let end = |server: &mut (Child, BufReader<std::process::ChildStdout>), what: &str| {
-        kill(Pid::from_raw(server.0.id() as i32), Signal::SIGUSR1).expect("sent");
-        let mut rest = String::new();
-        server.1.read_to_string(&mut rest).expect("read");
+    let end = |(child, output): &mut (Child, BufReader<ChildStdout>), what: &str| {
+        let rest = ask(child, output);
         // A wait for events (2) may fail once with EINTR where the monitor dies while it has the thread
         // stopped there: the kernel makes it so (signal(7)), and nobody is left to mend it.
         assert!(
             ["bad 0, timer ran\n", "bad 2, timer ran\n"].contains(&rest.as_str()),
             "{what}: {rest}"
         );
-        server.0.wait().expect("waited");
+        child.wait().expect("waited");
     };
     let counter = &["--engine", "counter", "--for", "0.1"];
     for way in [&["--for", "0.1"][..], &["--full", "--for", "0.1"], counter] {

@@ -2,8 +2,8 @@
 //!
 //! A shared object that needs nothing but the kernel: no standard library, no C library, no allocation, no thread-local storage. It
 //! is loaded into a program by `LD_PRELOAD`, and connects to the control block whose descriptor it inherits
-//! (`statcache_abi`), or is mapped into a running one by whoever traces that. It does nothing further until it is asked to watch a line. Then the line's page is protected, and
-//! each access to the page faults:
+//! (`statcache_abi`), or is mapped into a running one by whoever traces that. It does nothing further until it is asked to
+//! watch a line. Then the line's page is protected, and each access to the page faults:
 //!
 //! * `step`: whose fault it is, and how the access happens exactly once;
 //! * `syscalls`, `touch`: how the kernel can still use the page in the program's system calls;

@@ -7,7 +7,7 @@
 use crate::engine::counter::live::let_go;
 use crate::engine::counter::shim::Shim;
 use crate::tracee::maps::{Backing, Maps};
-use crate::tracee::procinfo::Whereabouts;
+use crate::tracee::procinfo::Position;
 use crate::tracee::remote::{self, CallSite, restart_pending, restarted};
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
 use nix::unistd::Pid;
@@ -84,7 +84,7 @@ impl Left {
     }
 
     /// Whether no thread of process `pid` is in a shim among it, or will be; `stopped` is one of them. Threads that run are stopped for
-    /// that, and go on. What cannot be told is taken for a yes to neither.
+    /// that, and go on. What cannot be told counts as in use.
     pub fn is_unused(&self, pid: Pid, stopped: Option<&Stopped>) -> bool {
         if self.shims.is_empty() {
             return true;
@@ -98,41 +98,29 @@ impl Left {
             return false;
         };
         let own = stopped.map(Stopped::tid);
-        tasks
-            .iter()
-            .all(|&tid| match procinfo::whereabouts(pid, tid) {
-                Whereabouts::At(ip, _) => !self.holds(ip),
-                Whereabouts::Gone => true,
-                Whereabouts::Unknown if own == Some(tid) => stopped
-                    .and_then(|stopped| stopped.regs().ok())
-                    .is_some_and(|regs| !self.holds(regs.rip)),
-                Whereabouts::Unknown => self.is_outside(tid),
-            })
+        tasks.iter().all(|&tid| match procinfo::position(pid, tid) {
+            Position::At(ip) => !self.holds(ip),
+            Position::Gone => true,
+            Position::Unknown if own == Some(tid) => stopped
+                .and_then(|stopped| stopped.regs().ok())
+                .is_some_and(|regs| !self.holds(regs.rip)),
+            Position::Unknown => self.is_outside(tid),
+        })
     }
 
     /// Whether a thread that runs is found outside.
     fn is_outside(&self, tid: Pid) -> bool {
-        let Some(mut running) = hub::interrupt(tid) else {
-            return false;
-        };
-        let begun = Instant::now();
-        loop {
-            match running.poll() {
-                Ok(Ok(Event::Stopped(stopped))) => {
-                    let outside = stopped.regs().is_ok_and(|regs| !self.holds(regs.rip));
-                    hub::release(Event::Stopped(stopped));
-                    return outside;
-                }
-                Ok(Ok(event)) => {
-                    hub::release(event);
-                    return true;
-                }
-                // Its stop is served when it comes.
-                Ok(Err(_)) if begun.elapsed() > PATIENCE => return false,
-                Ok(Err(again)) => running = again,
-                Err(_) => return false,
+        match hub::stop_within(tid, PATIENCE) {
+            Ok(Some(Event::Stopped(stopped))) => {
+                let outside = stopped.regs().is_ok_and(|regs| !self.holds(regs.rip));
+                hub::release(Event::Stopped(stopped));
+                outside
             }
-            std::thread::sleep(Duration::from_micros(50));
+            Ok(Some(event)) => {
+                hub::release(event);
+                true
+            }
+            Ok(None) | Err(_) => false,
         }
     }
 

@@ -274,6 +274,26 @@ pub fn stop(tid: Pid) -> Result<Option<Event>> {
     }
 }
 
+/// Asks a thread to stop, and waits so long at most for that or for any other stop or end of it; one that comes later is served when it
+/// comes.
+///
+/// # Errors
+/// What ptrace refuses.
+pub fn stop_within(tid: Pid, patience: Duration) -> Result<Option<Event>> {
+    let Some(mut running) = interrupt(tid) else {
+        return Ok(None);
+    };
+    let begun = Instant::now();
+    loop {
+        match running.poll()? {
+            Ok(event) => return Ok(Some(event)),
+            Err(_) if begun.elapsed() > patience => return Ok(None),
+            Err(again) => running = again,
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 /// Waits until no thread is left that was asked to stop and has not, for so long at most.
 pub fn settle(patience: Duration) {
     let begun = Instant::now();

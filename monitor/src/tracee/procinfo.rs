@@ -88,30 +88,27 @@ pub fn sleeps_in(tid: Pid) -> Option<(i64, [u64; 6])> {
 
 /// Where a thread is in its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum Position {
     /// It runs, or is ready to, or nobody tells.
     Unknown,
-    /// It sleeps, or is stopped, with this instruction pointer and stack pointer.
-    At(u64, u64),
+    /// It sleeps, or is stopped, with this instruction pointer.
+    At(u64),
     /// There is no such thread.
     Gone,
 }
 
-/// Where a thread is, without a stop (proc(5), `/proc/pid/syscall`: stack pointer and program counter come last).
-pub fn whereabouts(pid: Pid, tid: Pid) -> Whereabouts {
+/// Where a thread is, without a stop (proc(5), `/proc/pid/syscall`: the program counter comes last).
+pub fn position(pid: Pid, tid: Pid) -> Position {
     let directory = format!("/proc/{pid}/task/{tid}");
     let Ok(text) = std::fs::read_to_string(format!("{directory}/syscall")) else {
         return match std::fs::exists(&directory) {
-            Ok(false) => Whereabouts::Gone,
-            _ => Whereabouts::Unknown,
+            Ok(false) => Position::Gone,
+            _ => Position::Unknown,
         };
     };
-    let mut words = text.split_whitespace().rev();
-    let mut next = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
-    match (next(), next()) {
-        (Some(ip), Some(sp)) => Whereabouts::At(ip, sp),
-        _ => Whereabouts::Unknown,
-    }
+    let last = text.split_whitespace().last();
+    let ip = last.and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    ip.map_or(Position::Unknown, Position::At)
 }
 
 /// Whether another process runs in the memory of this one, as far as the kernel tells.

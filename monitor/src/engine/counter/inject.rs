@@ -17,11 +17,10 @@ use object::read::elf::{ElfFile, ProgramHeader};
 use object::{
     Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
 };
+use statcache_abi::{BLOCK_BYTES, PAGE_BYTES, PLACES, Places};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
-
-use statcache_abi::{BLOCK_BYTES, PAGE_BYTES, PLACES, Places};
 
 /// What the memory is called in mappings of the process; [`remote`] gives it.
 const NAME: &str = "memfd:statcache";

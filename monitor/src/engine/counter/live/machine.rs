@@ -8,33 +8,34 @@ use crate::observe::Access;
 use crate::tracee::{Resume, StopReason, TraceError};
 use rand::Rng;
 
+/// What a counter's failure is to thread `tid`.
+fn failed(tid: nix::unistd::Pid) -> impl Fn(std::io::Error) -> Stop + Copy {
+    move |source| {
+        Stop::Trace(TraceError::Os {
+            operation: "performance counter",
+            tid,
+            source,
+        })
+    }
+}
+
 /// Instructions that the simulated counter goes on for at a time.
 const STRETCH: u64 = 64;
 
 impl<C: Control> Live<'_, C> {
-    fn counter(&mut self) -> Option<&mut Overflow> {
-        match &mut *self.counting {
+    fn counter(&mut self) -> Result<&mut Overflow> {
+        let counter = match &mut *self.counting {
             Counting::Hardware(counter) => Some(counter),
             Counting::Simulated { clock, .. } => clock.as_mut(),
-        }
+        };
+        counter.ok_or(Stop::Close("no counter"))
     }
 
     /// Lets it run until the counter stops it; handlers of the shim are not counted, what they let through is.
     fn run_hardware(&mut self, instructions: u64) -> Result<Ran> {
-        let tid = self.tid;
-        let os = |source| {
-            Stop::Trace(TraceError::Os {
-                operation: "performance counter",
-                tid,
-                source,
-            })
-        };
-        let none = || Stop::Close("no counter");
+        let os = failed(self.tid);
         let mut beside = 0;
-        self.counter()
-            .ok_or_else(none)?
-            .arm(instructions)
-            .map_err(os)?;
+        self.counter()?.arm(instructions).map_err(os)?;
         loop {
             let stopped = self.take();
             let stopped = self.go(stopped, Resume::Continue, 0)?;
@@ -43,7 +44,7 @@ impl<C: Control> Live<'_, C> {
                 continue;
             };
             let info = stopped.siginfo()?;
-            let counter = self.counter().ok_or_else(none)?;
+            let counter = self.counter()?;
             let so_far = counter.count().map_err(os)?;
             let due = counter.caused(&info);
             // What the shim has stepped accesses memory.
@@ -61,7 +62,7 @@ impl<C: Control> Live<'_, C> {
             }
             delivered?;
             self.mark.native -= now;
-            self.counter().ok_or_else(none)?.pause(false).map_err(os)?;
+            self.counter()?.pause(false).map_err(os)?;
         }
     }
 
@@ -78,20 +79,12 @@ impl<C: Control> Live<'_, C> {
             }
             return Ok(true);
         }
-        let tid = self.tid;
-        let os = |source| {
-            Stop::Trace(TraceError::Os {
-                operation: "performance counter",
-                tid,
-                source,
-            })
-        };
-        let none = || Stop::Close("no counter");
-        self.counter().ok_or_else(none)?.arm(NEVER).map_err(os)?;
+        let os = failed(self.tid);
+        self.counter()?.arm(NEVER).map_err(os)?;
         let (stopped, more) = self.meanwhile()?;
         let reason = stopped.reason;
         self.thread = Some(stopped);
-        let counter = self.counter().ok_or_else(none)?;
+        let counter = self.counter()?;
         let so_far = counter.count().map_err(os)?;
         self.mark.native += counter.memory().map_err(os)?.unwrap_or(so_far);
         if let StopReason::Signal(signal) = reason {

@@ -64,22 +64,14 @@ pub fn follow_all(
 
 /// Has another thread do what the state of the shim asks of it. False where it cannot now.
 fn follow(tid: Pid, shim: &Shim, image: &[Range<u64>]) -> Result<bool> {
-    let Some(mut running) = hub::interrupt(tid) else {
-        return Err(TraceError::Gone(tid));
-    };
-    let begun = Instant::now();
-    let stopped = loop {
-        match running.poll()? {
-            Ok(Event::Stopped(stopped)) => break stopped,
-            Ok(event) => {
-                hub::release(event);
-                return Err(TraceError::Gone(tid));
-            }
-            // In a call that nothing interrupts. Its stop is served when it comes.
-            Err(_) if begun.elapsed() > PATIENCE => return Err(TraceError::Gone(tid)),
-            Err(again) => running = again,
+    let stopped = match hub::stop_within(tid, PATIENCE)? {
+        Some(Event::Stopped(stopped)) => stopped,
+        Some(event) => {
+            hub::release(event);
+            return Err(TraceError::Gone(tid));
         }
-        std::thread::sleep(BREATH);
+        // In a call that nothing interrupts.
+        None => return Err(TraceError::Gone(tid)),
     };
     let clean = stopped.reason == StopReason::Interrupt && can_serve(&stopped, shim, image)?;
     if !clean {
