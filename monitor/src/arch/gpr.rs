@@ -107,6 +107,11 @@ impl GprSet {
         GprSet(self.0 | other.0)
     }
 
+    /// Registers in both sets.
+    pub fn intersection(self, other: GprSet) -> GprSet {
+        GprSet(self.0 & other.0)
+    }
+
     /// Registers of this set that are not in `other`.
     pub fn without(self, other: GprSet) -> GprSet {
         GprSet(self.0 & !other.0)

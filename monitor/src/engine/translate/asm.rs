@@ -174,13 +174,61 @@ impl Asm {
         Ok(())
     }
 
-    /// `pext register, register, gs:[offset]`
-    pub fn extract(&mut self, gpr: Gpr, offset: i32) {
+    /// `pext register, from, gs:[offset]`
+    pub fn extract(&mut self, gpr: Gpr, from: Gpr, offset: i32) {
         self.own(Instruction::with3(
             Code::VEX_Pext_r64_r64_rm64,
             gpr.register(),
-            gpr.register(),
+            from.register(),
             gs(offset),
+        ));
+    }
+
+    /// `pext register, from, mask`
+    pub fn extract_by(&mut self, gpr: Gpr, from: Gpr, mask: Gpr) {
+        let (gpr, from, mask) = (gpr.register(), from.register(), mask.register());
+        self.own(Instruction::with3(
+            Code::VEX_Pext_r64_r64_rm64,
+            gpr,
+            from,
+            mask,
+        ));
+    }
+
+    /// `or register8, byte gs:[index + offset]`
+    pub fn or_byte_indexed(&mut self, gpr: Gpr, index: Gpr, offset: i32) {
+        self.two(Code::Or_r8_rm8, low8(gpr), byte_at(index, offset));
+    }
+
+    /// `cmp byte gs:[index + offset], 0`
+    pub fn is_byte_zero(&mut self, index: Gpr, offset: i32) {
+        self.own(Instruction::with2(
+            Code::Cmp_rm8_imm8,
+            byte_at(index, offset),
+            0u32,
+        ));
+    }
+
+    /// `add qword gs:[offset], value`
+    pub fn add_to(&mut self, offset: i32, value: i32) {
+        let code = match i8::try_from(value) {
+            Ok(_) => Code::Add_rm64_imm8,
+            Err(_) => Code::Add_rm64_imm32,
+        };
+        self.own(Instruction::with2(code, gs(offset), value));
+    }
+
+    /// `test register32, bits`
+    pub fn test(&mut self, gpr: Gpr, bits: u32) {
+        self.own(Instruction::with2(Code::Test_rm32_imm32, low32(gpr), bits));
+    }
+
+    /// `shr register, bits`
+    pub fn shift_right(&mut self, gpr: Gpr, bits: u32) {
+        self.own(Instruction::with2(
+            Code::Shr_rm64_imm8,
+            gpr.register(),
+            bits,
         ));
     }
 
@@ -191,16 +239,7 @@ impl Asm {
 
     /// `movzx register32, byte gs:[index + offset]`
     pub fn load_byte_indexed(&mut self, gpr: Gpr, index: Gpr, offset: i32) {
-        let from = MemoryOperand::new(
-            index.register(),
-            Register::None,
-            1,
-            i64::from(offset),
-            8,
-            false,
-            Register::GS,
-        );
-        self.two(Code::Movzx_r32_rm8, low32(gpr), from);
+        self.two(Code::Movzx_r32_rm8, low32(gpr), byte_at(index, offset));
     }
 
     /// `mov byte gs:[offset], value`
@@ -375,6 +414,24 @@ fn low32(gpr: Gpr) -> Register {
     Register::EAX + gpr as u32
 }
 
+fn low8(gpr: Gpr) -> Register {
+    // The library has the high bytes of the first four between these and the others.
+    Register::AL + gpr as u32 + if gpr.number() < 4 { 0 } else { 4 }
+}
+
+/// `gs:[index + offset]`
+fn byte_at(index: Gpr, offset: i32) -> MemoryOperand {
+    MemoryOperand::new(
+        index.register(),
+        Register::None,
+        1,
+        i64::from(offset),
+        8,
+        false,
+        Register::GS,
+    )
+}
+
 fn at(base: Gpr, displacement: i64) -> MemoryOperand {
     let size = match displacement {
         0 => 0,
@@ -421,6 +478,15 @@ fn gs(offset: i32) -> MemoryOperand {
 mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions, OpKind};
+
+    #[test]
+    fn low_bytes_are_of_their_registers() {
+        for gpr in Gpr::ALL {
+            assert_eq!(low8(gpr).full_register(), gpr.register());
+            assert_eq!(low8(gpr).size(), 1);
+        }
+        assert!(![Gpr::Rsp, Gpr::Rdi].map(low8).contains(&Register::AH));
+    }
 
     #[test]
     fn what_is_written_by_hand_decodes_as_meant() {

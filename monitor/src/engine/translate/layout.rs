@@ -28,8 +28,10 @@ const _: () = assert!(2 * MAX_RECORD_QWORDS * 8 < SLACK as usize);
 const RECORD_BITS: u32 = 24;
 const _: () = assert!(MAX_RECORD_QWORDS < 1 << (31 - RECORD_BITS));
 
-/// Value of [`state::COUNT`] from which on records are kept.
-pub const COUNT_DUE: u64 = 1 << 56;
+/// Value of [`state::COUNT`] from which on records are kept: below, it is negative.
+pub const COUNT_DUE: u64 = 0;
+/// [`state::DUE`] below that.
+pub const NOT_DUE: u8 = 0xff;
 /// Where the count of a code cache that only counts ends: its byte 3 is nonzero from here on.
 pub const COUNT_END: u64 = 1 << 24;
 /// Value of [`state::END`] for no end.
@@ -78,9 +80,9 @@ pub mod state {
     pub const JUMP: i32 = 0x20;
     /// Scratch word of the flagless "full" check.
     pub const SCRATCH: i32 = 0x28;
-    /// Accesses so far, from a start such that [`DUE`] turns nonzero when records are to be kept.
+    /// Accesses so far, from a start such that it is negative until records are to be kept.
     pub const COUNT: i32 = 0x30;
-    /// Byte of [`COUNT`]: nonzero while every record is kept.
+    /// Highest byte of [`COUNT`]: [`super::NOT_DUE`], and a lower one while every record is kept.
     pub const DUE: i32 = COUNT + 7;
     /// Minus the count at which the log is to be read; every record is kept for some time before.
     pub const END: i32 = 0x48;

@@ -11,6 +11,7 @@ pub mod group;
 pub mod layout;
 pub mod log;
 pub mod memory;
+pub mod room;
 pub mod runtime;
 pub mod state;
 pub mod target;

@@ -23,6 +23,17 @@ pub struct Term {
     pub add: u64,
 }
 
+/// A register from which a logged word can be had: the word is the register plus a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Word of the record.
+    pub slot: u8,
+    /// The register.
+    pub gpr: Gpr,
+    /// Constant to add.
+    pub add: i64,
+}
+
 /// Values of the registers at one point of a trace.
 #[derive(Debug)]
 pub struct Values {
@@ -79,6 +90,18 @@ impl Values {
                 }
             }
         }
+    }
+
+    /// Registers that hold logged words at this point.
+    pub fn holders(&self) -> impl Iterator<Item = Holder> {
+        Gpr::ALL.into_iter().filter_map(|gpr| {
+            let Value::Number { number, offset } = self.registers[gpr.number()] else {
+                return None;
+            };
+            let (slot, delta) = self.logged[number as usize]?;
+            let add = delta.wrapping_add(offset).wrapping_neg();
+            Some(Holder { slot, gpr, add })
+        })
     }
 
     /// Follows what `instruction` does to the registers, of which it may change `written`.
@@ -240,5 +263,19 @@ mod tests {
         assert_eq!(values.term(Gpr::Rsp, |_| 6).slot, 6);
         run(&mut values, &[0x5c]); // pop rsp
         assert_eq!(values.term(Gpr::Rsp, |_| 7).slot, 7);
+    }
+
+    #[test]
+    fn words_are_held_by_registers_that_differ_by_constants() {
+        let mut values = Values::new();
+        run(&mut values, &[0x48, 0x83, 0xc3, 0x08]); // add rbx,8
+        values.term(Gpr::Rbx, |_| 1);
+        values.term(Gpr::Rdi, |_| 2);
+        // lea rax,[rbx+4]; add rbx,16; mov rdi,[rdi]
+        run(&mut values, &[0x48, 0x8d, 0x43, 0x04]);
+        run(&mut values, &[0x48, 0x83, 0xc3, 0x10, 0x48, 0x8b, 0x3f]);
+        let held: Vec<Holder> = values.holders().collect();
+        let holder = |gpr, add| Holder { slot: 1, gpr, add };
+        assert_eq!(held, [holder(Gpr::Rax, -4), holder(Gpr::Rbx, -16)]);
     }
 }

@@ -84,7 +84,7 @@ impl CodeCache {
                     continue;
                 }
                 if let Some(ExitKind::Side { .. }) = self.tables.exit(exit).map(|e| e.kind) {
-                    self.build_side(exit);
+                    self.build_side(exit, code);
                 }
                 if !self.by_ip.contains_key(&target) && !code.bytes(target).is_empty() {
                     if translated == MOST {

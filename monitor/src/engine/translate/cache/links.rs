@@ -3,11 +3,12 @@
 use super::super::fragment::{self, Exit, ExitKind, FragmentId};
 use super::super::layout::{JUMP_ENTRIES, JUMPS, PROBES, TABLE, first_entry};
 use super::super::memory::Shared;
+use super::super::trace::Code;
 use super::CodeCache;
 
 impl CodeCache {
     /// Gives a side exit that has been taken its own code. (Without room the next flush makes some.)
-    pub fn build_side(&mut self, exit: u32) {
+    pub fn build_side(&mut self, exit: u32, code: &mut impl Code) {
         let Some(id) = self.tables.exit(exit).map(|e| e.fragment) else {
             return;
         };
@@ -21,8 +22,10 @@ impl CodeCache {
         let places = (arena.hot_next, arena.cold_next);
         let before = fragment.exits.len();
         let (runtime, tables) = (&arena.runtime, &mut self.tables);
-        let Some((field, code)) = fragment::side(fragment, id, exit, places, runtime, tables)
-        else {
+        let mut room = self.rooms.by(code, &mut self.factory);
+        let side = fragment::side(fragment, id, exit, places, &mut room, runtime, tables);
+        drop(room);
+        let Some((field, code)) = side else {
             return;
         };
         // Beside what it leads to, as a rule: that is translated next.

@@ -12,6 +12,7 @@ pub use known::Followed;
 
 use super::fragment::{self, ExitKind, Fragment, FragmentId, Tables};
 use super::memory::Shared;
+use super::room::{Room, Rooms};
 use super::runtime::Duty;
 use super::state::State;
 use super::trace::{self, Code, Trace};
@@ -61,6 +62,7 @@ pub struct CodeCache {
     tables: Tables,
     factory: InstructionInfoFactory,
     usage: Usage,
+    rooms: Rooms,
     duty: Duty,
     /// Targets of indirect transfers, in the order they were met.
     indirect: Vec<u64>,
@@ -90,6 +92,7 @@ impl CodeCache {
             tables: Tables::default(),
             factory: InstructionInfoFactory::new(),
             usage: Usage::default(),
+            rooms: Rooms::default(),
             duty,
             indirect: Vec::new(),
             returns: Vec::new(),
@@ -194,12 +197,16 @@ impl CodeCache {
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);
         let (runtime, tables) = (&arena.runtime, &mut self.tables);
-        let translated = fragment::translate(trace, id, places, &logs, runtime, tables);
-        let (fragment, bytes) = translated.unwrap_or_else(|_| {
+        let mut room = self.rooms.by(code, &mut self.factory);
+        let mut translate = |trace| {
+            let given = (&logs[..], &mut room as &mut dyn FnMut(u64) -> Room);
+            fragment::translate(trace, id, places, given, runtime, tables)
+        };
+        let (fragment, bytes) = translate(trace).unwrap_or_else(|_| {
             let nothing = Trace::declined(ip, "an address out of the code cache's reach");
-            fragment::translate(nothing, id, places, &logs, runtime, tables)
-                .expect("a fragment without instructions reaches nothing")
+            translate(nothing).expect("a fragment without instructions reaches nothing")
         });
+        drop(room);
         arena.put_hot(id, &bytes.hot);
         arena.put_cold(id, &bytes.cold);
         self.translated += 1;
@@ -266,6 +273,7 @@ impl CodeCache {
     pub fn flush(&mut self) {
         self.fragments.clear();
         self.usage.clear();
+        self.rooms.clear();
         self.by_ip.clear();
         self.indirect.clear();
         self.known.clear();

@@ -4,19 +4,20 @@ mod transfer;
 
 use super::super::asm::OutOfReach;
 use super::super::layout::{MAX_RECORD_QWORDS, state};
+use super::super::room::Room;
 use super::super::runtime::{Duty, Runtime};
 use super::super::state::{Ip, Log, State};
 use super::super::trace::{End, Item, Source, Step, Trace};
-use super::super::values::{Term, Values};
+use super::super::values::{Holder, Term, Values};
 use super::changing;
 use super::close::{self, Record};
 use super::count;
 use super::{
-    Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Stretch, Tables,
-    inside,
+    Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Patch, Stretch,
+    Tables, inside,
 };
 use crate::arch::{Gpr, GprSet, Mask, RepCondition, Shape};
-use iced_x86::Instruction;
+use iced_x86::{Instruction, Register};
 
 /// Registers for the log pointer, least used by compilers first. Never rsp; never rcx, which
 /// the decision at the end and indirect transfers use.
@@ -49,7 +50,7 @@ pub fn log_candidates(before: Option<Gpr>, usage: &[u16; 16]) -> [Gpr; 14] {
 }
 
 /// Translates `trace` as fragment `id` for addresses `hot` and `cold`. The log pointer will be in the first
-/// of `logs` that the trace leaves alone.
+/// of `logs` that the trace leaves alone. `room` tells what the program does not need at an address.
 ///
 /// # Errors
 /// [`OutOfReach`] when not even its first instruction can be placed there.
@@ -57,13 +58,14 @@ pub fn translate(
     trace: Trace,
     id: FragmentId,
     (hot, cold): (u64, u64),
-    logs: &[Gpr],
+    (logs, room): (&[Gpr], &mut dyn FnMut(u64) -> Room),
     runtime: &Runtime,
     tables: &mut Tables,
 ) -> Result<(Fragment, FragmentCode), OutOfReach> {
     let whole = trace.items.len();
     let (trace, log) = choose_log(trace, logs);
     let starved = trace.items.len() < whole;
+    let tail = tail(&trace, room);
     let mut builder = Builder {
         log,
         hot: Stretch::new(hot, trace.ip),
@@ -83,9 +85,9 @@ pub fn translate(
     let warm_entry = builder.entry(trace.ip);
     let skips_exit = builder.compare(trace.ip, &trace.source)?;
     let comparison = warm_entry..builder.hot.asm.here();
-    let (items, end) = builder.items(&trace)?;
+    let (items, end) = builder.items(&trace, tail)?;
     let indirect = matches!(end, End::Indirect);
-    builder.end(&trace.items[..items], end)?;
+    builder.end(&trace.items[..items], tail, end, room)?;
     let mut fragment = Fragment {
         ip: trace.ip,
         hot,
@@ -127,6 +129,7 @@ pub fn side(
     id: FragmentId,
     exit: u32,
     (hot, cold): (u64, u64),
+    room: &mut dyn FnMut(u64) -> Room,
     runtime: &Runtime,
     tables: &mut Tables,
 ) -> Option<(u64, FragmentCode)> {
@@ -153,6 +156,8 @@ pub fn side(
         accesses: &fragment.accesses[..usize::from(fragment.first_access[done])],
         done,
         words: usize::from(words),
+        room: target.map_or(Room::NONE, room),
+        held: &[],
     };
     let closing = match target {
         Some(target) => {
@@ -170,7 +175,7 @@ pub fn side(
             closing
         }
     };
-    if let Some((from, to)) = closing.end(&mut rare, &record, &mut exits) {
+    for (from, to) in closing.end(&mut rare, &record, &mut exits) {
         out.asm.patch(from, to);
     }
     fragment.exits.extend(exits.numbers);
@@ -202,6 +207,34 @@ fn choose_log(mut trace: Trace, logs: &[Gpr]) -> (Trace, Gpr) {
     (trace, log)
 }
 
+/// Items moved behind the record's end at the most.
+const TAIL: usize = 3;
+
+/// Where the record of a trace ends. Before a branch flags are needed, which are nearly always made just before: the instructions
+/// that make them come after the decision where they access nothing.
+fn tail(trace: &Trace, room: &mut dyn FnMut(u64) -> Room) -> usize {
+    let length = trace.items.len();
+    let last = length.saturating_sub(1);
+    if !matches!(trace.end, End::Branch(..)) {
+        return length;
+    }
+    let moves = |item: &&Item| {
+        let instruction = &item.instruction;
+        item.step == Step::Next
+            && item.accesses.is_empty()
+            && instruction.memory_base() == Register::None
+            && instruction.memory_index() == Register::None
+            && !instruction.is_ip_rel_memory_operand()
+    };
+    let before = trace.items[..last].iter().rev();
+    before
+        .take(TAIL)
+        .take_while(moves)
+        .zip(1..)
+        .find(|(item, _)| room(item.instruction.ip()).flags)
+        .map_or(last, |(_, moved)| last - moved)
+}
+
 /// The end of a record whose part that is seldom run is still to be written.
 enum Closing {
     Decide(Option<close::Pending>),
@@ -217,13 +250,21 @@ impl Closing {
         }
     }
 
-    /// Writes it; gives the displacement field to be patched and what to.
-    fn end(&self, out: &mut Stretch, record: &Record, exits: &mut Exits) -> Option<(u64, u64)> {
-        match self {
-            Closing::Decide(None) | Closing::Count(None) => None,
-            Closing::Decide(Some(pending)) => Some(close::keep(out, record, pending, exits)),
-            Closing::Count(Some(pending)) => Some(count::leave(out, record, pending, exits)),
-        }
+    /// Writes it; gives what is to be patched.
+    fn end(
+        self,
+        out: &mut Stretch,
+        record: &Record,
+        exits: &mut Exits,
+    ) -> impl Iterator<Item = Patch> {
+        let patches = match self {
+            Closing::Decide(None) | Closing::Count(None) => [None; 2],
+            Closing::Decide(Some(pending)) => close::keep(out, record, pending, exits),
+            Closing::Count(Some(pending)) => {
+                [Some(count::leave(out, record, &pending, exits)), None]
+            }
+        };
+        patches.into_iter().flatten()
     }
 }
 
@@ -265,14 +306,14 @@ impl Builder<'_> {
         self.hot.asm.here()
     }
 
-    /// Emits the items; returns how many fitted, and the end they lead to.
-    fn items(&mut self, trace: &Trace) -> Result<(usize, End), OutOfReach> {
+    /// Emits the items up to the `tail`; returns how many fitted, and the end they lead to.
+    fn items(&mut self, trace: &Trace, tail: usize) -> Result<(usize, End), OutOfReach> {
         // A branch or indirect transfer that ends the trace is emitted with the end.
         let last_is_end = matches!(
             trace.end,
             End::Branch(..) | End::Counted(..) | End::Indirect
         );
-        let straight = trace.items.len() - usize::from(last_is_end);
+        let straight = tail.min(trace.items.len() - usize::from(last_is_end));
         for (i, item) in trace.items.iter().enumerate() {
             let ip = item.instruction.ip();
             if self.words > CUT_WORDS {
@@ -467,34 +508,58 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Decides whether the record of the first `done` items is kept; the registers are as before. `back`: the program goes
-    /// back in its code.
-    fn close(&mut self, ip: Ip, done: usize, back: bool) {
+    /// Decides whether the record of the first `done` items is kept; the registers are as before, but for those in `room`. `back`: the
+    /// program goes back in its code.
+    fn close(&mut self, ip: Ip, done: usize, back: bool, room: Room) {
+        let held: Vec<Holder> = self
+            .values
+            .holders()
+            // There is the target.
+            .filter(|holder| ip != Ip::InTarget || holder.gpr != Gpr::Rcx)
+            .collect();
         let record = Record {
             log: self.log,
             accesses: &self.accesses[..usize::from(self.first_access[done])],
             done,
             words: self.words,
+            room,
+            held: &held,
         };
         let duty = self.exits.runtime.duty;
         let closing = Closing::begin(&mut self.hot, &record, ip, duty, back);
-        let rest = closing.end(&mut self.cold, &record, &mut self.exits);
-        if let Some((from, to)) = rest {
+        for (from, to) in closing.end(&mut self.cold, &record, &mut self.exits) {
             self.hot.asm.patch(from, to);
         }
     }
 
-    fn end(&mut self, items: &[Item], end: End) -> Result<(), OutOfReach> {
+    /// Emits the end of the trace, and the items from `tail` on.
+    fn end(
+        &mut self,
+        items: &[Item],
+        tail: usize,
+        end: End,
+        room: &mut dyn FnMut(u64) -> Room,
+    ) -> Result<(), OutOfReach> {
         let done = items.len();
         let ips: Vec<u64> = items.iter().map(|item| item.instruction.ip()).collect();
         match end {
             End::Fall(target) => {
-                self.close(Ip::At(target), done, count::goes_back(&ips, target));
+                let back = count::goes_back(&ips, target);
+                self.close(Ip::At(target), done, back, room(target));
                 self.jump_direct(target);
             }
             End::Branch(taken, next) => {
                 let branch = &items[done - 1].instruction;
-                self.close(Ip::At(branch.ip()), done, count::goes_back(&ips, taken));
+                let (back, at) = (count::goes_back(&ips, taken), ips[tail]);
+                // The branch itself has no accesses: without a tail all is done.
+                let closed = if tail == done - 1 { done } else { tail };
+                self.close(Ip::At(at), closed, back, room(at));
+                for item in &items[tail..done - 1] {
+                    let ip = Ip::At(item.instruction.ip());
+                    self.hot.mark(inside(self.log, ip, None));
+                    self.hot.asm.put(&item.instruction)?;
+                }
+                self.hot.mark(inside(self.log, Ip::At(branch.ip()), None));
                 let mut near = *branch;
                 near.as_near_branch();
                 let (pad, exit) = self.exits.direct(&mut self.cold, self.log, taken);
@@ -504,7 +569,8 @@ impl Builder<'_> {
             }
             End::Counted(taken, next) => {
                 let branch = &items[done - 1].instruction;
-                self.close(Ip::At(branch.ip()), done, count::goes_back(&ips, taken));
+                let back = count::goes_back(&ips, taken);
+                self.close(Ip::At(branch.ip()), done, back, Room::NONE);
                 // Taken skips the 5-byte jump to the other direction.
                 let near = self.hot.asm.here() + 16;
                 let again =
@@ -518,7 +584,7 @@ impl Builder<'_> {
                 self.hot.mark(inside(self.log, Ip::At(taken), None));
                 self.jump_direct(taken);
             }
-            End::Indirect => self.indirect(&items[done - 1].instruction, done)?,
+            End::Indirect => self.indirect(&items[done - 1], done)?,
             End::Syscall(ip) => self.leave(ip, done, ExitKind::Syscall),
             End::Declined(ip, reason) => self.leave(ip, done, ExitKind::Declined(reason)),
         }
@@ -532,7 +598,7 @@ impl Builder<'_> {
     }
 
     fn leave(&mut self, ip: u64, done: usize, kind: ExitKind) {
-        self.close(Ip::At(ip), done, false);
+        self.close(Ip::At(ip), done, false, Room::NONE);
         let state = inside(self.log, Ip::At(ip), None);
         let (pad, _) = self
             .exits

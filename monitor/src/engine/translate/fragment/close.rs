@@ -2,16 +2,20 @@
 //!
 //! Every group of accesses is looked up in the filter of watched lines. A record none of whose
 //! groups can touch one is not kept: only its accesses are counted, and the next record is written
-//! over it, so that the log stays in the first-level cache. While [`state::DUE`] is set (a sample is
+//! over it, so that the log stays in the first-level cache. While [`state::COUNT`] is not negative (a sample is
 //! about to be taken, or was just now) every record is kept; a little later ([`state::END`]) the log is read, as it is
-//! when it is full. No flag is touched: programs carry
-//! flags from one trace into the next.
+//! when it is full. Where the program carries flags from one trace into the next ([`Room::flags`]) none is touched, at the price
+//! of some instructions and of a jump that is taken.
 
 use super::super::group::{self, Group};
-use super::super::layout::{self, FILTER, MAX_RECORD_ACCESSES, UNCOUNTED, state};
+use super::super::layout::{self, FILTER, MAX_RECORD_ACCESSES, NOT_DUE, UNCOUNTED, state};
+use super::super::room::Room;
 use super::super::state::{Ip, State};
-use super::{Adds, Dynamic, Exits, JUMP_BYTES, LoggedAccess, RecordShape, Stretch, inside};
-use crate::arch::Gpr;
+use super::super::values::Holder;
+use super::scratch::Scratch;
+use super::{Adds, Dynamic, Exits, JUMP_BYTES, LoggedAccess, Patch, RecordShape, Stretch, inside};
+use crate::arch::{Gpr, GprSet};
+use iced_x86::Code;
 
 /// What is closed: the first `done` items of a fragment.
 pub(super) struct Record<'a> {
@@ -22,6 +26,10 @@ pub(super) struct Record<'a> {
     pub(super) done: usize,
     /// Words of the record.
     pub(super) words: usize,
+    /// What the program does not need where it goes on.
+    pub(super) room: Room,
+    /// Registers that still hold words of the record.
+    pub(super) held: &'a [Holder],
 }
 
 /// How a record is decided on.
@@ -35,13 +43,15 @@ struct Plan {
 pub(super) struct Pending {
     /// Displacement field of the jump to that code.
     field: u64,
+    /// The same where the accesses were counted before it was seen that a sample is due.
+    counted: Option<u64>,
     /// Where it returns to.
     back: u64,
     /// Where a thread goes on after the log was emptied.
     resume: u64,
-    scratch: Gpr,
     /// Meaning of the registers at its beginning.
     state: State,
+    scratch: Scratch,
     adds: Adds,
 }
 
@@ -79,8 +89,8 @@ fn plan(record: &Record) -> Plan {
 }
 
 /// Writes the decision. Expects the program's registers but for the log pointer's and, with
-/// [`Ip::InTarget`], rcx; they are the same behind it. `wide`: for a fast `pext`. `None` when there is nothing to decide:
-/// a record without accesses is never kept.
+/// [`Ip::InTarget`], rcx; they are the same behind it, but for those that [`Record::room`] gives away. `wide`: for a fast `pext`.
+/// `None` when there is nothing to decide: a record without accesses is never kept.
 pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> Option<Pending> {
     if record.accesses.is_empty() {
         out.mark(open(record, ip, None));
@@ -88,65 +98,99 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
     }
     debug_assert!(record.accesses.len() as u64 <= MAX_RECORD_ACCESSES);
     let plan = plan(record);
-    let mut free = [Gpr::Rdx, Gpr::Rax, Gpr::Rsi]
-        .into_iter()
-        .filter(|gpr| *gpr != record.log);
-    let (scratch, third) = (free.next()?, free.next()?);
-    let keeps_rcx = ip != Ip::InTarget;
-    let mut state = open(record, ip, Some(record.done));
-    out.mark(state);
-    if keeps_rcx {
-        out.asm.spill(Gpr::Rcx);
-    }
-    out.asm.spill(scratch);
-    state.spilled.insert(Gpr::Rcx);
-    state.spilled.insert(scratch);
-    out.mark(state);
-    let field = match &plan.groups {
-        None => out.asm.jump(out.asm.here()),
-        Some(groups) => {
-            let needs_third = groups.iter().any(needs_third);
-            if needs_third {
-                out.asm.spill(third);
-                let mut more = state;
-                more.spilled.insert(third);
-                out.mark(more);
-            }
-            for (i, group) in groups.iter().enumerate() {
-                look_up(out, record, group, (scratch, third), (i == 0, wide));
-            }
-            if needs_third {
-                out.asm.unspill(third);
-                out.mark(state);
-            }
-            out.asm.load_byte(scratch, state::DUE);
-            out.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
-            out.asm.jrcxz(JUMP_BYTES);
-            let field = out.asm.jump(out.asm.here());
-            out.asm.load(scratch, state::COUNT);
-            out.asm.lea(scratch, scratch, record.accesses.len() as i64);
-            out.asm.save(state::COUNT, scratch);
-            field
-        }
+    let entry = open(record, ip, Some(record.done));
+    out.mark(entry);
+    let lookups: Vec<LookUp> = plan
+        .groups
+        .iter()
+        .flatten()
+        .map(|group| LookUp::new(group, record.held))
+        .collect();
+    let flags = record.room.flags && plan.groups.is_some();
+    let named = lookups
+        .iter()
+        .fold(GprSet::EMPTY, |all, look| all.union(look.registers()));
+    let mut scratch = Scratch::new(record, entry.spilled, named);
+    // Sums without flags end in rcx, which the instruction for it asks for.
+    let sum = match flags {
+        true if lookups.len() == 1 => None,
+        true => Some(scratch.take(out, entry)),
+        false => Some(scratch.take_this(out, entry, Gpr::Rcx)),
     };
-    let mut closed = state;
+    let address = scratch.take(out, entry);
+    let given = scratch.taken();
+    let mut left = lookups.iter().map(|look| look.without(given));
+    let needs_third = left.any(|look| look.needs_third());
+    let third = needs_third.then(|| scratch.take(out, entry));
+    let mask = match lookups.len() {
+        _ if !wide => None,
+        0..=1 => None,
+        // To put a register away and bring it back takes as long as to read the mask twice or thrice.
+        2..=4 => scratch.take_free(named),
+        _ => Some(scratch.take(out, entry)),
+    };
+    if let Some(mask) = mask {
+        out.asm.load(mask, state::MASK);
+    }
+    let given = scratch.taken();
+    for (i, look) in lookups.iter().enumerate() {
+        let look = look.without(given);
+        let place = Place {
+            address,
+            third: third.unwrap_or(address),
+            mask,
+            wide,
+        };
+        let place = look.place(out, record.log, &place, flags);
+        match (sum, flags) {
+            (None, _) => out.asm.is_byte_zero(place, FILTER),
+            (Some(sum), _) if i == 0 => out.asm.load_byte_indexed(sum, place, FILTER),
+            (Some(sum), true) => out.asm.or_byte_indexed(sum, place, FILTER),
+            (Some(sum), false) => {
+                out.asm.load_byte_indexed(address, place, FILTER);
+                out.asm.lea_sum(sum, sum, address);
+            }
+        }
+    }
+    let accesses = record.accesses.len() as i32;
+    let mut counted = None;
+    let mut opened = entry;
+    opened.spilled = scratch.spilled();
+    out.mark(opened);
+    let mut closed = opened;
     closed.open = None;
+    let field = if plan.groups.is_none() {
+        out.asm.jump(out.asm.here())
+    } else if flags {
+        let field = out.asm.branch(Code::Jne_rel32_64, out.asm.here());
+        out.asm.add_to(state::COUNT, accesses);
+        out.mark(closed);
+        counted = Some(out.asm.branch(Code::Jns_rel32_64, out.asm.here()));
+        field
+    } else {
+        // Twice the sum, plus the odd 255 less 255 where nothing is due: zero only if both are.
+        out.asm.load_byte(address, state::DUE);
+        let due = -i64::from(NOT_DUE);
+        out.asm
+            .lea_address(Gpr::Rcx, Some(address), Some((Gpr::Rcx, 2)), due)
+            .expect("a small displacement");
+        out.asm.jrcxz(JUMP_BYTES);
+        let field = out.asm.jump(out.asm.here());
+        out.asm.load(address, state::COUNT);
+        out.asm.lea(address, address, i64::from(accesses));
+        out.asm.save(state::COUNT, address);
+        field
+    };
     out.mark(closed);
     let back = out.asm.here();
-    out.asm.unspill(scratch);
-    closed.spilled.remove(scratch);
-    out.mark(closed);
-    if keeps_rcx {
-        out.asm.unspill(Gpr::Rcx);
-        closed.spilled.remove(Gpr::Rcx);
-        out.mark(closed);
-    }
+    scratch.give_back(out, closed);
     Some(Pending {
         field,
+        counted,
         back,
         resume: out.asm.here(),
+        state: opened,
         scratch,
-        state,
         adds: plan.adds,
     })
 }
@@ -160,93 +204,192 @@ pub(super) fn open(record: &Record, ip: Ip, done: Option<usize>) -> State {
     state
 }
 
-fn needs_third(group: &Group) -> bool {
-    let far = i32::try_from(group.low as i64).is_err();
-    let registers = [group.base != 0, group.index != 0, group.fs];
-    match registers.iter().filter(|r| **r).count() {
-        0 => false,
-        1 => far,
-        _ => true,
+/// Where a part of an address comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// A register holds the logged word, less a constant: both.
+    Held(Gpr, u8, i64),
+    /// This word of the record.
+    Logged(u8),
+    /// The base of the `fs` segment.
+    Fs,
+}
+
+impl Source {
+    fn of(word: u8, held: &[Holder]) -> Source {
+        match held.iter().find(|holder| holder.slot == word) {
+            Some(holder) => Source::Held(holder.gpr, word, holder.add),
+            None => Source::Logged(word),
+        }
     }
 }
 
-/// Adds the filter's byte for a group to rcx (puts it there if `first`), found by `pext` if `wide`.
-fn look_up(
-    out: &mut Stretch,
-    record: &Record,
-    group: &Group,
-    (scratch, third): (Gpr, Gpr),
-    (first, wide): (bool, bool),
-) {
-    let asm = &mut out.asm;
-    let word = |word: u8| usize::from(word);
-    let mut low = group.low as i64;
-    let mut sum = None;
-    let mut scaled = None;
-    if group.base != 0 {
-        asm.load_logged(scratch, record.log, word(group.base));
-        sum = Some(scratch);
+/// The look-up of one group: `base + index*scale + low`.
+#[derive(Clone, Copy, Debug)]
+struct LookUp {
+    base: Option<Source>,
+    index: Option<(Source, u8)>,
+    low: u64,
+}
+
+/// Registers for it.
+struct Place {
+    address: Gpr,
+    third: Gpr,
+    /// Holds the filter's mask.
+    mask: Option<Gpr>,
+    wide: bool,
+}
+
+impl LookUp {
+    fn new(group: &Group, held: &[Holder]) -> LookUp {
+        let of = |word| (word != 0).then(|| Source::of(word, held));
+        // With fs there is no index.
+        let fs = group.fs.then_some((Source::Fs, 1));
+        let index = of(group.index).map(|source| (source, group.scale));
+        LookUp {
+            base: of(group.base),
+            index: index.or(fs),
+            low: group.low,
+        }
     }
-    if group.fs {
-        let to = if sum.is_some() { third } else { scratch };
-        asm.load(to, state::FS);
-        if sum.is_some() {
-            scaled = Some((third, 1));
+
+    /// Registers of the program's that it uses.
+    fn registers(&self) -> GprSet {
+        let sources = self.base.into_iter().chain(self.index.map(|(s, _)| s));
+        sources
+            .filter_map(|source| match source {
+                Source::Held(gpr, ..) => Some(gpr),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The same where registers `gone` hold something else.
+    fn without(self, gone: GprSet) -> LookUp {
+        let logged = |source| match source {
+            Source::Held(gpr, word, _) if gone.contains(gpr) => Source::Logged(word),
+            source => source,
+        };
+        LookUp {
+            base: self.base.map(logged),
+            index: self.index.map(|(source, scale)| (logged(source), scale)),
+            low: self.low,
+        }
+    }
+
+    /// Constant part, what registers differ from words by included.
+    fn constant(&self) -> i64 {
+        let add = |source: Option<Source>| match source {
+            Some(Source::Held(_, _, add)) => add,
+            _ => 0,
+        };
+        let (index, scale) = self.index.map_or((None, 0), |(s, scale)| (Some(s), scale));
+        (self.low as i64)
+            .wrapping_add(add(self.base))
+            .wrapping_add(add(index).wrapping_mul(i64::from(scale)))
+    }
+
+    /// Whether it takes another register besides that of the address.
+    fn needs_third(&self) -> bool {
+        let sources = self.base.into_iter().chain(self.index.map(|(s, _)| s));
+        let (mut registers, mut loads) = (0, 0);
+        for source in sources {
+            registers += 1;
+            loads += usize::from(!matches!(source, Source::Held(..)));
+        }
+        loads == 2 || registers > 0 && i32::try_from(self.constant()).is_err()
+    }
+
+    /// Writes code that finds the filter's place; returns the register it is in.
+    fn place(&self, out: &mut Stretch, log: Gpr, to: &Place, flags: bool) -> Gpr {
+        let asm = &mut out.asm;
+        let mut low = self.constant();
+        let mut load = |source: Source, gpr: Gpr| match source {
+            Source::Held(held, ..) => held,
+            Source::Logged(word) => {
+                asm.load_logged(gpr, log, usize::from(word));
+                gpr
+            }
+            Source::Fs => {
+                asm.load(gpr, state::FS);
+                gpr
+            }
+        };
+        let mut base = self.base.map(|source| load(source, to.address));
+        let free = match base {
+            Some(base) if base == to.address => to.third,
+            _ => to.address,
+        };
+        let mut index = self
+            .index
+            .map(|(source, scale)| (load(source, free), scale));
+        let mut from = to.address;
+        if base.is_none() && index.is_none() {
+            match u32::try_from(low) {
+                Ok(low) => asm.constant32(to.address, low),
+                Err(_) => asm.constant(to.address, low as u64),
+            }
         } else {
-            sum = Some(scratch);
-        }
-    }
-    if group.index != 0 {
-        let to = if sum.is_some() { third } else { scratch };
-        asm.load_logged(to, record.log, word(group.index));
-        scaled = Some((to, group.scale));
-    }
-    match (sum, scaled) {
-        (None, None) => asm.constant(scratch, low as u64),
-        _ => {
             if i32::try_from(low).is_err() {
-                if sum.is_some() && scaled.is_some() || scaled.is_some_and(|s| s.1 != 1) {
-                    asm.lea_address(scratch, sum, scaled, 0)
+                if index.is_some() {
+                    asm.lea_address(to.address, base, index, 0)
                         .expect("no displacement");
+                    base = Some(to.address);
                 }
-                asm.constant(third, low as u64);
-                (sum, scaled, low) = (Some(scratch), Some((third, 1)), 0);
+                asm.constant(to.third, low as u64);
+                (index, low) = (Some((to.third, 1)), 0);
             }
-            if scaled.is_some() || low != 0 {
-                asm.lea_address(scratch, sum, scaled, low)
-                    .expect("the displacement was made to fit");
+            match base {
+                Some(base) if index.is_none() && low == 0 && to.wide => from = base,
+                _ => asm
+                    .lea_address(to.address, base, index, low)
+                    .expect("the displacement was made to fit"),
             }
         }
-    }
-    if wide {
-        asm.extract(scratch, state::MASK);
-    } else {
-        // Bits 8 to 23 of the address, by a store and a load at an offset.
-        asm.save(state::SCRATCH, scratch);
-        asm.load_word16(scratch, state::SCRATCH + 1);
-    }
-    if first {
-        asm.load_byte_indexed(Gpr::Rcx, scratch, FILTER);
-    } else {
-        asm.load_byte_indexed(scratch, scratch, FILTER);
-        asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
+        match to.mask {
+            Some(mask) => asm.extract_by(to.address, from, mask),
+            None if to.wide => asm.extract(to.address, from, state::MASK),
+            None if flags => {
+                // Bits 8 to 23 of the address.
+                asm.shift_right(to.address, 8);
+                asm.low_word(to.address, to.address);
+            }
+            None => {
+                // The same by a store and a load at an offset.
+                asm.save(state::SCRATCH, to.address);
+                asm.load_word16(to.address, state::SCRATCH + 1);
+            }
+        }
+        to.address
     }
 }
 
-/// Bytes of the check whether the log is full.
-const FULL_CHECK_BYTES: i8 = 20;
-
-/// Writes the code that keeps the record and goes back, or leaves when the log is full. Returns the
-/// field of the jump to it and its address.
+/// Writes the code that keeps the record and goes back, or leaves when the log is full. Returns what is to be patched to
+/// lead there.
 pub(super) fn keep(
     out: &mut Stretch,
     record: &Record,
-    pending: &Pending,
+    pending: Pending,
     exits: &mut Exits,
-) -> (u64, u64) {
+) -> [Option<Patch>; 2] {
+    let counted = pending.counted.map(|field| {
+        // Taken back: the header says how many there were before.
+        let start = out.asm.here();
+        let mut state = pending.state;
+        state.open = None;
+        out.mark(state);
+        let accesses = record.accesses.len() as i32;
+        out.asm.add_to(state::COUNT, -accesses);
+        (field, start)
+    });
     let start = out.asm.here();
-    let (scratch, mut state) = (pending.scratch, pending.state);
+    let mut state = pending.state;
     out.mark(state);
+    let mut scratch = pending.scratch.again();
+    let rcx = scratch.take_this(out, state, Gpr::Rcx);
+    let count = scratch.take(out, state);
+    state.spilled = scratch.spilled();
     exits.tables.records.push(RecordShape {
         fragment: exits.id,
         items: record.done as u16,
@@ -256,36 +399,43 @@ pub(super) fn keep(
     let number = exits.tables.records.len() as u32 - 1;
     let header = layout::header(number, record.words as u16)
         .expect("the cache is flushed long before numbers run out");
-    out.asm.load(scratch, state::COUNT);
-    out.asm.log_header(record.log, header, scratch);
-    add(out, record, pending.adds, scratch);
+    out.asm.load(count, state::COUNT);
+    out.asm.log_header(record.log, header, count);
+    add(out, record, pending.adds, count);
     out.asm.lea(record.log, record.log, 8 * record.words as i64);
     state.open = None;
     out.mark(state);
-    out.asm.save(state::COUNT, scratch);
+    out.asm.save(state::COUNT, count);
     if pending.adds == Adds::Nothing {
         out.asm.set_byte(state::DUE, UNCOUNTED);
     }
     // The highest byte of count minus end is zero behind the end only.
-    out.asm.load(Gpr::Rcx, state::END);
-    out.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
-    out.asm.save(state::SCRATCH, Gpr::Rcx);
-    out.asm.load_byte(Gpr::Rcx, state::SCRATCH + 7);
-    out.asm.jrcxz(FULL_CHECK_BYTES + JUMP_BYTES);
+    out.asm.load(rcx, state::END);
+    out.asm.lea_sum(rcx, rcx, count);
+    out.asm.save(state::SCRATCH, rcx);
+    out.asm.load_byte(rcx, state::SCRATCH + 7);
+    out.asm.jrcxz(0);
+    let behind_end = out.asm.here();
     // Byte 3 of the log pointer turns zero at the end of the log.
-    let check = out.asm.here();
     out.asm.save(state::SCRATCH, record.log);
-    out.asm.load_byte(Gpr::Rcx, state::SCRATCH + 3);
-    out.asm.jrcxz(JUMP_BYTES);
-    debug_assert_eq!(out.asm.here() - check, FULL_CHECK_BYTES as u64);
+    out.asm.load_byte(rcx, state::SCRATCH + 3);
+    out.asm.jrcxz(0);
+    let at_end = out.asm.here();
+    scratch.give_back_but(out, state, &pending.scratch);
     out.asm.jump(pending.back);
-    out.asm.unspill(scratch);
-    state.spilled.remove(scratch);
+    let full = out.asm.here();
+    for jump in [behind_end, at_end] {
+        out.asm.patch_byte(jump - 1, (full - jump) as u8);
+    }
     out.mark(state);
-    out.asm.unspill(Gpr::Rcx);
-    state.spilled.remove(Gpr::Rcx);
+    scratch.give_back(out, state);
+    state.spilled = scratch.outside();
+    if state.spilled.contains(Gpr::Rcx) && record.log != Gpr::Rcx {
+        out.asm.unspill(Gpr::Rcx);
+        state.spilled.remove(Gpr::Rcx);
+    }
     exits.full(out, record.log, state, pending.resume);
-    (pending.field, start)
+    [Some((pending.field, start)), counted]
 }
 
 /// Adds the record's accesses to `count`.

@@ -1,5 +1,5 @@
 //! The end of a trace that only counts: the register of the log pointer goes up by one for each access, and a thread
-//! leaves where the count reaches [`COUNT_END`](super::super::layout::COUNT_END). No flag is touched.
+//! leaves where the count reaches [`COUNT_END`](super::super::layout::COUNT_END). No flag is touched that the program needs.
 //!
 //! That is looked at where the program has gone back in its code, or through an indirect transfer, since the last look: it
 //! cannot run for long without. Elsewhere one instruction is all that is added.
@@ -10,8 +10,9 @@
 use super::super::layout::state;
 use super::super::state::{Ip, State};
 use super::close::{self, Record};
-use super::{Dynamic, Exits, JUMP_BYTES, LoggedAccess, Stretch};
+use super::{Dynamic, Exits, JUMP_BYTES, LoggedAccess, Patch, Stretch};
 use crate::arch::{Access, Gpr, RepCondition, Shape};
+use iced_x86::Code;
 
 /// What is to be counted of an access of item `item`.
 pub(super) fn counted(access: &Access, item: u16) -> impl Iterator<Item = LoggedAccess> {
@@ -61,6 +62,9 @@ pub(super) fn goes_back(ips: &[u64], target: u64) -> bool {
     ips.windows(2).any(back) || ips.last().is_some_and(|last| target <= *last)
 }
 
+/// Byte 3 of the count, which is zero up to [`COUNT_END`](super::super::layout::COUNT_END).
+const ENDED: u32 = 0xff00_0000;
+
 /// A check whose way out is still to be written.
 pub(super) struct Pending {
     /// Displacement field of the jump to it.
@@ -84,13 +88,21 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, looks: bool) -> 
     if !looks {
         return None;
     }
+    if record.room.flags {
+        out.asm.test(record.log, ENDED);
+        let field = out.asm.branch(Code::Jne_rel32_64, out.asm.here());
+        return Some(Pending {
+            field,
+            resume: out.asm.here(),
+            state,
+        });
+    }
     let keeps_rcx = ip != Ip::InTarget;
     if keeps_rcx {
         out.asm.spill(Gpr::Rcx);
         state.spilled.insert(Gpr::Rcx);
         out.mark(state);
     }
-    // Byte 3 is zero up to the end.
     out.asm.save(state::SCRATCH, record.log);
     out.asm.load_byte(Gpr::Rcx, state::SCRATCH + 3);
     out.asm.jrcxz(JUMP_BYTES);
@@ -114,12 +126,14 @@ pub(super) fn leave(
     record: &Record,
     pending: &Pending,
     exits: &mut Exits,
-) -> (u64, u64) {
+) -> Patch {
     let start = out.asm.here();
     let mut state = pending.state;
     out.mark(state);
-    out.asm.unspill(Gpr::Rcx);
-    state.spilled.remove(Gpr::Rcx);
+    if state.spilled.contains(Gpr::Rcx) {
+        out.asm.unspill(Gpr::Rcx);
+        state.spilled.remove(Gpr::Rcx);
+    }
     exits.full(out, record.log, state, pending.resume);
     (pending.field, start)
 }

@@ -10,6 +10,7 @@ mod changing;
 mod checked;
 mod close;
 mod count;
+mod scratch;
 
 pub use build::{log_candidates, side, translate};
 pub use checked::checked;
@@ -262,6 +263,9 @@ impl Stretch {
         self.states.mark(self.asm.here(), state);
     }
 }
+
+/// A displacement field, and the address it is to lead to.
+type Patch = (u64, u64);
 
 /// Bytes of a jump.
 const JUMP_BYTES: i8 = 5;

@@ -51,10 +51,10 @@ impl Translate {
         self.quiet = !all && quiet >= QUIET_LEAST;
         self.looked_everywhere &= !self.quiet;
         let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
-        let end = |accesses: u64| (COUNT_DUE + accesses).wrapping_neg();
+        let end = |accesses: u64| COUNT_DUE.wrapping_add(accesses).wrapping_neg();
         let behind = BURST.min(left - next);
         let (count, end, bytes) = if self.quiet {
-            let count = COUNT_DUE - quiet.min(QUIET_MOST);
+            let count = COUNT_DUE.wrapping_sub(quiet.min(QUIET_MOST));
             (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)
         } else if all || observer.spacing() < QUIET_LEAST as f64 {
             (COUNT_DUE, NO_END, bytes(left))

@@ -564,7 +564,7 @@ impl Translate {
                 self.learn = target.is_none();
                 self.stats.misses += 1;
                 self.drain(self.log_pointer(), Some((fragment, done, None)), observer);
-                self.cache.build_side(number);
+                self.cache.build_side(number, &mut self.code);
                 self.enter(stopped, regs, observer, Resume::SyscallEmulated)
             }
             Some((fragment, ExitKind::Full { resume })) => {

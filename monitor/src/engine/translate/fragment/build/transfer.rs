@@ -2,6 +2,7 @@
 
 use super::super::super::asm::OutOfReach;
 use super::super::super::layout::{JUMPS, state};
+use super::super::super::room::Room;
 use super::super::super::state::{Ip, Log, State};
 use super::super::super::trace::Item;
 use super::super::{ExitKind, JUMP_BYTES, Stretch};
@@ -38,11 +39,8 @@ impl Builder<'_> {
     }
 
     /// Emits an indirect transfer: its target goes to the state block, and the thread to where the table of jumps says.
-    pub(super) fn indirect(
-        &mut self,
-        instruction: &Instruction,
-        done: usize,
-    ) -> Result<(), OutOfReach> {
+    pub(super) fn indirect(&mut self, item: &Item, done: usize) -> Result<(), OutOfReach> {
+        let instruction = &item.instruction;
         let ip = instruction.ip();
         let mut at = self.inside(ip, done - 1);
         self.hot.mark(at);
@@ -77,7 +75,8 @@ impl Builder<'_> {
             }
         }
         self.hot.asm.save(state::TARGET, Gpr::Rcx);
-        self.close(Ip::InTarget, done, true);
+        self.values.execute(instruction, item.gprs.1);
+        self.close(Ip::InTarget, done, true, Room::NONE);
         by_table(&mut self.hot, self.log);
         Ok(())
     }
