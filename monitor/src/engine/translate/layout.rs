@@ -64,6 +64,9 @@ pub const END_ALIGN: u64 = 1 << 32;
 /// First word of the state block of a live or dead runtime: lets a later attach know what it finds.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"statcch1");
 
+/// All bits of an address but those that choose its place in the table of jumps.
+pub const HIGH_BITS: u64 = !(JUMP_ENTRIES as u64 - 1);
+
 /// Offsets in the state block, from gs.
 pub mod state {
     use super::Gpr;
@@ -88,6 +91,8 @@ pub mod state {
     pub const END: i32 = 0x48;
     /// Bits of an address that choose its byte of the filter.
     pub const MASK: i32 = 0x38;
+    /// [`super::HIGH_BITS`].
+    pub const HIGH: i32 = 0x50;
     /// The thread's fs base.
     pub const FS: i32 = 0x40;
     /// The program's values of general registers, by encoding number.

@@ -1,6 +1,7 @@
 //! The stubs every fragment shares: leaving the cache, and finding the fragment of an indirect target.
 
 use super::asm::Asm;
+use super::filter::TargetFilter;
 use super::layout::{PROBES, REFUSED_SYSCALL, TABLE, state};
 use super::state::{Ip, Log, State, StateMap};
 use super::trace::Lengths;
@@ -23,6 +24,8 @@ pub struct Runtime {
     pub states: StateMap,
     /// What fragments do about accesses.
     pub duty: Duty,
+    /// Whether the processor has a fast `pext`.
+    pub wide: bool,
 }
 
 /// Exit number of a target that the table of indirect targets does not hold.
@@ -148,6 +151,10 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
             end,
             states,
             duty,
+            wide: match duty {
+                Duty::Observe { wide } => wide,
+                Duty::Count => TargetFilter::fast_extract(),
+            },
         },
     )
 }

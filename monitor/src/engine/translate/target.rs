@@ -1,7 +1,7 @@
 //! The runtime's memory in the target: its data region and the arenas.
 
 use super::cache::{ARENA_BYTES, REACH};
-use super::layout::{DATA_BYTES, END_ALIGN, LOG_BYTES, MAGIC, SLACK, state};
+use super::layout::{DATA_BYTES, END_ALIGN, HIGH_BITS, LOG_BYTES, MAGIC, SLACK, state};
 use super::memory::Shared;
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::{self, CallSite};
@@ -71,6 +71,7 @@ pub fn map_runtime(
         let gs = end + SLACK;
         let mut data = Data { memory, end, gs };
         data.memory.write_word(gs + state::MAGIC as u64, MAGIC);
+        data.memory.write_word(gs + state::HIGH as u64, HIGH_BITS);
         Ok((data, arenas))
     });
     Ok((stopped, result))

@@ -49,7 +49,7 @@ impl CodeCache {
                 Some(&id) if self.fragments[id as usize].targeted => {}
                 Some(_) => return Some(ip),
                 None if code.bytes(ip).is_empty() => {}
-                None => return self.translate(ip, code).is_ok().then_some(ip),
+                None => return self.translate(ip, code, true).is_ok().then_some(ip),
             }
         }
     }
@@ -91,7 +91,7 @@ impl CodeCache {
                         return Ok(());
                     }
                     translated += 1;
-                    next.push(self.translate(target, code)?);
+                    next.push(self.translate(target, code, false)?);
                 }
             }
         }

@@ -89,7 +89,7 @@ impl CodeCache {
         let (field, target) = if from.log == to.log {
             (warm_field, to.warm_entry)
         } else {
-            (cold_field, to.hot)
+            (cold_field, to.entry)
         };
         // Out of reach it stays an exit through the monitor: slow, but right.
         if let Ok(displacement) = i32::try_from(target.wrapping_sub(field + 4) as i64)
@@ -126,7 +126,7 @@ impl CodeCache {
             (0..PROBES as u64).find(|probe| [0, key].contains(&data.word(first + 16 * probe)));
         let entry = first + 16 * place.unwrap_or(PROBES as u64 - 1);
         data.write_word(entry, key);
-        data.write_word(entry + 8, self.fragments[id as usize].hot);
+        data.write_word(entry + 8, self.fragments[id as usize].entry);
         let jump = gs + JUMPS as u64 + 8 * (ip & (JUMP_ENTRIES as u64 - 1));
         let vacant = self.arenas[0].runtime.lookup;
         if (!ahead || data.word(jump) == vacant)
@@ -147,6 +147,7 @@ impl CodeCache {
             return None;
         }
         let code = fragment::checked(fragment, arena.hot_next, &arena.runtime);
-        Some(arena.put_hot(id, &code))
+        arena.put_hot(id, &code);
+        fragment.checked
     }
 }

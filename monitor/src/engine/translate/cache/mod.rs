@@ -10,9 +10,9 @@ mod usage;
 pub use arena::{ARENA_BYTES, Arena, REACH};
 pub use known::Followed;
 
-use super::fragment::{self, ExitKind, Fragment, FragmentId, Tables};
+use super::fragment::{self, ExitKind, Fragment, FragmentId, Tables, Wanted};
 use super::memory::Shared;
-use super::room::{Room, Rooms};
+use super::room::Rooms;
 use super::runtime::Duty;
 use super::state::State;
 use super::trace::{self, Code, Trace};
@@ -125,23 +125,23 @@ impl CodeCache {
     }
 
     /// Cache address to enter at for original address `ip`, with canonical registers; translates
-    /// it and its likely successors when it is new.
+    /// it and its likely successors when it is new. `targeted`: by an indirect transfer.
     ///
     /// # Errors
     /// [`Blocked`] when the caller has to make room first.
-    pub fn entry(&mut self, ip: u64, code: &mut impl Code) -> Result<u64, Blocked> {
+    pub fn entry(&mut self, ip: u64, code: &mut impl Code, targeted: bool) -> Result<u64, Blocked> {
         if let Some(&id) = self.by_ip.get(&ip) {
-            return Ok(self.fragments[id as usize].hot);
+            return Ok(self.fragments[id as usize].entry);
         }
         // Not kept as a fragment: there may be code later.
         if code.bytes(ip).is_empty() {
             return Err(Blocked::NoCode);
         }
-        let first = self.translate(ip, code)?;
+        let first = self.translate(ip, code, targeted)?;
         if !self.known.is_empty() {
             // What is ahead may not fit; the first one is there.
             let _ = self.translate_known(first, code);
-            return Ok(self.fragments[first as usize].hot);
+            return Ok(self.fragments[first as usize].entry);
         }
         // Breadth first, ends before side exits: exits are stored in emission order, sides first.
         let mut next = vec![first];
@@ -157,21 +157,26 @@ impl CodeCache {
                 .collect();
             for target in targets.into_iter().rev() {
                 if done == AHEAD {
-                    return Ok(self.fragments[first as usize].hot);
+                    return Ok(self.fragments[first as usize].entry);
                 }
                 if !self.by_ip.contains_key(&target) && !code.bytes(target).is_empty() {
-                    match self.translate(target, code) {
+                    match self.translate(target, code, false) {
                         Ok(id) => next.insert(0, id),
-                        Err(_) => return Ok(self.fragments[first as usize].hot),
+                        Err(_) => return Ok(self.fragments[first as usize].entry),
                     }
                     done += 1;
                 }
             }
         }
-        Ok(self.fragments[first as usize].hot)
+        Ok(self.fragments[first as usize].entry)
     }
 
-    fn translate(&mut self, ip: u64, code: &mut impl Code) -> Result<FragmentId, Blocked> {
+    fn translate(
+        &mut self,
+        ip: u64,
+        code: &mut impl Code,
+        targeted: bool,
+    ) -> Result<FragmentId, Blocked> {
         let arena = self
             .arenas
             .iter()
@@ -199,8 +204,12 @@ impl CodeCache {
         let (runtime, tables) = (&arena.runtime, &mut self.tables);
         let mut room = self.rooms.by(code, &mut self.factory);
         let mut translate = |trace| {
-            let given = (&logs[..], &mut room as &mut dyn FnMut(u64) -> Room);
-            fragment::translate(trace, id, places, given, runtime, tables)
+            let wanted = Wanted {
+                logs: &logs,
+                targeted,
+                room: &mut room,
+            };
+            fragment::translate(trace, id, places, wanted, runtime, tables)
         };
         let (fragment, bytes) = translate(trace).unwrap_or_else(|_| {
             let nothing = Trace::declined(ip, "an address out of the code cache's reach");

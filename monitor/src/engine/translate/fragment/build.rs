@@ -10,6 +10,7 @@ use super::super::state::{Ip, Log, State};
 use super::super::trace::{End, Item, Source, Step, Trace};
 use super::super::values::{Holder, Term, Values};
 use super::changing;
+use super::checked;
 use super::close::{self, Record};
 use super::count;
 use super::{
@@ -49,8 +50,18 @@ pub fn log_candidates(before: Option<Gpr>, usage: &[u16; 16]) -> [Gpr; 14] {
     candidates
 }
 
+/// What a fragment is to be like.
+pub struct Wanted<'a> {
+    /// Registers for the log pointer, in order.
+    pub logs: &'a [Gpr],
+    /// Whether it is the target of an indirect transfer.
+    pub targeted: bool,
+    /// What the program does not need at an address.
+    pub room: &'a mut dyn FnMut(u64) -> Room,
+}
+
 /// Translates `trace` as fragment `id` for addresses `hot` and `cold`. The log pointer will be in the first
-/// of `logs` that the trace leaves alone. `room` tells what the program does not need at an address.
+/// of those wanted that the trace leaves alone.
 ///
 /// # Errors
 /// [`OutOfReach`] when not even its first instruction can be placed there.
@@ -58,10 +69,15 @@ pub fn translate(
     trace: Trace,
     id: FragmentId,
     (hot, cold): (u64, u64),
-    (logs, room): (&[Gpr], &mut dyn FnMut(u64) -> Room),
+    wanted: Wanted,
     runtime: &Runtime,
     tables: &mut Tables,
 ) -> Result<(Fragment, FragmentCode), OutOfReach> {
+    let Wanted {
+        logs,
+        targeted,
+        room,
+    } = wanted;
     let whole = trace.items.len();
     let (trace, log) = choose_log(trace, logs);
     let starved = trace.items.len() < whole;
@@ -82,22 +98,24 @@ pub fn translate(
             numbers: Vec::new(),
         },
     };
-    let warm_entry = builder.entry(trace.ip);
+    let in_front = targeted && checked::can_be_in_front(trace.ip, runtime);
+    let (entry, warm_entry) = builder.entry(trace.ip, in_front);
     let skips_exit = builder.compare(trace.ip, &trace.source)?;
     let comparison = warm_entry..builder.hot.asm.here();
-    let (items, end) = builder.items(&trace, tail)?;
+    let (items, end) = builder.items(&trace, tail, room)?;
     let indirect = matches!(end, End::Indirect);
     builder.end(&trace.items[..items], tail, end, room)?;
     let mut fragment = Fragment {
         ip: trace.ip,
         hot,
+        entry,
         cold,
         warm_entry,
         log,
         starved,
         indirect,
         targeted: false,
-        checked: None,
+        checked: in_front.then_some(hot),
         compared: trace.source.ranges(),
         comparison,
         skips_exit,
@@ -293,7 +311,13 @@ impl Builder<'_> {
         changing::compare((hot, cold), self.log, ip, source, &mut self.exits)
     }
 
-    fn entry(&mut self, ip: u64) -> u64 {
+    /// Emits the ways in, that by the table of jumps first if it is to be in front; gives the addresses of that for canonical registers, and of
+    /// that with the log pointer in its register.
+    fn entry(&mut self, ip: u64, in_front: bool) -> (u64, u64) {
+        if in_front {
+            checked::in_front(&mut self.hot, ip, self.exits.runtime);
+        }
+        let entry = self.hot.asm.here();
         self.hot.mark(State {
             ip: Ip::At(ip),
             spilled: GprSet::EMPTY,
@@ -303,11 +327,24 @@ impl Builder<'_> {
         self.hot.asm.spill(self.log);
         self.hot.asm.load(self.log, state::LOG);
         self.hot.mark(self.inside(ip, 0));
-        self.hot.asm.here()
+        (entry, self.hot.asm.here())
+    }
+
+    /// Where a word lies that code of this fragment reads.
+    fn literal(&mut self, word: u64) -> u64 {
+        self.cold.asm.align(8);
+        let at = self.cold.asm.here();
+        self.cold.asm.raw(&word.to_le_bytes());
+        at
     }
 
     /// Emits the items up to the `tail`; returns how many fitted, and the end they lead to.
-    fn items(&mut self, trace: &Trace, tail: usize) -> Result<(usize, End), OutOfReach> {
+    fn items(
+        &mut self,
+        trace: &Trace,
+        tail: usize,
+        room: &mut dyn FnMut(u64) -> Room,
+    ) -> Result<(usize, End), OutOfReach> {
         // A branch or indirect transfer that ends the trace is emitted with the end.
         let last_is_end = matches!(
             trace.end,
@@ -322,7 +359,7 @@ impl Builder<'_> {
             self.hot.mark(self.inside(ip, i));
             self.log_accesses(i, item);
             if i < straight {
-                match self.copy(i, item) {
+                match self.copy(i, item, room) {
                     Ok(()) => {}
                     // Nothing of this item has run yet: a fragment of its own begins here.
                     Err(OutOfReach) if i > 0 => {
@@ -455,7 +492,12 @@ impl Builder<'_> {
     }
 
     /// Emits the copy of an item.
-    fn copy(&mut self, i: usize, item: &Item) -> Result<(), OutOfReach> {
+    fn copy(
+        &mut self,
+        i: usize,
+        item: &Item,
+        room: &mut dyn FnMut(u64) -> Room,
+    ) -> Result<(), OutOfReach> {
         match item.step {
             Step::Elided => {}
             Step::Call => {
@@ -481,7 +523,7 @@ impl Builder<'_> {
                 let field = self.hot.asm.branch(branch.code(), pad);
                 self.exits.set_side_field(number, field);
             }
-            Step::Return { to } => self.follow_return(i, item, to)?,
+            Step::Return { to } => self.follow_return(i, item, to, room(to))?,
             Step::Next if self.exits.runtime.duty == Duty::Count => {
                 count::iterations(&mut self.hot, self.log, &item.accesses);
                 self.hot.asm.put(&item.instruction)?;

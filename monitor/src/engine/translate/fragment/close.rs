@@ -110,7 +110,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
     let named = lookups
         .iter()
         .fold(GprSet::EMPTY, |all, look| all.union(look.registers()));
-    let mut scratch = Scratch::new(record, entry.spilled, named);
+    let mut scratch = Scratch::new(record.log, record.room, entry.spilled, named);
     // Sums without flags end in rcx, which the instruction for it asks for.
     let sum = match flags {
         true if lookups.len() == 1 => None,

@@ -12,7 +12,7 @@ mod close;
 mod count;
 mod scratch;
 
-pub use build::{log_candidates, side, translate};
+pub use build::{Wanted, log_candidates, side, translate};
 pub use checked::checked;
 
 use super::asm::Asm;
@@ -195,8 +195,10 @@ impl Tables {
 pub struct Fragment {
     /// Original address of its head.
     pub ip: u64,
-    /// Address of its hot code, which begins with the entry for canonical registers.
+    /// Address of its hot code.
     pub hot: u64,
+    /// Entry for canonical registers.
+    pub entry: u64,
     /// Address of its cold code.
     pub cold: u64,
     /// Entry with the log pointer already in [`Fragment::log`].

@@ -1,9 +1,9 @@
-//! Registers borrowed where a record is closed: those that the program does not need first, then those that it does not
+//! Registers borrowed, most of all where a record is closed: those that the program does not need first, then those that it does not
 //! read soon, since who waits for one to come back from memory waits for several cycles.
 
+use super::super::room::Room;
 use super::super::state::State;
 use super::Stretch;
-use super::close::Record;
 use crate::arch::{Gpr, GprSet};
 
 /// The order among equals. Behind a return or an indirect call, where nobody knows what is read, it is least likely these that hold
@@ -41,15 +41,15 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// At the end of `record`, where the values of `outside` are in their slots already, and what `named` hold is of use.
-    pub(super) fn new(record: &Record, outside: GprSet, named: GprSet) -> Scratch {
-        let room = record.room;
+    /// Where the program does not need `room`, the values of `outside` are in their slots already, the log pointer in `log`'s
+    /// place, and what `named` hold is of use.
+    pub(super) fn new(log: Gpr, room: Room, outside: GprSet, named: GprSet) -> Scratch {
         let mut free = room.dead;
         if outside.contains(Gpr::Rcx) {
             free.insert(Gpr::Rcx);
         }
-        free.remove(record.log);
-        let mut order: Vec<Gpr> = ORDER.into_iter().filter(|gpr| *gpr != record.log).collect();
+        free.remove(log);
+        let mut order: Vec<Gpr> = ORDER.into_iter().filter(|gpr| *gpr != log).collect();
         order.sort_by_key(|&gpr| {
             let is_free = free.contains(gpr);
             (

@@ -47,7 +47,7 @@ impl Translate {
             self.set_word(state::FS, regs.fs_base);
         }
         let entry = loop {
-            match self.cache.entry(regs.rip, &mut self.code) {
+            match self.cache.entry(regs.rip, &mut self.code, self.learn) {
                 Ok(entry) => break entry,
                 Err(Blocked::NeedFlush) => self.flush(observer),
                 Err(Blocked::NoCode) => {
@@ -100,7 +100,7 @@ impl Translate {
     fn learn_ahead(&mut self) {
         for _ in 0..LEARNT_AHEAD.min(self.to_learn.len()) {
             if let Some(ip) = self.to_learn.pop_front()
-                && self.cache.entry(ip, &mut self.code).is_ok()
+                && self.cache.entry(ip, &mut self.code, true).is_ok()
             {
                 self.enter_in_table(ip, true);
             }

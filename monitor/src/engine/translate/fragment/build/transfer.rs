@@ -5,9 +5,10 @@ use super::super::super::layout::{JUMPS, state};
 use super::super::super::room::Room;
 use super::super::super::state::{Ip, Log, State};
 use super::super::super::trace::Item;
+use super::super::scratch::Scratch;
 use super::super::{ExitKind, JUMP_BYTES, Stretch};
 use super::Builder;
-use crate::arch::{self, Gpr};
+use crate::arch::{self, Gpr, GprSet};
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
 /// Sends a thread to `TARGET` by the table of jumps, its record complete, the log pointer in `log` and rcx spilled.
@@ -32,9 +33,7 @@ impl Builder<'_> {
             self.hot.asm.push(address);
             return Ok(());
         }
-        self.cold.asm.align(8);
-        let literal = self.cold.asm.here();
-        self.cold.asm.raw(&address.to_le_bytes());
+        let literal = self.literal(address);
         self.hot.asm.push_word_at(literal)
     }
 
@@ -86,46 +85,62 @@ impl Builder<'_> {
         self.hot.asm.put(&pop.map_err(|_| OutOfReach)?)
     }
 
-    /// Emits a return that is to lead to `to`, where the trace goes on. Leads it elsewhere, the record ends with it. No flag is
-    /// touched.
+    /// Emits a return that is to lead to `to`, where the trace goes on, and the program does not need `room`. The address is compared where it
+    /// lies; leads it elsewhere, the record ends with it. No flag is touched: who returns elsewhere may need them.
     pub(super) fn follow_return(
         &mut self,
         i: usize,
         item: &Item,
         to: u64,
+        room: Room,
     ) -> Result<(), OutOfReach> {
         let done = i + 1;
         let mut at = self.inside(item.instruction.ip(), i);
-        self.hot.asm.spill(Gpr::Rcx);
-        at.spilled.insert(Gpr::Rcx);
-        self.hot.mark(at);
-        self.pop_target()?;
-        at.ip = Ip::InRcx;
-        at.open = Some(done as u16);
-        self.hot.mark(at);
-        self.hot.asm.save(state::TARGET, Gpr::Rcx);
-        at.ip = Ip::InTarget;
-        self.hot.mark(at);
+        // What is needed elsewhere is not needed less.
+        let room = Room {
+            dead: GprSet::EMPTY,
+            ..room
+        };
+        let mut scratch = Scratch::new(self.log, room, at.spilled, GprSet::EMPTY);
+        let rcx = scratch.take_this(&mut self.hot, at, Gpr::Rcx);
+        let top = MemoryOperand::with_base(Register::RSP);
+        let load = Instruction::with2(Code::Mov_r64_rm64, Register::RCX, top);
+        self.hot.asm.put(&load.map_err(|_| OutOfReach)?)?;
         let negated = (to as i64).wrapping_neg();
         if i32::try_from(negated).is_ok() {
-            self.hot.asm.lea(Gpr::Rcx, Gpr::Rcx, negated);
+            self.hot.asm.lea(rcx, rcx, negated);
         } else {
-            let scratch = match self.log {
-                Gpr::Rdx => Gpr::Rax,
-                _ => Gpr::Rdx,
-            };
-            self.hot.asm.spill(scratch);
-            let mut comparing = at;
-            comparing.spilled.insert(scratch);
-            self.hot.mark(comparing);
-            self.hot.asm.constant(scratch, negated as u64);
-            self.hot.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
-            self.hot.asm.unspill(scratch);
-            self.hot.mark(at);
+            let mut other = scratch.clone();
+            let constant = other.take(&mut self.hot, at);
+            self.hot.asm.constant(constant, negated as u64);
+            self.hot.asm.lea_sum(rcx, rcx, constant);
+            other.give_back_but(&mut self.hot, at, &scratch);
         }
         self.hot.asm.jrcxz(JUMP_BYTES);
-        // The way out: rcx as the program has it, and the pad of an exit that has no code yet.
         let out = self.cold.asm.here();
+        self.hot.asm.jump(out);
+        scratch.give_back(&mut self.hot, at);
+        self.hot.asm.lea(Gpr::Rsp, Gpr::Rsp, 8);
+        self.returns.push(done as u16);
+        // Nothing has happened yet where it leads elsewhere.
+        at.spilled = scratch.spilled();
+        self.cold.mark(at);
+        let pop = Instruction::with1(Code::Pop_r64, Register::RCX);
+        self.cold.asm.put(&pop.map_err(|_| OutOfReach)?)?;
+        at.ip = Ip::InRcx;
+        at.open = Some(done as u16);
+        self.cold.mark(at);
+        self.cold.asm.save(state::TARGET, Gpr::Rcx);
+        at.ip = Ip::InTarget;
+        self.cold.mark(at);
+        // To the code of this way out, once it has some.
+        let field = self.cold.asm.jump(self.cold.asm.here() + 5);
+        self.return_elsewhere(at, done, field);
+        Ok(())
+    }
+
+    /// The way out where a return leads elsewhere, which has no code yet: rcx as the program has it, and a pad. `field` leads here.
+    fn return_elsewhere(&mut self, at: State, done: usize, field: u64) {
         self.cold.mark(at);
         self.cold.asm.unspill(Gpr::Rcx);
         let kind = ExitKind::Side {
@@ -139,13 +154,7 @@ impl Builder<'_> {
         let (_, number) = self
             .exits
             .pad(&mut self.cold, self.log, leaving, None, kind);
-        let field = self.hot.asm.jump(out);
         self.exits.set_side_field(number, field);
-        at.ip = Ip::At(to);
-        self.hot.mark(at);
-        self.hot.asm.unspill(Gpr::Rcx);
-        self.returns.push(done as u16);
-        Ok(())
     }
 
     /// `mov rcx, operand` with the operand of an indirect jump or call.
