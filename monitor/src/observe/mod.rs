@@ -322,17 +322,18 @@ impl Observer {
     /// the next sample is memoryless, that leaves every reference equally likely to be sampled. Where lines that were
     /// crossed since the thread was told have brought the sample nearer, it is the next access.
     pub fn skip_unseen(&mut self, accesses: u64) {
-        if accesses > 0 {
-            self.end_first_touches();
+        if accesses == 0 {
+            return;
         }
+        self.end_first_touches();
         self.accesses += accesses;
         self.until_sample = self.until_sample.saturating_sub(accesses).max(1);
+        let each = accesses as f64 / self.seen.max(1) as f64;
         for k in 0..self.refs.len() {
-            let ratio = self.crossings[k] as f64 / self.seen.max(1) as f64;
-            self.owed[k] += accesses as f64 * ratio;
-            let whole = self.owed[k].floor();
-            self.owed[k] -= whole;
-            self.refs[k] += accesses + whole as u64;
+            self.owed[k] += self.crossings[k] as f64 * each;
+            let whole = self.owed[k] as u64;
+            self.owed[k] -= whole as f64;
+            self.refs[k] += accesses + whole;
         }
     }
 

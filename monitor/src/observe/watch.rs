@@ -51,7 +51,7 @@ pub struct Sample {
     pub outcomes: [Outcome; 5],
     /// What all threads did, where several were observed; positions are in the references of all then.
     pub remotely: Option<Box<Remotely>>,
-    /// A watch of it was given up for a reason of its line: its page had too many faults (`counter`), or the line before it is used
+    /// A watch of it was given up for a reason of its line: its page had too many faults (`counter`), or what is beside it is used
     /// too often.
     pub given_up: bool,
 }
@@ -67,6 +67,8 @@ struct Watch {
     open: u8,
     /// First and last registered 64-byte line; none if that is empty.
     lines: (u64, u64),
+    /// Touches of those lines that were of no line it waits for.
+    vain: u32,
     /// With several threads in turn.
     together: Option<Box<Together>>,
 }
@@ -107,6 +109,10 @@ pub(super) struct WatchTable {
 
 /// Suspicions after which the watches of a line end: each stands for some microseconds.
 const MOST_SUSPICIONS: u32 = 4096;
+
+/// Touches in vain after which a watch ends: those beside a line of 16 or 32 bytes, in the same 64. (Without, half of all records of a run of a
+/// solver, z3, were kept and read for a few such watches.)
+const MOST_IN_VAIN: u32 = 1 << 14;
 
 /// Sizes of 64 bytes and more.
 const COARSE: u8 = 0b11100;
@@ -194,6 +200,7 @@ impl WatchTable {
             index,
             open,
             lines: (group, group + 3),
+            vain: 0,
             together: moment.map(|moment| Box::new(Together::new(moment, open))),
         };
         let id = match self.free.pop() {
@@ -260,15 +267,16 @@ impl WatchTable {
 
     fn touch_watch(&mut self, id: u32, access: &Access, refs: &[u64; 5], moment: Option<&Moment>) {
         let watch = &mut self.watches[id as usize];
-        let refs = own_refs(refs, moment);
+        let own_refs = own_refs(refs, moment);
         let last = last_byte(access);
+        let open = watch.open;
         for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
             let line = watch.byte >> shift;
             let first_line = access.address >> shift;
             if watch.open & 1 << k == 0 || line < first_line || line > last >> shift {
                 continue;
             }
-            let distance = refs[k] + (line - first_line) - watch.index[k] - 1;
+            let distance = own_refs[k] + (line - first_line) - watch.index[k] - 1;
             watch.sample.outcomes[k] = Outcome::Reused {
                 distance,
                 trigger: access.ip,
@@ -278,6 +286,13 @@ impl WatchTable {
             if let (Some(together), Some(moment)) = (&mut watch.together, moment) {
                 together.own_touch(k, access, moment, distance);
             }
+        }
+        if watch.open == open && watch.together.is_none() {
+            watch.vain += 1;
+            if watch.vain == MOST_IN_VAIN {
+                self.give_up(id, refs);
+            }
+            return;
         }
         // Lets go of the lines that no open size needs any more.
         let needed = watch.needed(watch.open);
@@ -468,19 +483,24 @@ impl WatchTable {
             return;
         }
         for id in ids.clone() {
-            self.set_lines(id, NO_LINES);
-            let watch = &mut self.watches[id as usize];
-            for (k, refs) in refs.iter().enumerate() {
-                if watch.open & 1 << k != 0 {
-                    let seen = refs.saturating_sub(watch.index[k] + 1);
-                    watch.sample.outcomes[k] = Outcome::Censored(seen);
-                }
-            }
-            watch.open = 0;
-            watch.sample.given_up = true;
-            self.finished.push(watch.sample.clone());
-            self.free.push(id);
+            self.give_up(id, refs);
         }
+    }
+
+    /// Ends a watch, as it takes longer than it is worth. (Not where several threads are observed.)
+    fn give_up(&mut self, id: u32, refs: &[u64; 5]) {
+        self.set_lines(id, NO_LINES);
+        let watch = &mut self.watches[id as usize];
+        for (k, refs) in refs.iter().enumerate() {
+            if watch.open & 1 << k != 0 {
+                let seen = refs.saturating_sub(watch.index[k] + 1);
+                watch.sample.outcomes[k] = Outcome::Censored(seen);
+            }
+        }
+        watch.open = 0;
+        watch.sample.given_up = true;
+        self.finished.push(watch.sample.clone());
+        self.free.push(id);
     }
 
     pub(super) fn finish(&mut self, sample: Sample) {

@@ -203,7 +203,8 @@ impl LogReader {
         observer: &mut Observer,
     ) {
         let mut at = 0;
-        let mut harmless = 0u64;
+        // Not told to the observer yet: accesses seen to be harmless, and those of records that were not kept.
+        let (mut harmless, mut unseen) = (0u64, 0u64);
         let mut until_sample = observer.until_sample();
         self.false_hits = 0;
         if fs_base != self.fs_base {
@@ -231,13 +232,7 @@ impl LogReader {
                 shape = self.learn(id, cache);
             }
             let count = (view[0] >> 32) as u32;
-            let unseen = count.wrapping_sub(self.count);
-            if unseen != 0 {
-                observer.skip(harmless);
-                harmless = 0;
-                observer.skip_unseen(u64::from(unseen));
-                until_sample = observer.until_sample();
-            }
+            unseen += u64::from(count.wrapping_sub(self.count));
             self.waiting += u64::from(count >> 31);
             self.count = count.wrapping_add(u32::from(shape.adds));
             // Those kept for their own sake, `rep` above all, would stand beside a few of the others.
@@ -245,7 +240,7 @@ impl LogReader {
             self.shapes[id].seen = shape.seen.saturating_add(u32::from(counted));
             let dynamic = shape.kind == Kinds::Dynamic;
             let accesses = u64::from(shape.accesses);
-            let due = harmless + accesses >= until_sample;
+            let due = harmless + unseen + accesses >= until_sample;
             if !due && !dynamic {
                 let mut extra = [0u32; 5];
                 if self.clear(shape, view, observer.filter(), &mut extra) {
@@ -263,8 +258,9 @@ impl LogReader {
                         continue;
                     }
                     // Crossing references are counted with their record.
-                    if harmless + accesses + u64::from(extra[2]) < until_sample {
+                    if harmless + unseen + accesses + u64::from(extra[2]) < until_sample {
                         observer.skip(harmless + accesses);
+                        observer.skip_unseen(std::mem::take(&mut unseen));
                         observer.skip_crossings(extra);
                         harmless = 0;
                         until_sample = observer.until_sample();
@@ -273,6 +269,7 @@ impl LogReader {
                 }
             }
             observer.skip(harmless);
+            observer.skip_unseen(std::mem::take(&mut unseen));
             harmless = 0;
             self.expanded += 1;
             let record = &records[id];
@@ -298,6 +295,7 @@ impl LogReader {
             until_sample = observer.until_sample();
         }
         observer.skip(harmless);
+        observer.skip_unseen(unseen);
         if self.false_hits > REHASH_AFTER {
             observer.rehash();
         }

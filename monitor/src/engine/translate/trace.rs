@@ -29,8 +29,8 @@ pub struct Lengths {
 impl Lengths {
     /// Of those that are logged.
     pub const LOGGED: Lengths = Lengths {
-        items: 48,
-        least: 12,
+        items: 64,
+        least: 24,
         unrolled: 96,
         rounds: 8,
     };
@@ -468,11 +468,11 @@ pub(super) mod tests {
     fn straight_traces_join_others_once_they_have_a_length() {
         const NOP: u8 = 0x90;
         let straight = || vec![NOP; 100];
-        assert_eq!(falls(&trace(straight(), &[])), (48, 48));
-        assert_eq!(falls(&trace(straight(), &[AT + 20])), (20, 20));
+        assert_eq!(falls(&trace(straight(), &[])), (64, 64));
+        assert_eq!(falls(&trace(straight(), &[AT + 40])), (40, 40));
         // Not one that begins where it does, or soon behind.
-        assert_eq!(falls(&trace(straight(), &[AT, AT + 11])), (48, 48));
-        assert_eq!(falls(&trace(straight(), &[AT + 5, AT + 12])), (12, 12));
+        assert_eq!(falls(&trace(straight(), &[AT, AT + 23])), (64, 64));
+        assert_eq!(falls(&trace(straight(), &[AT + 5, AT + 24])), (24, 24));
     }
 
     #[test]
