@@ -71,6 +71,11 @@ impl LineFilter {
         (line.wrapping_add(place << 6) & MASK) as usize
     }
 
+    /// Whether two lines have one entry.
+    pub(super) fn share(&self, line: u64, other: u64) -> bool {
+        self.slot(line) == self.slot(other)
+    }
+
     /// Whether `line` may be in the set, or its entry is marked; certainly neither when false.
     #[inline(always)]
     pub fn may_hold(&self, line: u64) -> bool {

@@ -108,7 +108,7 @@ pub(super) struct WatchTable {
 }
 
 /// Suspicions after which the watches of a line end: each stands for some microseconds.
-const MOST_SUSPICIONS: u32 = 4096;
+const MOST_SUSPICIONS: u32 = 512;
 
 /// Touches in vain after which a watch ends: those beside a line of 16 or 32 bytes, in the same 64. (Without, half of all records of a run of a
 /// solver, z3, were kept and read for a few such watches.)
@@ -470,6 +470,25 @@ impl WatchTable {
     /// Accesses that begin in the line before `line` are looked at because they might reach it. Where these are very many its watches
     /// are given up, as the looking would take longer than the run. (Not where several threads are observed.)
     pub(super) fn suspect(&mut self, line: u64, refs: &[u64; 5]) {
+        self.suspect_by(line, 1, refs);
+    }
+
+    /// Accesses to `line`, which is not watched, are looked at because it shares its place in the filter with lines that are: the same for these,
+    /// as each time that it is told stands for many.
+    pub(super) fn suspect_sharing(&mut self, line: u64, refs: &[u64; 5]) {
+        if self.by_line.contains_key(&line) || !self.filter.may_hold(line) {
+            return;
+        }
+        let watched = self.by_line.keys().copied();
+        let sharing: Vec<u64> = watched
+            .filter(|&watched| self.filter.share(watched, line))
+            .collect();
+        for watched in sharing {
+            self.suspect_by(watched, MOST_SUSPICIONS / 8, refs);
+        }
+    }
+
+    fn suspect_by(&mut self, line: u64, more: u32, refs: &[u64; 5]) {
         let Some(ids) = self.by_line.get(&line) else {
             return;
         };
@@ -478,7 +497,7 @@ impl WatchTable {
             return;
         }
         let times = self.suspected.entry(line).or_default();
-        *times += 1;
+        *times += more;
         if *times < MOST_SUSPICIONS {
             return;
         }

@@ -75,6 +75,8 @@ pub struct LogReader {
     /// Groups whose constant part holds the base of the `fs` segment.
     in_fs: Vec<u32>,
     false_hits: u64,
+    /// Those since the start.
+    sharing: u64,
     /// Whether records are counted.
     counting: bool,
     /// Accesses that `rep` instructions made beyond those of one iteration, in the records counted.
@@ -115,6 +117,9 @@ const RETURN_INSTRUCTIONS: f64 = 7.0;
 
 /// One in so many records that were kept for nothing is asked for which line: a prime, as loops keep theirs in turn.
 const SUSPECT_ONE_IN: u64 = 61;
+
+/// The same of records that the observer's filter held for nothing: every watched line is asked then.
+const SHARING_ONE_IN: u64 = 4093;
 
 /// False hits of one log after which the filter is rehashed.
 const REHASH_AFTER: u64 = 2_000;
@@ -291,6 +296,10 @@ impl LogReader {
             }
             if !due && !dynamic && observer.filter_hits() == hits {
                 self.false_hits += 1;
+                self.sharing += 1;
+                if self.sharing.is_multiple_of(SHARING_ONE_IN) {
+                    self.suspect_sharing(shape, view, observer);
+                }
             }
             until_sample = observer.until_sample();
         }
@@ -397,6 +406,14 @@ impl LogReader {
     fn suspect(&self, shape: Shape, view: &[u64; VIEW], observer: &mut Observer) {
         for line in self.lines(shape, view) {
             observer.suspect(line + 1);
+        }
+    }
+
+    /// A record was looked at for nothing: perhaps for watched lines that share their places with those it touches.
+    #[inline(never)]
+    fn suspect_sharing(&self, shape: Shape, view: &[u64; VIEW], observer: &mut Observer) {
+        for line in self.lines(shape, view) {
+            observer.suspect_sharing(line);
         }
     }
 
