@@ -14,6 +14,7 @@ use statcache::session::counter::SIMULATE;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 /// Every n up to the first of these, then every so many; all of them with `STATCACHE_DOOMS`.
 const ALL_BELOW: usize = 24;
@@ -92,6 +93,8 @@ fn at_every_call_of_an_attach() {
     let start = || server(&program);
     let (mut deaths, mut attached, mut server) = (0, 0, start());
     let end = |(child, output): &mut (Child, BufReader<ChildStdout>), what: &str| {
+        // It asks for twenty ticks of ten milliseconds, and may have begun just now.
+        std::thread::sleep(Duration::from_millis(400));
         let rest = ask(child, output);
         // A wait for events (2) may fail once with EINTR where the monitor dies while it has the thread
         // stopped there: the kernel makes it so (signal(7)), and nobody is left to mend it.

@@ -223,43 +223,6 @@ impl Asm {
         self.own(Instruction::with2(Code::Test_rm32_imm32, low32(gpr), bits));
     }
 
-    /// `cmp register, value`
-    pub fn compare(&mut self, gpr: Gpr, value: i32) {
-        self.own(Instruction::with2(
-            Code::Cmp_rm64_imm32,
-            gpr.register(),
-            value,
-        ));
-    }
-
-    /// `cmp register, [rip -> address]`
-    ///
-    /// # Errors
-    /// [`OutOfReach`] when the address is.
-    pub fn compare_at(&mut self, gpr: Gpr, address: u64) -> Result<(), OutOfReach> {
-        let with = MemoryOperand::with_base_displ(Register::RIP, address as i64);
-        let compare = Instruction::with2(Code::Cmp_r64_rm64, gpr.register(), with);
-        self.put(&compare.map_err(|_| OutOfReach)?)
-    }
-
-    /// `cmp qword [rsp], value`
-    pub fn compare_top(&mut self, value: i32) {
-        self.own(Instruction::with2(
-            Code::Cmp_rm64_imm32,
-            at(Gpr::Rsp, 0),
-            value,
-        ));
-    }
-
-    /// `cmp [rsp], register`
-    pub fn compare_top_with(&mut self, gpr: Gpr) {
-        self.own(Instruction::with2(
-            Code::Cmp_rm64_r64,
-            at(Gpr::Rsp, 0),
-            gpr.register(),
-        ));
-    }
-
     /// `shr register, bits`
     pub fn shift_right(&mut self, gpr: Gpr, bits: u32) {
         self.own(Instruction::with2(

@@ -255,6 +255,10 @@ impl LogReader {
                         }
                         self.suspected += 1;
                         if self.suspected.is_multiple_of(SUSPECT_ONE_IN) {
+                            // A watch may end here: with the references so far.
+                            observer.skip(std::mem::take(&mut harmless));
+                            observer.skip_unseen(std::mem::take(&mut unseen));
+                            until_sample = observer.until_sample();
                             self.suspect(shape, view, observer);
                         }
                     }

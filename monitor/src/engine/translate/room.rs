@@ -6,12 +6,14 @@
 //!
 //! Where an instruction faults, a handler sees the registers as they are: so nothing counts as overwritten behind an
 //! access that may fault, the stack's excepted, which do not in practice. Flags do: no handler can tell what they were from
-//! what the faulting instruction, executed again, leaves.
+//! what the faulting instruction, executed again, leaves. Handlers of other signals see what is overwritten soon as something else, where their
+//! signal comes between; rbp never, as who unwinds the stack may go by it.
 
 use super::trace::Code;
 use crate::arch::{self, Flow, Gpr, GprSet, STATUS_FLAGS};
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, RflagsBits,
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
+    RflagsBits,
 };
 use rustc_hash::FxHashMap;
 
@@ -115,6 +117,7 @@ impl Way {
         self.faults |= may_fault(instruction);
         if !self.faults {
             self.dead = self.dead.union(written.without(self.read));
+            self.dead.remove(Gpr::Rbp);
         }
         self.length += 1;
     }
@@ -183,10 +186,16 @@ fn may_fault(instruction: &Instruction) -> bool {
         return false;
     }
     let divides = matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
-    let memory =
-        (0..instruction.op_count()).any(|op| instruction.op_kind(op) == iced_x86::OpKind::Memory);
+    let memory = (0..instruction.op_count()).any(|op| {
+        use OpKind::*;
+        let implied = matches!(
+            instruction.op_kind(op),
+            MemorySegSI | MemorySegESI | MemorySegRSI | MemorySegDI | MemorySegEDI | MemorySegRDI
+        );
+        implied || instruction.op_kind(op) == Memory
+    });
     let on_stack = Gpr::containing(instruction.memory_base()) == Some(Gpr::Rsp)
-        && Gpr::containing(instruction.memory_index()).is_none();
+        && instruction.memory_index() == Register::None;
     divides || memory && !on_stack || instruction.is_string_instruction()
 }
 
@@ -240,6 +249,11 @@ mod tests {
         assert_eq!(found.dead, GprSet::EMPTY);
         // push rbx; mov ecx,edx
         assert_eq!(room(&[0x53, 0x89, 0xd1]).dead, set(&[Gpr::Rcx]));
+        // maskmovdqu xmm0,xmm1; mov ecx,edx
+        let stores = [0x66, 0x0f, 0xf7, 0xc1, 0x89, 0xd1];
+        assert_eq!(room(&stores).dead, GprSet::EMPTY);
+        // pop rbx; pop rbp
+        assert_eq!(room(&[0x5b, 0x5d]).dead, set(&[Gpr::Rbx]));
     }
 
     #[test]

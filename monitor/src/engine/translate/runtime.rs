@@ -64,6 +64,7 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
         spilled,
         log: Log::Slot,
         open: None,
+        counted: false,
     };
 
     let exit = asm.here();
@@ -89,6 +90,7 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
         spilled,
         log: Log::Slot,
         open: None,
+        counted: false,
     };
     let of = |gprs: &[Gpr]| gprs.iter().copied().collect::<GprSet>();
     states.mark(indirect, in_rcx(of(&[Gpr::Rcx])));

@@ -2,7 +2,7 @@
 //!
 //! The program's context can be rebuilt at every instruction of the cache, so that a signal or the
 //! user can stop a thread anywhere: only original addresses are ever on its stack, and what the
-//! cache borrowed lies in known words of the state block.
+//! cache borrowed lies in known words of the state block. (But for what the program overwrites before it reads it: `room.rs`.)
 
 use super::layout::state;
 use crate::arch::{Gpr, GprSet};
@@ -40,6 +40,8 @@ pub struct State {
     /// Items of the fragment executed since the log pointer's record was begun; `None` when the
     /// record is complete and the pointer is behind it.
     pub open: Option<u16>,
+    /// Whether the accesses of the open record are in [`state::COUNT`] already.
+    pub counted: bool,
 }
 
 /// A view of the state block in shared memory.
@@ -134,6 +136,7 @@ struct Boundary {
     open: u16,
     kind: IpKind,
     log: Log,
+    counted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +174,7 @@ impl StateMap {
             open: state.open.unwrap_or(NOT_OPEN),
             kind,
             log: state.log,
+            counted: state.counted,
         };
         match self.boundaries.last_mut() {
             Some(last) if last.address == boundary.address => *last = boundary,
@@ -193,6 +197,7 @@ impl StateMap {
             spilled: boundary.spilled,
             log: boundary.log,
             open: (boundary.open != NOT_OPEN).then_some(boundary.open),
+            counted: boundary.counted,
         })
     }
 
@@ -220,5 +225,6 @@ impl Boundary {
             && self.open == other.open
             && self.kind == other.kind
             && self.log == other.log
+            && self.counted == other.counted
     }
 }

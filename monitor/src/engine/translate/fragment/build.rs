@@ -323,6 +323,7 @@ impl Builder<'_> {
             spilled: GprSet::EMPTY,
             log: Log::Slot,
             open: None,
+            counted: false,
         });
         self.hot.asm.spill(self.log);
         self.hot.asm.load(self.log, state::LOG);
@@ -593,9 +594,8 @@ impl Builder<'_> {
             End::Branch(taken, next) => {
                 let branch = &items[done - 1].instruction;
                 let (back, at) = (count::goes_back(&ips, taken), ips[tail]);
-                // The branch itself has no accesses: without a tail all is done.
-                let closed = if tail == done - 1 { done } else { tail };
-                self.close(Ip::At(at), closed, back, room(at));
+                // What is left accesses nothing: of the record all is done.
+                self.close(Ip::At(at), done, back, room(at));
                 for item in &items[tail..done - 1] {
                     let ip = Ip::At(item.instruction.ip());
                     self.hot.mark(inside(self.log, ip, None));

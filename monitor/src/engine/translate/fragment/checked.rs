@@ -13,6 +13,7 @@ fn slot(ip: Ip, spilled: &[Gpr]) -> State {
         spilled: spilled.iter().copied().collect::<GprSet>(),
         log: Log::Slot,
         open: None,
+        counted: false,
     }
 }
 

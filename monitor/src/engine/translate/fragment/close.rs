@@ -106,11 +106,23 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
         .flatten()
         .map(|group| LookUp::new(group, record.held))
         .collect();
-    let flags = record.room.flags && plan.groups.is_some();
+    let flags = record.room.flags;
     let named = lookups
         .iter()
         .fold(GprSet::EMPTY, |all, look| all.union(look.registers()));
     let mut scratch = Scratch::new(record.log, record.room, entry.spilled, named);
+    if plan.groups.is_none() {
+        let field = out.asm.jump(out.asm.here());
+        return Some(Pending {
+            field,
+            counted: None,
+            back: out.asm.here(),
+            resume: out.asm.here(),
+            state: entry,
+            scratch,
+            adds: plan.adds,
+        });
+    }
     // Sums without flags end in rcx, which the instruction for it asks for.
     let sum = match flags {
         true if lookups.len() == 1 => None,
@@ -118,10 +130,6 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
         false => Some(scratch.take_this(out, entry, Gpr::Rcx)),
     };
     let address = scratch.take(out, entry);
-    let given = scratch.taken();
-    let mut left = lookups.iter().map(|look| look.without(given));
-    let needs_third = left.any(|look| look.needs_third());
-    let third = needs_third.then(|| scratch.take(out, entry));
     let mask = match lookups.len() {
         _ if !wide => None,
         0..=1 => None,
@@ -129,6 +137,11 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
         2..=4 => scratch.take_free(named),
         _ => Some(scratch.take(out, entry)),
     };
+    // With all others taken: a look-up may have lost a register to them.
+    let given = scratch.taken();
+    let mut left = lookups.iter().map(|look| look.without(given));
+    let needs_third = left.any(|look| look.needs_third());
+    let third = needs_third.then(|| scratch.take(out, entry));
     if let Some(mask) = mask {
         out.asm.load(mask, state::MASK);
     }
@@ -159,20 +172,21 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
     out.mark(opened);
     let mut closed = opened;
     closed.open = None;
-    let field = if plan.groups.is_none() {
-        out.asm.jump(out.asm.here())
-    } else if flags {
+    let field = if flags {
         let field = out.asm.branch(Code::Jne_rel32_64, out.asm.here());
         out.asm.add_to(state::COUNT, accesses);
-        out.mark(closed);
+        out.mark(State {
+            counted: true,
+            ..opened
+        });
         counted = Some(out.asm.branch(Code::Jns_rel32_64, out.asm.here()));
         field
     } else {
-        // Twice the sum, plus the odd 255 less 255 where nothing is due: zero only if both are.
+        // Four times the sum, less what is missing to 255: 0, or 255, or with `UNCOUNTED` 191 or 190, which no four divide.
         out.asm.load_byte(address, state::DUE);
         let due = -i64::from(NOT_DUE);
         out.asm
-            .lea_address(Gpr::Rcx, Some(address), Some((Gpr::Rcx, 2)), due)
+            .lea_address(Gpr::Rcx, Some(address), Some((Gpr::Rcx, 4)), due)
             .expect("a small displacement");
         out.asm.jrcxz(JUMP_BYTES);
         let field = out.asm.jump(out.asm.here());
@@ -216,8 +230,10 @@ enum Source {
 }
 
 impl Source {
-    fn of(word: u8, held: &[Holder]) -> Source {
-        match held.iter().find(|holder| holder.slot == word) {
+    /// Where a word comes from; rsp cannot be an index.
+    fn of(word: u8, held: &[Holder], index: bool) -> Source {
+        let holds = |holder: &&Holder| holder.slot == word && !(index && holder.gpr == Gpr::Rsp);
+        match held.iter().find(holds) {
             Some(holder) => Source::Held(holder.gpr, word, holder.add),
             None => Source::Logged(word),
         }
@@ -243,12 +259,12 @@ struct Place {
 
 impl LookUp {
     fn new(group: &Group, held: &[Holder]) -> LookUp {
-        let of = |word| (word != 0).then(|| Source::of(word, held));
+        let of = |word, index| (word != 0).then(|| Source::of(word, held, index));
         // With fs there is no index.
         let fs = group.fs.then_some((Source::Fs, 1));
-        let index = of(group.index).map(|source| (source, group.scale));
+        let index = of(group.index, true).map(|source| (source, group.scale));
         LookUp {
-            base: of(group.base),
+            base: of(group.base, false),
             index: index.or(fs),
             low: group.low,
         }
@@ -376,9 +392,10 @@ pub(super) fn keep(
     let counted = pending.counted.map(|field| {
         // Taken back: the header says how many there were before.
         let start = out.asm.here();
-        let mut state = pending.state;
-        state.open = None;
-        out.mark(state);
+        out.mark(State {
+            counted: true,
+            ..pending.state
+        });
         let accesses = record.accesses.len() as i32;
         out.asm.add_to(state::COUNT, -accesses);
         (field, start)
@@ -430,7 +447,7 @@ pub(super) fn keep(
     out.mark(state);
     scratch.give_back(out, state);
     state.spilled = scratch.outside();
-    if state.spilled.contains(Gpr::Rcx) && record.log != Gpr::Rcx {
+    if state.spilled.contains(Gpr::Rcx) {
         out.asm.unspill(Gpr::Rcx);
         state.spilled.remove(Gpr::Rcx);
     }
@@ -458,5 +475,42 @@ fn add(out: &mut Stretch, record: &Record, adds: Adds, count: Gpr) {
         out.asm
             .lea_address(count, Some(count), times, term.add as i64)
             .expect("checked when this was planned");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_from_registers_that_can_be_where_they_are_needed() {
+        let holder = |gpr, add| Holder { slot: 2, gpr, add };
+        let held = [holder(Gpr::Rsp, 16), holder(Gpr::Rdi, 0)];
+        assert_eq!(Source::of(2, &held, false), Source::Held(Gpr::Rsp, 2, 16));
+        assert_eq!(Source::of(2, &held, true), Source::Held(Gpr::Rdi, 2, 0));
+        assert_eq!(Source::of(2, &held[..1], true), Source::Logged(2));
+        assert_eq!(Source::of(1, &held, false), Source::Logged(1));
+    }
+
+    #[test]
+    fn what_is_not_held_any_more_takes_registers() {
+        let held = |gpr| Source::Held(gpr, 1, 0);
+        let look = LookUp {
+            base: Some(held(Gpr::R8)),
+            index: Some((held(Gpr::Rdi), 8)),
+            low: 0,
+        };
+        let gone = |gprs: &[Gpr]| look.without(gprs.iter().copied().collect());
+        assert!(!gone(&[]).needs_third());
+        assert!(!gone(&[Gpr::Rdi]).needs_third());
+        assert!(gone(&[Gpr::Rdi, Gpr::R8]).needs_third());
+        // Far from what holds it.
+        let far = LookUp {
+            base: Some(Source::Held(Gpr::R8, 1, 1 << 40)),
+            index: None,
+            low: 0,
+        };
+        assert!(far.needs_third());
+        assert!(!far.without([Gpr::R8].into_iter().collect()).needs_third());
     }
 }

@@ -1,7 +1,7 @@
 //! A translated trace: its code, the records it logs and the ways out of it.
 //!
 //! Layout: the hot part holds copies of the program's instructions with stores of register values
-//! in between, and at its end the decision whether the record is kept ([`close`]); the cold part
+//! in between, and at its end, or before the comparison that the last branch goes by, the decision whether the record is kept ([`close`]); the cold part
 //! holds what is rarely run (ways back to the monitor, literals). A side exit gets its
 //! code when it is first taken ([`build::side`]), beside what is hot at that time.
 
@@ -279,6 +279,7 @@ fn inside(log: Gpr, ip: Ip, open: Option<usize>) -> State {
         spilled: [log].into_iter().collect(),
         log: Log::Register(log),
         open: open.map(|done| done as u16),
+        counted: false,
     }
 }
 

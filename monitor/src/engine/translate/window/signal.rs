@@ -146,6 +146,12 @@ impl Translate {
             (Some(id), Some(items)) => Some((id, items, Some(context.regs.rcx))),
             _ => None,
         };
+        if let (true, Some((id, items, _))) = (state.counted, open) {
+            // Those of the open record are counted by us.
+            let accesses = self.cache.fragment(id).first_access[usize::from(items)];
+            let count = self.block().word(state::COUNT);
+            self.set_word(state::COUNT, count.wrapping_sub(u64::from(accesses)));
+        }
         if self.cache.is_in_exit(regs.rip) {
             // On its way out with a record still open?
             let number = self.block().word(state::EXIT) as u32;

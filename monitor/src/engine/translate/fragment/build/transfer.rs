@@ -20,6 +20,7 @@ pub(super) fn by_table(out: &mut Stretch, log: Gpr) {
         spilled: [Gpr::Rcx].into_iter().collect(),
         log: Log::Slot,
         open: None,
+        counted: false,
     });
     // From here, not from a place that all transfers share: processors guess by the place where a jump leads.
     out.asm.load_word16(Gpr::Rcx, state::TARGET);
