@@ -113,6 +113,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
     let mut scratch = Scratch::new(record.log, record.room, entry.spilled, named);
     if plan.groups.is_none() {
         let field = out.asm.jump(out.asm.here());
+        out.mark(open(record, ip, None));
         return Some(Pending {
             field,
             counted: None,
