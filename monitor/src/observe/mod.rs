@@ -38,8 +38,8 @@ const FINE_ONE_IN: u32 = 8;
 /// From this period on, samples come in clusters.
 const CLUSTER_LEAST: u64 = 600;
 /// Mean samples of a cluster, and mean references between two of them.
-const CLUSTER: f64 = 8.0;
-const CLUSTER_GAP: f64 = 128.0;
+const CLUSTER: f64 = 16.0;
+const CLUSTER_GAP: f64 = 64.0;
 
 /// One access as an engine reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -535,6 +535,11 @@ impl Observer {
         for line in [line, line + 1] {
             self.watches.suspect_sharing(line, &self.refs);
         }
+    }
+
+    /// Accesses were looked at for nothing, which may be for those watched lines for which it is `likely`; one in very many such is told.
+    pub fn suspect_where(&mut self, likely: impl Fn(u64) -> bool) {
+        self.watches.suspect_where(likely, &self.refs);
     }
 
     /// Says that the filter matched without a watch behind it `false_hits` times; the filter moves

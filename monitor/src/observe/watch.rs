@@ -473,18 +473,28 @@ impl WatchTable {
         self.suspect_by(line, 1, refs);
     }
 
-    /// Accesses to `line`, which is not watched, are looked at because it shares its place in the filter with lines that are: the same for these,
-    /// as each time that it is told stands for many.
+    /// Accesses to `line`, which is not watched, are looked at because it shares its place in the filter with lines that are: the same for these.
     pub(super) fn suspect_sharing(&mut self, line: u64, refs: &[u64; 5]) {
         if self.by_line.contains_key(&line) || !self.filter.may_hold(line) {
             return;
         }
+        let filter = &self.filter;
         let watched = self.by_line.keys().copied();
-        let sharing: Vec<u64> = watched
-            .filter(|&watched| self.filter.share(watched, line))
-            .collect();
-        for watched in sharing {
-            self.suspect_by(watched, MOST_SUSPICIONS / 8, refs);
+        let sharing: Vec<u64> = watched.filter(|&it| filter.share(it, line)).collect();
+        self.suspect_often(&sharing, refs);
+    }
+
+    /// Accesses are looked at for nothing, which may be for those watched lines for which it is `likely`: the same.
+    pub(super) fn suspect_where(&mut self, likely: impl Fn(u64) -> bool, refs: &[u64; 5]) {
+        let watched = self.by_line.keys().copied();
+        let lines: Vec<u64> = watched.filter(|&line| likely(line)).collect();
+        self.suspect_often(&lines, refs);
+    }
+
+    /// Each time that this is told stands for many.
+    fn suspect_often(&mut self, lines: &[u64], refs: &[u64; 5]) {
+        for &line in lines {
+            self.suspect_by(line, MOST_SUSPICIONS / 8, refs);
         }
     }
 

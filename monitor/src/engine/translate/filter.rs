@@ -92,6 +92,16 @@ impl TargetFilter {
         }
     }
 
+    /// Whether accesses that begin in `line` are kept because of `watched`, in or behind which they do not begin.
+    pub fn is_shared(&self, line: u64, watched: u64) -> bool {
+        let place = self.place(line << LINE_SHIFT);
+        let at = |address: u64| self.place(address) == place;
+        let address = watched << LINE_SHIFT;
+        watched != line
+            && watched != line + 1
+            && (at(address) || at(address.wrapping_sub(GROUP_BYTES)))
+    }
+
     /// Whether it can hold drawn lines: without fast `pext` too many share a place.
     pub fn can_mark(&self) -> bool {
         self.wide

@@ -87,6 +87,8 @@ pub struct LogReader {
     pub waiting: u64,
     /// Those of them that held nothing to be looked at.
     suspected: u64,
+    /// The lines in which some of those begin.
+    suspects: Vec<u64>,
     /// Records expanded since the start.
     pub expanded: u64,
     /// Low half of the thread's count behind what was read.
@@ -118,7 +120,7 @@ const RETURN_INSTRUCTIONS: f64 = 7.0;
 /// One in so many records that were kept for nothing is asked for which line: a prime, as loops keep theirs in turn.
 const SUSPECT_ONE_IN: u64 = 61;
 
-/// The same of records that the observer's filter held for nothing: every watched line is asked then.
+/// The same where every watched line is asked: of those and of records that the observer's filter held for nothing.
 const SHARING_ONE_IN: u64 = 4093;
 
 /// False hits of one log after which the filter is rehashed.
@@ -261,6 +263,10 @@ impl LogReader {
                             until_sample = observer.until_sample();
                             self.suspect(shape, view, observer);
                         }
+                        if self.suspected.is_multiple_of(SHARING_ONE_IN) {
+                            let suspects: Vec<u64> = self.lines(shape, view).collect();
+                            self.suspects.extend(suspects);
+                        }
                     }
                     if extra[0] == 0 {
                         harmless += accesses;
@@ -312,6 +318,11 @@ impl LogReader {
         if self.false_hits > REHASH_AFTER {
             observer.rehash();
         }
+    }
+
+    /// The lines in which some of the records began that were kept for nothing, since the last call.
+    pub fn take_suspects(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.suspects)
     }
 
     /// Says what the thread's count of accesses was set to.

@@ -142,6 +142,9 @@ impl Translate {
         }
         self.reader
             .read(words, count, self.fs_base, &self.cache, observer);
+        for line in self.reader.take_suspects() {
+            observer.suspect_where(|watched| self.filter.is_shared(line, watched));
+        }
         let counted = self.block().word(state::COUNT);
         if in_log {
             self.reader.read_count(counted, observer);
