@@ -267,4 +267,31 @@ mod tests {
         let left = (0..1u64 << FILTER_BITS).filter(|&p| data.byte(GS + FILTER as u64 + p) != 0);
         assert_eq!(left.count(), 0);
     }
+
+    /// Of lines in which nothing that is watched lies or follows, those are told that are looked up in a place of its.
+    #[test]
+    fn lines_that_share_a_place_are_told() {
+        let mut random = SmallRng::seed_from_u64(2);
+        for wide in [true, false] {
+            let mut filter = TargetFilter::new(wide);
+            let mut shared = 0;
+            for _ in 0..20_000 {
+                let watched = random.random_range(8..1u64 << 30);
+                // Few other bits, so that they meet.
+                let line =
+                    watched ^ random.random_range(0..4) ^ random.random_range(0..16u64) << LOW_BITS;
+                let line = line - random.random_range(0..2);
+                let places = [watched << LINE_SHIFT, (watched << LINE_SHIFT) - GROUP_BYTES];
+                let is_held = places
+                    .map(|at| filter.place(at))
+                    .contains(&filter.place(line << LINE_SHIFT));
+                let is_its = line == watched || line + 1 == watched;
+                assert!(is_held || !is_its);
+                assert_eq!(filter.is_shared(line, watched), is_held && !is_its);
+                shared += u32::from(filter.is_shared(line, watched));
+                filter.rehash();
+            }
+            assert!(shared > 100, "{shared}");
+        }
+    }
 }
