@@ -93,9 +93,11 @@ fn dump(place: &Path) -> Option<PathBuf> {
 
 /// `command` with dumps as large as they may be, in a directory of its own.
 fn dumping(command: &Command, place: &Path) -> Command {
-    let mut shell = Command::new("sh");
+    // Who runs tests in the background has SIGQUIT ignored.
+    let mut shell = Command::new("env");
     shell
-        .args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\""])
+        .args(["--default-signal=QUIT", "sh", "-c"])
+        .arg("ulimit -c unlimited && exec \"$0\" \"$@\"")
         .arg(command.get_program())
         .args(command.get_args())
         .current_dir(place)
