@@ -5,6 +5,7 @@
 //! watched and how distances are counted is decided in this module alone, so that engines can be
 //! compared access by access. No process is known here.
 
+mod clusters;
 mod drawn;
 pub mod filter;
 mod first;
@@ -34,13 +35,6 @@ const _: () = assert!(LINE_SIZES[DEFAULT_LINE] == 64 && 1 << LINE_SHIFTS[4] == L
 /// One sample in this many is followed at 16 and 32 bytes too. A hot neighbour inside the same
 /// 64-byte line makes such a watch expensive, and a random choice keeps it unbiased. (Guessed.)
 const FINE_ONE_IN: u32 = 8;
-
-/// From this period on, samples come in clusters.
-const CLUSTER_LEAST: u64 = 600;
-/// Mean samples of a cluster, and mean references between two of them. (With 8 and 128 there are twice as many
-/// stops for as many samples: the same errors of curves and instructions, and runs of a billion accesses and more take up to a fifth longer.)
-const CLUSTER: f64 = 16.0;
-const CLUSTER_GAP: f64 = 64.0;
 
 /// One access as an engine reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -462,57 +456,6 @@ impl Observer {
                 return;
             }
         }
-    }
-
-    /// Draws the distance to the next sample. With a short period it is geometric: every reference is
-    /// sampled independently of the others. With a longer one it is a mixture of two such, so that
-    /// samples come in clusters: a stationary renewal process, in which every reference is as likely to
-    /// be sampled as any other, while an engine need look at addresses during clusters only.
-    fn draw(&mut self) {
-        self.samples_left = self.samples_left.saturating_sub(1);
-        if self.samples_left == 0 {
-            self.until_sample = NO_SAMPLE;
-            return;
-        }
-        let mean = if self.period < CLUSTER_LEAST {
-            self.period as f64
-        } else if self.random.random_bool(1.0 / CLUSTER) {
-            self.spacing()
-        } else {
-            CLUSTER_GAP
-        };
-        self.until_sample = self.geometric(mean);
-    }
-
-    /// Draws the distance to the first sample, from a place that knows nothing of those before: what
-    /// is left of a gap is longer on average than a gap (renewal theory, the inspection paradox).
-    fn draw_first(&mut self) {
-        let (period, spacing) = (self.period as f64, self.spacing());
-        let mean = if self.period < CLUSTER_LEAST {
-            period
-        } else if self
-            .random
-            .random_bool((spacing / CLUSTER / period).min(1.0))
-        {
-            spacing
-        } else {
-            CLUSTER_GAP
-        };
-        self.until_sample = self.geometric(mean);
-    }
-
-    /// Mean references between two samples of different clusters.
-    pub fn spacing(&self) -> f64 {
-        if self.period < CLUSTER_LEAST {
-            self.period as f64
-        } else {
-            CLUSTER * self.period as f64 - (CLUSTER - 1.0) * CLUSTER_GAP
-        }
-    }
-
-    fn geometric(&mut self, mean: f64) -> u64 {
-        let uniform: f64 = self.random.random_range(f64::EPSILON..1.0);
-        1 + (uniform.ln() / (1.0 - 1.0 / mean.max(1.000_001)).ln()) as u64
     }
 
     /// The samples whose watches have ended at every line size since the last call.
