@@ -6,7 +6,7 @@ use rand::Rng;
 /// From this period on, samples come in clusters.
 const CLUSTER_LEAST: u64 = 600;
 /// Mean samples of a cluster, and mean references between two of them. (With 8 and 128 there are twice as many
-/// stops for as many samples: the same errors of curves and instructions, and runs of a billion accesses and more take up to a fifth longer.)
+/// stops for as many samples: the same errors of curves and instructions, and runs of a billion accesses and more take up to a quarter longer.)
 const CLUSTER: f64 = 16.0;
 const CLUSTER_GAP: f64 = 64.0;
 
