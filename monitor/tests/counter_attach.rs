@@ -166,13 +166,18 @@ fn static_programs_and_children_are_counted() {
         .arg(source)
         .status();
     if built.is_ok_and(|status| status.success()) {
-        let words = [&text(&fixed), "60000"];
+        let words = [&text(&fixed), "180000"];
         let alone = native(directory.path(), &words, b"");
-        let found = simulated_as("1", &file, &words, b"");
-        let said = lossy(&found.stderr);
-        assert_eq!(found.stdout, alone.stdout, "{said}");
-        assert_eq!(shell_status(&found), 7, "{said}");
-        assert!(samples(&file) > 0, "{said}");
+        let mut said = Vec::new();
+        // It runs for two seconds, or one, and may be over before the first window.
+        let counted = (0..5).any(|_| {
+            let found = simulated_as("1", &file, &words, b"");
+            said.push(lossy(&found.stderr));
+            assert_eq!(found.stdout, alone.stdout, "{said:?}");
+            assert_eq!(shell_status(&found), 7, "{said:?}");
+            samples(&file) > 0
+        });
+        assert!(counted, "{said:?}");
     } else {
         println!("SKIP static_programs_and_children_are_counted: nothing static can be built here");
     }

@@ -358,8 +358,9 @@ fn who_wakes_up_joins_a_thread_that_was_alone() {
     let (profiles, words) = (directory(), [&program as &str, "60"]);
     for way in [&[][..], &["--full"]] {
         let mut said = Vec::new();
-        // A write may be cut short where it is stopped in the middle (README, "Limits"): seldom. Nothing is lost then.
-        let whole = (0..4).any(|_| {
+        // A write may be cut short where it is stopped in the middle (README, "Limits"): in two to six of ten
+        // runs of this program. Nothing is lost then.
+        let whole = (0..16).any(|_| {
             let found = under(Path::new("/"), profiles.path(), way, &words, b"");
             assert_eq!(shell_status(&found), 6, "{way:?}: {found:?}");
             let all = lossy(&found.stdout);
