@@ -100,11 +100,13 @@ fn blocks_do_the_same_translated() {
         Plan::TINY,
         Plan {
             close_after: 1,
+            around: true,
             ..Plan::TINY
         },
         Plan {
             close_after: 2,
             native: Duration::from_micros(30),
+            around: true,
             ..Plan::TINY
         },
     ];

@@ -173,6 +173,7 @@ const PLANS: [Plan; 4] = [
     Plan::TINY,
     Plan {
         close_after: 1,
+        around: true,
         ..Plan::TINY
     },
     Plan {
@@ -460,4 +461,40 @@ fn windows_of_real_programs() {
         compared >= 6 || !Path::new("/bin/ls").exists(),
         "{compared} windows compared"
     );
+}
+
+/// What leads from code that was met, translated between windows, saves stops for it, and changes nothing that is seen.
+#[test]
+fn real_programs_stop_less_where_code_around_is_translated() {
+    let _turn = exclusive();
+    without_randomization();
+    let input = input();
+    let at = input.path().to_str().expect("text");
+    let text = format!("{at}/text");
+    let programs: [(&str, &[&str]); 3] = [
+        ("/bin/ls", &["-R", at]),
+        ("/usr/bin/sort", &["--parallel=1", &text]),
+        ("/bin/gzip", &["-c", &text]),
+    ];
+    for (program, args) in programs {
+        if !Path::new(program).exists() {
+            println!("SKIP {program}: not installed");
+            continue;
+        }
+        let [without, with] = [false, true].map(|around| {
+            let (tracee, stopped) = Tracee::launch(Path::new(program), args);
+            let plan = Plan {
+                close_after: 1,
+                around,
+                ..Plan::TINY
+            };
+            let (seen, run) = translate(past_calls(stopped, 10).expect("alive"), plan);
+            let printed = tracee.ended(run.event).printed;
+            (printed, seen.accesses.len(), run.stats.misses)
+        });
+        println!("{program}: {} and {} stops for new code", without.2, with.2);
+        assert_eq!(without.0, with.0, "{program}: output");
+        assert_eq!(without.1, with.1, "{program}: accesses");
+        assert!(with.2 < without.2 * 9 / 10, "{program}: stops");
+    }
 }

@@ -4,6 +4,7 @@ use super::choose::Chooser;
 use super::cost::monitor_cpu_s;
 use super::engine::Kind;
 use super::full::Pauses;
+use super::meantime::Meantime;
 use super::observed::Observed;
 use super::output::Output;
 use super::remains::{self, Remains, Unseen};
@@ -54,6 +55,7 @@ pub struct Session<'a> {
     pub(super) schedule: Schedule,
     pub(super) chooser: Chooser,
     pub(super) pauses: Pauses,
+    pub(super) meantime: Meantime,
     pub(super) error: Option<ProfileError>,
     pub(super) warnings: Vec<Warning>,
     /// What sees the accesses of windows.
@@ -92,6 +94,7 @@ impl<'a> Session<'a> {
             },
             chooser: Chooser::new(seed),
             pauses: Pauses::default(),
+            meantime: Meantime::new(),
             error: None,
             warnings: Vec::new(),
             kind: match config.engine {
@@ -154,6 +157,7 @@ impl<'a> Session<'a> {
     /// Serves events until the deadline, the first process's end, or the user's wish to end.
     pub(super) fn rest(&mut self, deadline: Option<Instant>) -> Result<()> {
         let wanted_before = self.signals.end_wanted;
+        let mut look = Self::look_at(deadline);
         loop {
             hub::serve()?;
             self.sweep();
@@ -168,6 +172,16 @@ impl<'a> Session<'a> {
             if timeout.is_zero() {
                 return Ok(());
             }
+            let look_in = look.map(|at| at.saturating_duration_since(Instant::now()));
+            if look_in.is_some_and(|left| left.is_zero()) {
+                look = None;
+                self.look_where_threads_are();
+            }
+            let timeout = match self.translate_around() {
+                true => Duration::ZERO,
+                false if look.is_some() => look_in.unwrap_or(timeout).min(timeout),
+                false => timeout,
+            };
             self.signals.take(timeout);
             if self.signals.leave || self.signals.end_wanted && !wanted_before {
                 self.over = true;
@@ -323,7 +337,8 @@ impl<'a> Session<'a> {
         observed.leave_alone(self.schedule.usual_gap_s());
         let resumed = resume_after(end);
         self.schedule.window_done(spent);
-        tracing::debug!(?plan, %tid, accesses, ?spent, ?inside, "window");
+        let (cost, translated) = (observed.cost, observed.translated());
+        tracing::debug!(?plan, %tid, accesses, ?spent, ?inside, ?cost, translated, "window");
         self.failed(error.or(opened.err()));
         self.over |= self.signals.end_wanted;
         resumed

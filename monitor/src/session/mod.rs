@@ -25,6 +25,7 @@ mod follow;
 mod full;
 mod leave;
 mod looks;
+mod meantime;
 mod names;
 mod observed;
 mod output;

@@ -323,6 +323,11 @@ pub fn spare(tid: Pid, until: Instant) {
     });
 }
 
+/// Whether stops that nobody waits for come thick.
+pub fn is_busy() -> bool {
+    with(|hub| hub.thick).unwrap_or(false)
+}
+
 /// Takes the thread that has been held longest.
 pub fn take_held() -> Option<Stopped> {
     with(|hub| hub.held.pop_front()).flatten()

@@ -80,6 +80,12 @@ pub fn leave(threads: &[Stopped]) {
     }
 }
 
+/// Whether the calling thread has gone from those of the program, and of so many processors one is left that nobody else wants.
+pub fn is_processor_idle(processors: usize) -> bool {
+    let enough = |count: usize| count <= processors;
+    AT.get().is_none() && processors > 1 && procinfo::runnable().is_some_and(enough)
+}
+
 /// Where the calling thread might run before it first went anywhere.
 fn allowed() -> Option<CpuSet> {
     ALLOWED.with(|allowed| *allowed.get_or_init(|| sched_getaffinity(SELF).ok()))

@@ -41,6 +41,8 @@ pub struct Plan {
     pub looking: Looking,
     /// Windows are said to be late behind every third system call.
     pub late: bool,
+    /// What code leads to that was met is translated between windows.
+    pub around: bool,
 }
 
 impl Plan {
@@ -52,6 +54,7 @@ impl Plan {
         most: u64::MAX,
         looking: Looking::AsUsual,
         late: false,
+        around: false,
     };
     /// One window over everything, with the shortest log.
     pub const TINY: Plan = Plan {
@@ -140,6 +143,7 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
                 break to_the_end(back, 0);
             }
             WindowEnd::Closed(back) if plan.native.is_zero() => {
+                while plan.around && engine.translate_around() {}
                 stopped = back;
                 continue;
             }
@@ -154,7 +158,7 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
             WindowEnd::Left(_) => panic!("nobody wanted to leave"),
             WindowEnd::Gone(event) => break event,
         };
-        match natively(native, plan.native) {
+        match natively(native, plan, &mut engine) {
             Ok(back) => stopped = back,
             Err(event) => break event,
         }
@@ -175,10 +179,15 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
 }
 
 /// Lets the program run for a while; it is stopped at its own registers again, or has ended.
-fn natively(stopped: Stopped, time: Duration) -> std::result::Result<Stopped, Event> {
+fn natively(
+    stopped: Stopped,
+    plan: Plan,
+    engine: &mut Translate,
+) -> std::result::Result<Stopped, Event> {
     let mut running = stopped.resume(Resume::Continue, 0).expect("resumed");
     loop {
-        std::thread::sleep(time);
+        while plan.around && engine.translate_around() {}
+        std::thread::sleep(plan.native);
         // It may have exited.
         let _ = running.interrupt();
         let stopped = match running.wait().expect("waited") {

@@ -172,6 +172,14 @@ impl Control for Laps<'_> {
     }
 }
 
+impl Timing {
+    /// Has some of the code translated that `other`, the engine of windows, has. False when there is no more.
+    pub fn translate_around(&mut self, other: &Translate) -> bool {
+        self.engine.follow(other);
+        self.engine.translate_around()
+    }
+}
+
 impl Observed {
     /// Makes what times threads, by the process's thread `stopped` in user mode at its own registers.
     ///

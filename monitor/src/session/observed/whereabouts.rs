@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Samples between two windows that are aimed at, and the shortest time between two: one takes about a microsecond.
-const PER_GAP: f64 = 16.0;
+const PER_GAP: f64 = 64.0;
 const LEAST_S: f64 = 0.001;
 /// Bytes of a thread's samples that are kept for us, a power of two of pages: 16 each.
 const RING: usize = 4 << 12;
@@ -49,12 +49,15 @@ struct Sampled {
     sampler: Sampler,
     /// The thread's program image as of the last record read.
     image: u32,
+    /// What has been read and not taken.
+    read: Vec<Place>,
 }
 
 impl Sampled {
-    /// What there is to read.
-    fn take(&mut self) -> Vec<Place> {
-        let mut places = Vec::new();
+    /// Reads what there is. Returns how much had been read before.
+    fn read(&mut self) -> usize {
+        let before = self.read.len();
+        let places = &mut self.read;
         while let Some(record) = self.sampler.next_record() {
             let by_exec = record.misc() & BY_EXEC != 0;
             match record.parse_record() {
@@ -66,7 +69,7 @@ impl Sampled {
                 _ => {}
             }
         }
-        places
+        before
     }
 }
 
@@ -100,8 +103,14 @@ impl Whereabouts {
                 match sampler(*tid, self.period_s) {
                     Ok(sampler) => {
                         OPEN.fetch_add(1, Ordering::Relaxed);
-                        self.threads
-                            .insert(tid.as_raw(), Sampled { sampler, image });
+                        self.threads.insert(
+                            tid.as_raw(),
+                            Sampled {
+                                sampler,
+                                image,
+                                read: Vec::new(),
+                            },
+                        );
                     }
                     Err(error) => {
                         tracing::debug!(%error, "no samples of the task clock");
@@ -115,7 +124,20 @@ impl Whereabouts {
 
     /// Where threads were since last asked, of each thread in order.
     pub fn take(&mut self) -> Vec<Vec<Place>> {
-        self.threads.values_mut().map(Sampled::take).collect()
+        let take = |sampled: &mut Sampled| {
+            sampled.read();
+            std::mem::take(&mut sampled.read)
+        };
+        self.threads.values_mut().map(take).collect()
+    }
+
+    /// Where threads were since this was last asked, or all was taken; it is still to be taken.
+    pub fn news(&mut self) -> Vec<Place> {
+        let news = |sampled: &mut Sampled| {
+            let before = sampled.read();
+            sampled.read[before..].to_vec()
+        };
+        self.threads.values_mut().flat_map(news).collect()
     }
 }
 

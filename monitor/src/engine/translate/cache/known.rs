@@ -13,13 +13,13 @@ const MOST: usize = 96;
 /// How far another cache has been followed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Followed {
-    fragments: usize,
+    met: usize,
     indirect: usize,
     flushes: u64,
 }
 
 impl CodeCache {
-    /// Takes note of what `other` has had translated since `followed`. Returns the targets of indirect transfers among it.
+    /// Takes note of what `other` has met and had translated since `followed`. Returns the targets of indirect transfers among it.
     pub fn follow<'a>(&mut self, other: &'a CodeCache, followed: &mut Followed) -> &'a [u64] {
         if followed.flushes != other.flushes {
             *followed = Followed {
@@ -28,11 +28,14 @@ impl CodeCache {
             };
         }
         // Traces end elsewhere here: any instruction may begin one.
-        let new = &other.fragments[followed.fragments..];
-        self.known
-            .extend(new.iter().flat_map(|f| f.item_ips.iter().copied()));
+        let met = &other.around.met;
+        let new = met[followed.met..].iter();
+        let new = new.map(|&id| &other.fragments[id as usize]);
+        let ips = new.clone().flat_map(|f| f.item_ips.iter().copied());
+        self.known.extend(ips);
+        self.note_met(new.map(|f| f.ip));
         let indirect = &other.indirect[followed.indirect..];
-        followed.fragments = other.fragments.len();
+        followed.met = met.len();
         followed.indirect = other.indirect.len();
         indirect
     }
@@ -44,12 +47,17 @@ impl CodeCache {
             self.returns.clear();
         }
         loop {
-            let ip = self.returns.pop()?;
+            let (ip, is_ahead) = self.returns.pop()?;
             match self.by_ip.get(&ip) {
                 Some(&id) if self.fragments[id as usize].targeted => {}
                 Some(_) => return Some(ip),
                 None if code.bytes(ip).is_empty() => {}
-                None => return self.translate(ip, code, true).is_ok().then_some(ip),
+                None => {
+                    self.around.is_ahead = is_ahead;
+                    let translated = self.translate(ip, code, true);
+                    self.around.is_ahead = false;
+                    return translated.is_ok().then_some(ip);
+                }
             }
         }
     }

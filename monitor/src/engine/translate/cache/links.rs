@@ -28,6 +28,7 @@ impl CodeCache {
         let Some((field, code)) = side else {
             return;
         };
+        self.tables.set_built(exit);
         // Beside what it leads to, as a rule: that is translated next.
         let at = arena.put_hot(id, &code.hot);
         arena.put_cold(id, &code.cold);

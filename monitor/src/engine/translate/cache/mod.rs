@@ -1,7 +1,8 @@
 //! The code cache: fragments by original address, the arenas they lie in ([`arena`]), the links between them
-//! ([`links`], and [`changed`] where their source has), and what it is to have before it is met ([`known`]).
+//! ([`links`], and [`changed`] where their source has), and what it is to have before it is met ([`known`], [`around`]).
 
 mod arena;
+mod around;
 mod changed;
 mod known;
 mod links;
@@ -17,6 +18,7 @@ use super::runtime::Duty;
 use super::state::State;
 use super::trace::{self, Code, Trace};
 use arena::HOT_BYTES;
+use around::Around;
 use iced_x86::InstructionInfoFactory;
 use rustc_hash::{FxHashMap, FxHashSet};
 use usage::Usage;
@@ -66,12 +68,13 @@ pub struct CodeCache {
     duty: Duty,
     /// Targets of indirect transfers, in the order they were met.
     indirect: Vec<u64>,
-    /// Return addresses of calls in fragments, those of the newest last.
-    returns: Vec<u64>,
+    /// Return addresses of calls in fragments, those of the newest last, and whether these are of code that was not met.
+    returns: Vec<(u64, bool)>,
     /// Whether it has been full: there is no room for what may never execute.
     crowded: bool,
     /// Where another cache of the same code has fragments: likely to be executed.
     known: FxHashSet<u64>,
+    around: Around,
     /// Fragments translated since the start, flushed ones included.
     pub translated: u64,
     /// Times everything was thrown away.
@@ -98,6 +101,7 @@ impl CodeCache {
             returns: Vec::new(),
             crowded: false,
             known: FxHashSet::default(),
+            around: Around::default(),
             translated: 0,
             flushes: 0,
         }
@@ -198,7 +202,9 @@ impl CodeCache {
         };
         let (lengths, begins) = (self.duty.lengths(), |ip| self.by_ip.contains_key(&ip));
         let trace = trace::form(code, ip, lengths, begins, &mut self.factory);
-        self.returns.extend(trace.awaited_returns());
+        let is_ahead = self.around.is_ahead;
+        let returns = trace.awaited_returns();
+        self.returns.extend(returns.map(|ip| (ip, is_ahead)));
         let arena = &mut self.arenas[arena];
         let places = (arena.hot_next, arena.cold_next);
         let (runtime, tables) = (&arena.runtime, &mut self.tables);
@@ -224,6 +230,7 @@ impl CodeCache {
             self.comparing.push(id);
         }
         self.fragments.push(fragment);
+        self.around.add(id);
         self.link_new(id);
         Ok(id)
     }
@@ -286,6 +293,7 @@ impl CodeCache {
         self.by_ip.clear();
         self.indirect.clear();
         self.known.clear();
+        self.around = Around::default();
         self.returns.clear();
         self.waiting.clear();
         self.comparing.clear();

@@ -160,6 +160,9 @@ pub fn side(
     else {
         return None;
     };
+    if field == 0 {
+        return None;
+    }
     let done = usize::from(done);
     let mut exits = Exits {
         id,

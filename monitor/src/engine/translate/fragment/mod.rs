@@ -119,7 +119,7 @@ pub enum ExitKind {
         words: u16,
         /// Original address it leads to; `None`: in `TARGET`, as a return that the trace follows led elsewhere.
         target: Option<u64>,
-        /// Displacement field of the branch to it.
+        /// Displacement field of the branch to it; 0 once that has code of its own.
         field: u64,
     },
     /// The program's code is no longer what the fragment was made of; nothing of it has run. Fields as of
@@ -187,6 +187,17 @@ impl Tables {
     /// The exit with number `id`; `None` for [`super::runtime::EXIT_INDIRECT`].
     pub fn exit(&self, id: u32) -> Option<&Exit> {
         self.exits.get((id as usize).checked_sub(1)?)
+    }
+
+    /// Notes that side exit `id` has code of its own: nothing comes out by it any more.
+    pub fn set_built(&mut self, id: u32) {
+        if let Some(Exit {
+            kind: ExitKind::Side { field, .. },
+            ..
+        }) = self.exits.get_mut(id as usize - 1)
+        {
+            *field = 0;
+        }
     }
 }
 

@@ -113,6 +113,17 @@ impl Translate {
         }
     }
 
+    /// Says that code was met at these addresses outside of the cache.
+    pub fn note_met(&mut self, ips: impl Iterator<Item = u64>) {
+        self.cache.note_met(ips);
+    }
+
+    /// Translates some of what lies around code that was met, while no thread is in the cache. False when there is nothing more to do.
+    pub fn translate_around(&mut self) -> bool {
+        self.learn_ahead();
+        self.cache.translate_around(&mut self.code) || !self.to_learn.is_empty()
+    }
+
     fn add_arena(
         &mut self,
         stopped: Stopped,
