@@ -8,6 +8,7 @@
 mod dying;
 mod serve;
 
+use super::completion::{Completion, Progress};
 use super::remote::restart_pending;
 pub use super::stops::{leave_kernel, mend};
 use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo};
@@ -73,6 +74,8 @@ struct Thread {
     interrupted_call: Option<u64>,
     /// It is in a call, and stops at its end by itself.
     in_call: bool,
+    /// What is left of a call of its own that we have cut.
+    completion: Option<Box<Completion>>,
 }
 
 #[derive(Debug)]
@@ -410,9 +413,51 @@ pub(super) fn resumed(tid: Pid, signal: i32) {
     dying::passed(tid, signal);
 }
 
+/// A stopped thread is about to be traced no more: it has nothing of ours left to do.
+pub(super) fn detaching(stopped: &Stopped) {
+    with(|hub| {
+        let thread = hub.threads.get_mut(&stopped.tid().as_raw());
+        if let Some(completion) = thread.and_then(|thread| thread.completion.take()) {
+            // One that is gone needs nothing.
+            let _ = completion.give_up(stopped);
+        }
+    });
+}
+
 /// What happened to `tid`, with all others served; `None` without a hub.
 pub(super) fn wait(tid: Pid, block: bool) -> Option<Result<Option<Event>>> {
     with(|hub| hub.wait(tid, block))
+}
+
+impl Thread {
+    /// Mends what a stop of ours has done to a call, and books whether the thread is in one that is let come to its end: it would never,
+    /// were it stopped each time.
+    fn note_call_at(&mut self, stopped: &Stopped) {
+        let ours = std::mem::take(&mut self.interrupted);
+        let stays = self.in_call && stopped.reason == StopReason::Syscall;
+        if let Some(completion) = &mut self.completion {
+            match completion.at_stop(stopped, ours) {
+                Ok(Some(Progress::Busy)) => self.in_call = true,
+                Ok(Some(Progress::Home)) => (self.completion, self.in_call) = (None, stays),
+                Ok(None) | Err(_) => (self.completion, self.in_call) = (None, false),
+            }
+            return;
+        }
+        self.in_call = match stopped.reason {
+            StopReason::Interrupt | StopReason::Syscall if ours => {
+                mend(stopped).unwrap_or(false) || self.complete(stopped) || stays
+            }
+            _ => stays,
+        };
+    }
+
+    /// Goes on with a call that has moved less than it was to, if it is one of those.
+    fn complete(&mut self, stopped: &Stopped) -> bool {
+        let regs = stopped.regs().ok();
+        let completion = regs.and_then(|regs| Completion::begin(stopped, &regs));
+        self.completion = completion.map(Box::new);
+        self.completion.is_some()
+    }
 }
 
 impl Hub {
@@ -426,15 +471,7 @@ impl Hub {
                 // Any stop uses up the request for one (linux/kernel/signal.c, `ptrace_stop`), and a call that was
                 // interrupted by it is mended there and then.
                 if let Some(thread) = self.threads.get_mut(&tid.as_raw()) {
-                    let ours = std::mem::take(&mut thread.interrupted);
-                    let stays = thread.in_call && stopped.reason == StopReason::Syscall;
-                    // A call that starts over is let come to its end: it would never, were it stopped each time.
-                    thread.in_call = match stopped.reason {
-                        StopReason::Interrupt | StopReason::Syscall if ours => {
-                            mend(stopped).unwrap_or(false) || stays
-                        }
-                        _ => stays,
-                    };
+                    thread.note_call_at(stopped);
                 }
                 if matches!(
                     stopped.reason,
@@ -505,6 +542,7 @@ impl Hub {
             spared: None,
             interrupted_call: None,
             in_call: false,
+            completion: None,
         };
         if self.threads.insert(tid.as_raw(), known).is_some() {
             return;

@@ -5,6 +5,7 @@
 //! ptrace commands must come from the tracer thread"); `PTRACE_O_EXITKILL` is never set, so a
 //! tracee outlives its tracer.
 
+mod completion;
 pub mod hub;
 pub mod launch;
 pub mod maps;
@@ -460,6 +461,7 @@ impl Stopped {
     /// # Errors
     /// As [`Stopped::resume`].
     pub fn detach(self, signal: i32) -> Result<()> {
+        hub::detaching(&self);
         // SAFETY: as in `resume`.
         let rc = unsafe {
             libc::ptrace(

@@ -98,13 +98,18 @@ pub fn stub(regs: &Regs) -> [u8; STUB_BYTES] {
 /// An executable place of at least [`STUB_BYTES`] that the program does not use: zeros at the very
 /// end of an executable page that belongs to a file or the vDSO.
 pub fn find_slack(stopped: &Stopped, maps: &Maps) -> Option<u64> {
+    find_slack_of(stopped, maps, STUB_BYTES)
+}
+
+/// The same of so many bytes.
+pub fn find_slack_of(stopped: &Stopped, maps: &Maps, bytes: usize) -> Option<u64> {
     maps.0
         .iter()
         .rev()
         .filter(|m| m.is_stable_code())
         .find_map(|m| {
-            let address = m.end - STUB_BYTES as u64 - 16;
-            let mut tail = [0u8; STUB_BYTES + 16];
+            let address = m.end - bytes as u64 - 16;
+            let mut tail = vec![0u8; bytes + 16];
             let readable = stopped.read(address, &mut tail).is_ok();
             (readable && tail.iter().all(|&b| b == 0)).then_some(address + 16)
         })

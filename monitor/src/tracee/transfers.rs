@@ -1,10 +1,8 @@
 //! System calls that move many bytes. One that a stop interrupts on the way returns what it has moved so far, as it would for
 //! a signal; a program that gets no signal need not reckon with that.
 //!
-//! Who sleeps in such a call is left asleep ([`would_be_cut`]). Of those that run only what can be had again is asked for again
-//! ([`starts_over`]). Not seen to: a thread that runs, so that nobody can tell where it is, in the middle of a
-//! write to a pipe or socket, of `recv` with `MSG_WAITALL`, of `sendfile` and its like. Its call cannot be made again,
-//! and what is left of it cannot be made up for in a way that would outlive us.
+//! Who sleeps in such a call is left asleep ([`would_be_cut`]). Of those that run, what can be had again is asked for again
+//! ([`starts_over`]), and what goes through pipes and sockets is gone on with (`completion`). Not seen to: `sendmsg`, `sendfile` and their like.
 //! Source: signal(7), pipe(7), recv(2), random(4); linux/drivers/char/mem.c, `read_zero`.
 
 use super::{Regs, procinfo};
