@@ -157,7 +157,7 @@ impl<'a> Session<'a> {
     /// Serves events until the deadline, the first process's end, or the user's wish to end.
     pub(super) fn rest(&mut self, deadline: Option<Instant>) -> Result<()> {
         let wanted_before = self.signals.end_wanted;
-        let mut look = Self::look_at(deadline);
+        self.begin_meantime(deadline);
         loop {
             hub::serve()?;
             self.sweep();
@@ -172,17 +172,8 @@ impl<'a> Session<'a> {
             if timeout.is_zero() {
                 return Ok(());
             }
-            let look_in = look.map(|at| at.saturating_duration_since(Instant::now()));
-            if look_in.is_some_and(|left| left.is_zero()) {
-                look = None;
-                self.look_where_threads_are();
-            }
-            let timeout = match self.translate_around() {
-                true => Duration::ZERO,
-                false if look.is_some() => look_in.unwrap_or(timeout).min(timeout),
-                false => timeout,
-            };
-            self.signals.take(timeout);
+            let idle = self.use_meantime();
+            self.signals.take(idle.min(timeout));
             if self.signals.leave || self.signals.end_wanted && !wanted_before {
                 self.over = true;
                 return Ok(());
@@ -337,8 +328,8 @@ impl<'a> Session<'a> {
         observed.leave_alone(self.schedule.usual_gap_s());
         let resumed = resume_after(end);
         self.schedule.window_done(spent);
-        let (cost, translated) = (observed.cost, observed.translated());
-        tracing::debug!(?plan, %tid, accesses, ?spent, ?inside, ?cost, translated, "window");
+        let cost = observed.cost;
+        tracing::debug!(?plan, %tid, accesses, ?spent, ?inside, ?cost, "window");
         self.failed(error.or(opened.err()));
         self.over |= self.signals.end_wanted;
         resumed

@@ -177,7 +177,7 @@ pub fn free(mut stopped: Stopped, pid: Pid) -> Result<Stopped> {
     }
     // What it filters it may kill for; the shim has left such a process by itself.
     let tasks = procinfo::tasks(pid).unwrap_or_default();
-    if tasks.iter().any(|&tid| is_filtered(tid)) {
+    if tasks.iter().any(|&tid| procinfo::is_filtered(tid)) {
         return Ok(stopped);
     }
     for left in shims {
@@ -194,11 +194,6 @@ pub fn free(mut stopped: Stopped, pid: Pid) -> Result<Stopped> {
         }
     }
     Ok(stopped)
-}
-
-/// Whether a thread has a filter for its system calls that it has not from us, which may kill it for one of ours.
-pub fn is_filtered(tid: Pid) -> bool {
-    procinfo::seccomp_filters(tid) > procinfo::seccomp_filters(Pid::this())
 }
 
 /// How long a thread may take to stop.
@@ -302,7 +297,7 @@ fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
         Event::Stopped(stopped)
             if stopped.reason == StopReason::Interrupt
                 && stopped.must_be_native().is_none()
-                && !is_filtered(tid) =>
+                && !procinfo::is_filtered(tid) =>
         {
             stopped
         }

@@ -6,8 +6,10 @@ use crate::tracee::{hub, near};
 use std::num::NonZero;
 use std::time::{Duration, Instant};
 
-/// CPU seconds that this may take besides as large a share of the run as windows may add to it.
+/// Seconds that this may take besides as large a share of the run as windows may add to it.
 const FLOOR_S: f64 = 0.25;
+/// Most fragments of code that was not met, in the two caches of each process together: they take memory, the monitor's at about 2.2 KiB each.
+const MOST: usize = 24_000;
 /// Time between two looks whether a processor is idle.
 const LOOK: Duration = Duration::from_millis(2);
 /// Time before a window in which what threads execute by now is translated.
@@ -21,6 +23,8 @@ pub struct Meantime {
     spent: Duration,
     looked: Option<Instant>,
     is_idle: bool,
+    /// When it is to be looked where threads are.
+    whereabouts: Option<Instant>,
 }
 
 impl Meantime {
@@ -32,6 +36,7 @@ impl Meantime {
             spent: Duration::ZERO,
             looked: None,
             is_idle: false,
+            whereabouts: None,
         }
     }
 
@@ -46,19 +51,28 @@ impl Meantime {
 }
 
 impl Session<'_> {
-    /// When it is to be looked where threads are, for a window at `deadline`.
-    pub(super) fn look_at(deadline: Option<Instant>) -> Option<Instant> {
-        deadline.and_then(|deadline| deadline.checked_sub(BEFORE_WINDOW))
+    /// Threads run natively until `deadline`, and then there is a window.
+    pub(super) fn begin_meantime(&mut self, deadline: Option<Instant>) {
+        let before = |deadline: Instant| deadline.checked_sub(BEFORE_WINDOW);
+        self.meantime.whereabouts = deadline.and_then(before);
     }
 
-    /// Has code translated where threads are.
-    pub(super) fn look_where_threads_are(&mut self) {
-        let observed = self.observed.values_mut();
-        observed.for_each(Observed::translate_where_threads_are);
+    /// Does some of what is to be done meanwhile. Returns how long there is nothing.
+    pub(super) fn use_meantime(&mut self) -> Duration {
+        let now = Instant::now();
+        if self.meantime.whereabouts.take_if(|at| *at <= now).is_some() {
+            let observed = self.observed.values_mut();
+            observed.for_each(Observed::note_where_threads_are);
+        }
+        match (self.translate_around(), self.meantime.whereabouts) {
+            (true, _) => Duration::ZERO,
+            (false, Some(at)) => at.saturating_duration_since(now),
+            (false, None) => Duration::MAX,
+        }
     }
 
     /// Has some code translated that windows are likely to meet. False when there is none, or it is not the time.
-    pub(super) fn translate_around(&mut self) -> bool {
+    fn translate_around(&mut self) -> bool {
         let share = self.config.overhead_percent / 100.0;
         let allowed_s = share * self.elapsed_s() + FLOOR_S;
         let wanted = !self.config.full && !self.over && !self.observed.is_empty();
@@ -66,7 +80,9 @@ impl Session<'_> {
             return false;
         }
         let begun = Instant::now();
-        let any = self.observed.values_mut().any(Observed::translate_around);
+        let most = MOST / (2 * self.observed.len());
+        let mut observed = self.observed.values_mut();
+        let any = observed.any(|observed| observed.translate_around(most));
         self.meantime.spent += begun.elapsed();
         any
     }

@@ -81,8 +81,8 @@ impl Session<'_> {
         let spent = observed.end_timing(accesses, crowd, inside_s, monitor_cpu_s() - own);
         observed.leave_alone(self.schedule.usual_gap_s());
         self.schedule.window_done(spent);
-        let (cost, translated) = (observed.cost, observed.translated());
-        tracing::debug!(?plan, %tid, accesses, crowd, ?spent, ?inside, ?cost, translated, "window");
+        let cost = observed.cost;
+        tracing::debug!(?plan, %tid, accesses, crowd, ?spent, ?inside, ?cost, "window");
         self.failed(rounds.error.or(opened.err()));
         self.over |= self.signals.end_wanted;
         result

@@ -2,7 +2,7 @@
 //!
 //! A thread that sleeps in such a call is left alone ([`super::transfers`]); of one that runs nobody can tell where it is, and a stop that
 //! finds it in the middle of a write to a pipe has it return early. So the call is gone on with, in a stub in the tracee's own memory that adds up,
-//! puts the program's registers back and jumps to where the program was: nothing depends on us any more. Where the program gives a
+//! puts the program's registers back and jumps to where the program was, whether we are still there or not. Where the program gives a
 //! buffer in several pieces each takes a call; were we killed in between, it would be told what has been moved by then.
 //!
 //! Seen to are `write` and `writev` to pipes and sockets, `sendto`, and `recvfrom` with `MSG_WAITALL`. Not `sendmsg` and its like, which
@@ -10,7 +10,8 @@
 //! Source: signal(7), pipe(7), send(2); linux/fs/pipe.c, `pipe_write`.
 
 use super::maps::Maps;
-use super::remote::{self, restart_pending};
+use super::remote::{self, LOADS, restart_pending};
+use super::stops::ERESTARTNOINTR;
 use super::{Regs, Result, StopReason, Stopped, procinfo};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -18,32 +19,16 @@ use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 
 /// Offset of the words behind the code.
-const WORDS: usize = 104;
-/// The words: result, moved before, rcx, r11, rdi, rsi, rdx, r10, r8, r9, rip.
-const WORD_COUNT: usize = 11;
-const RESULT: usize = 0;
-const DONE: usize = 1;
-const REGISTERS: usize = 2;
-const RIP: usize = 10;
+const WORDS: usize = 96;
+/// The words: moved before, rcx, r11, rdi, rsi, rdx, r10, r8, r9, rip.
+const WORD_COUNT: usize = 10;
+const DONE: usize = 0;
+const REGISTERS: usize = 1;
+const RIP: usize = 9;
 /// Bytes of the stub.
 const BYTES: usize = WORDS + 8 * WORD_COUNT;
 /// Bytes of `syscall`.
 const SYSCALL: u64 = 2;
-/// `ERESTARTNOINTR`: made again, whatever comes. Source: linux/errno.h.
-const ERESTARTNOINTR: i64 = 513;
-
-/// Opcodes of `mov r64, [rip+disp32]`: rcx, r11, rdi, rsi, rdx, r10, r8, r9.
-const LOADS: [[u8; 3]; 8] = [
-    [0x48, 0x8b, 0x0d],
-    [0x4c, 0x8b, 0x1d],
-    [0x48, 0x8b, 0x3d],
-    [0x48, 0x8b, 0x35],
-    [0x48, 0x8b, 0x15],
-    [0x4c, 0x8b, 0x15],
-    [0x4c, 0x8b, 0x05],
-    [0x4c, 0x8b, 0x0d],
-];
-
 /// A stretch of the program's memory: where, and how many bytes.
 type Piece = (u64, u64);
 
@@ -77,6 +62,8 @@ pub enum Progress {
     Busy,
     /// At the program's own registers.
     Home,
+    /// Not in the stub: it is through, or makes a call for us and comes back to it.
+    Elsewhere,
 }
 
 impl Completion {
@@ -89,8 +76,7 @@ impl Completion {
         }
         let call = Call::of(stopped.tid(), regs)?;
         // Who looks at the program's calls may not like one from elsewhere, nor another than it has made.
-        let filters = [stopped.tid(), Pid::this()].map(procinfo::seccomp_filters);
-        if filters[0] > filters[1] || stopped.dispatcher().is_some() {
+        if procinfo::is_filtered(stopped.tid()) || stopped.dispatcher().is_some() {
             return None;
         }
         let mut pieces = left(pieces(stopped, regs)?, moved as u64);
@@ -114,30 +100,24 @@ impl Completion {
         }
     }
 
-    /// What a stop of the thread means for it; `asked`: we had asked for one. `None`: the thread is beyond the stub, and the place is free.
+    /// What a stop of the thread, which is of the same program image, means for it; `asked`: we had asked for one.
     ///
     /// # Errors
     /// [`super::TraceError::Gone`].
-    pub fn at_stop(&mut self, stopped: &Stopped, asked: bool) -> Result<Option<Progress>> {
-        if stopped.is_replaced() {
-            // What it was is no more, and there may be something else in its place.
-            return Ok(None);
-        }
+    pub fn at_stop(&mut self, stopped: &Stopped, asked: bool) -> Result<Progress> {
         let regs = stopped.regs()?;
-        let into = regs.rip.wrapping_sub(self.site);
-        if into > WORDS as u64 {
-            self.clear(stopped)?;
-            return Ok(None);
+        if !self.is_in_stub(&regs) {
+            return Ok(Progress::Elsewhere);
         }
         let is_told = matches!(stopped.reason, StopReason::Signal(_) | StopReason::Group);
         if is_told && self.is_before_call(&regs) {
-            return self.go_home(stopped).map(|()| Some(Progress::Home));
+            return self.go_home(stopped).map(|()| Progress::Home);
         }
         let at_call = stopped.reason == StopReason::Syscall;
         let at_entry = at_call && !stopped.is_behind_call();
         // Before the call, or behind all that is left to do: either goes by itself.
         if at_entry || self.is_before_call(&regs) || !self.is_in_call(&regs) {
-            return Ok(Some(Progress::Busy));
+            return Ok(Progress::Busy);
         }
         let moved = regs.rax as i64;
         if moved > 0 {
@@ -152,14 +132,18 @@ impl Completion {
         // Of what was cut by anything but us the rest is the program's affair.
         let more = self.piece.1 > 0 && (is_all || moved > 0 && asked);
         if !more || is_told {
-            return self.go_home(stopped).map(|()| Some(Progress::Home));
+            return self.go_home(stopped).map(|()| Progress::Home);
         }
         self.go_on(stopped)?;
         if at_call && !asked {
             // Where nobody has asked for a stop the kernel does not look whether the call is to be made again.
             let _ = ptrace::interrupt(stopped.tid());
         }
-        Ok(Some(Progress::Busy))
+        Ok(Progress::Busy)
+    }
+
+    fn is_in_stub(&self, regs: &Regs) -> bool {
+        regs.rip.wrapping_sub(self.site) < WORDS as u64
     }
 
     fn is_in_call(&self, regs: &Regs) -> bool {
@@ -170,15 +154,18 @@ impl Completion {
         regs.rip == self.site || self.is_in_call(regs) && restart_pending(regs)
     }
 
-    /// Gives the rest up, where it has not been begun with.
+    /// Gives the rest up, if it has not been begun with; takes the stub away, unless the thread needs it to come home.
     ///
     /// # Errors
     /// [`super::TraceError::Gone`].
     pub fn give_up(&self, stopped: &Stopped) -> Result<()> {
-        match self.is_before_call(&stopped.regs()?) {
-            true => self.go_home(stopped),
-            // It is behind it, and on its way home.
-            false => Ok(()),
+        let regs = stopped.regs()?;
+        if self.is_before_call(&regs) {
+            return self.go_home(stopped);
+        }
+        match self.is_in_stub(&regs) {
+            true => Ok(()),
+            false => self.clear(stopped),
         }
     }
 
@@ -214,38 +201,38 @@ impl Completion {
         stopped.set_regs(&regs)
     }
 
-    /// `syscall`; the sum, or what was moved before if the call has failed, into rax without touching flags; all registers from the
-    /// words; back.
+    /// `syscall`; the sum, or what was moved before if the call has failed, into rax; all registers from the words; back. It touches no flags, and
+    /// writes nothing: its page is code.
     fn stub(&self) -> [u8; BYTES] {
         let mut code = Vec::with_capacity(BYTES);
-        let mut put = |opcode: &[u8], word: usize, byte: usize| {
+        let mut put = |opcode: &[u8], word: usize| {
             code.extend_from_slice(opcode);
-            let at = WORDS + 8 * word + byte;
-            let displacement = at as i32 - (code.len() as i32 + 4);
+            let displacement = (WORDS + 8 * word) as i32 - (code.len() as i32 + 4);
             code.extend_from_slice(&displacement.to_le_bytes());
         };
-        // syscall; mov [result], rax
-        put(&[0x0f, 0x05, 0x48, 0x89, 0x05], RESULT, 0);
-        // movsx rcx, byte [result+7]
-        put(&[0x48, 0x0f, 0xbe, 0x0d], RESULT, 7);
-        // not rcx; jrcxz failed; mov rcx, [done]
-        put(&[0x48, 0xf7, 0xd1, 0xe3, 13, 0x48, 0x8b, 0x0d], DONE, 0);
-        // lea rax, [rax+rcx]; jmp over; failed: mov rax, [done]
+        // syscall; mov rcx, rax; bswap rcx; movzx ecx, cl: 0 unless it has failed; jrcxz sum; mov rax, [done]
         put(
-            &[0x48, 0x8d, 0x04, 0x08, 0xeb, 7, 0x48, 0x8b, 0x05],
+            &[
+                0x0f, 0x05, 0x48, 0x89, 0xc1, 0x48, 0x0f, 0xc9, 0x0f, 0xb6, 0xc9, 0xe3, 9, 0x48,
+                0x8b, 0x05,
+            ],
             DONE,
-            0,
         );
-        for (word, load) in LOADS.iter().enumerate() {
-            put(load, REGISTERS + word, 0);
+        // jmp over; sum: mov rcx, [done]
+        put(&[0xeb, 11, 0x48, 0x8b, 0x0d], DONE);
+        // lea rax, [rax+rcx]; over: mov rcx, [its word]
+        put(&[0x48, 0x8d, 0x04, 0x08, 0x48, 0x8b, 0x0d], REGISTERS);
+        // All others but rax, which is the result, and rcx.
+        for (word, load) in LOADS[2..].iter().enumerate() {
+            put(load, REGISTERS + 1 + word);
         }
         // jmp [rip]
-        put(&[0xff, 0x25], RIP, 0);
+        put(&[0xff, 0x25], RIP);
         debug_assert!(code.len() <= WORDS);
         code.resize(WORDS, 0x90);
         let home = &self.home;
         let words = [
-            0, self.done, home.rcx, home.r11, home.rdi, home.rsi, home.rdx, home.r10, home.r8,
+            self.done, home.rcx, home.r11, home.rdi, home.rsi, home.rdx, home.r10, home.r8,
             home.r9, home.rip,
         ];
         code.extend(words.iter().flat_map(|word| word.to_le_bytes()));
@@ -350,23 +337,29 @@ mod tests {
         let mut decoder = Decoder::with_ip(64, &bytes[..WORDS], 0, DecoderOptions::NONE);
         let mut next = || decoder.decode();
         let word = |n: usize| (WORDS + 8 * n) as u64;
-        assert_eq!(next().mnemonic(), Mnemonic::Syscall);
-        assert_eq!(next().memory_displacement64(), word(RESULT));
-        let sign = next();
-        assert_eq!(sign.mnemonic(), Mnemonic::Movsx);
-        assert_eq!(sign.memory_displacement64(), word(RESULT) + 7);
-        assert_eq!(next().mnemonic(), Mnemonic::Not);
+        for expected in [
+            Mnemonic::Syscall,
+            Mnemonic::Mov,
+            Mnemonic::Bswap,
+            Mnemonic::Movzx,
+        ] {
+            let instruction = next();
+            assert_eq!(instruction.mnemonic(), expected);
+            // Nothing is written: the page is code.
+            assert!(expected != Mnemonic::Mov || instruction.op0_register() == Register::RCX);
+        }
+        let has_moved = next();
+        assert_eq!(has_moved.mnemonic(), Mnemonic::Jrcxz);
         let failed = next();
-        assert_eq!(failed.mnemonic(), Mnemonic::Jrcxz);
-        assert_eq!(next().memory_displacement64(), word(DONE));
+        assert_eq!(failed.op0_register(), Register::RAX);
+        assert_eq!(failed.memory_displacement64(), word(DONE));
+        let over = next();
+        let sum = next();
+        assert_eq!(has_moved.near_branch_target(), sum.ip());
+        assert_eq!(sum.memory_displacement64(), word(DONE));
         let sum = next();
         assert_eq!(sum.mnemonic(), Mnemonic::Lea);
-        let over = next();
-        let other = next();
-        assert_eq!(failed.near_branch_target(), other.ip());
-        assert_eq!(other.op0_register(), Register::RAX);
-        assert_eq!(other.memory_displacement64(), word(DONE));
-        assert_eq!(over.near_branch_target(), other.next_ip());
+        assert_eq!(over.near_branch_target(), sum.next_ip());
         use Register::{R8, R9, R10, R11, RCX, RDI, RDX, RSI};
         for (n, register) in [RCX, R11, RDI, RSI, RDX, R10, R8, R9]
             .into_iter()

@@ -435,13 +435,19 @@ impl Thread {
     fn note_call_at(&mut self, stopped: &Stopped) {
         let ours = std::mem::take(&mut self.interrupted);
         let stays = self.in_call && stopped.reason == StopReason::Syscall;
+        if stopped.is_replaced() {
+            // What the thread was is no more, and there may be something else in the stub's place.
+            self.completion = None;
+        }
         if let Some(completion) = &mut self.completion {
             match completion.at_stop(stopped, ours) {
-                Ok(Some(Progress::Busy)) => self.in_call = true,
-                Ok(Some(Progress::Home)) => (self.completion, self.in_call) = (None, stays),
-                Ok(None) | Err(_) => (self.completion, self.in_call) = (None, false),
+                Ok(Progress::Busy) => return self.in_call = true,
+                Ok(Progress::Home) => {
+                    (self.completion, self.in_call) = (None, stays);
+                    return;
+                }
+                Ok(Progress::Elsewhere) | Err(_) => {}
             }
-            return;
         }
         self.in_call = match stopped.reason {
             StopReason::Interrupt | StopReason::Syscall if ours => {
@@ -454,9 +460,14 @@ impl Thread {
     /// Goes on with a call that has moved less than it was to, if it is one of those.
     fn complete(&mut self, stopped: &Stopped) -> bool {
         let regs = stopped.regs().ok();
-        let completion = regs.and_then(|regs| Completion::begin(stopped, &regs));
-        self.completion = completion.map(Box::new);
-        self.completion.is_some()
+        let Some(completion) = regs.and_then(|regs| Completion::begin(stopped, &regs)) else {
+            return false;
+        };
+        if let Some(former) = self.completion.replace(Box::new(completion)) {
+            // The thread is through with it.
+            let _ = former.give_up(stopped);
+        }
+        true
     }
 }
 

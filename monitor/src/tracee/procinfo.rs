@@ -247,6 +247,11 @@ pub fn footprint_bytes(pid: Pid) -> Option<u64> {
     Some((kib("VmHWM")?.saturating_sub(kib("RssShmem").unwrap_or(0))) << 10)
 }
 
+/// Whether a thread has a filter for its system calls that it has not from us, which may kill it for one of ours.
+pub fn is_filtered(tid: Pid) -> bool {
+    seccomp_filters(tid) > seccomp_filters(Pid::this())
+}
+
 /// Seccomp filters in force (proc(5), `Seccomp_filters`); strict mode counts as one.
 pub fn seccomp_filters(tid: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();

@@ -58,7 +58,7 @@ const MFD_EXEC: u64 = 0x10;
 pub const STUB_BYTES: usize = NAME + 16;
 
 /// Opcode bytes of `mov r64, [rip+disp32]` for each restored register.
-const LOADS: [[u8; 3]; 9] = [
+pub(super) const LOADS: [[u8; 3]; 9] = [
     [0x48, 0x8b, 0x05], // rax
     [0x48, 0x8b, 0x0d], // rcx
     [0x4c, 0x8b, 0x1d], // r11
@@ -102,7 +102,7 @@ pub fn find_slack(stopped: &Stopped, maps: &Maps) -> Option<u64> {
 }
 
 /// The same of so many bytes.
-pub fn find_slack_of(stopped: &Stopped, maps: &Maps, bytes: usize) -> Option<u64> {
+pub(super) fn find_slack_of(stopped: &Stopped, maps: &Maps, bytes: usize) -> Option<u64> {
     maps.0
         .iter()
         .rev()

@@ -18,7 +18,7 @@ pub fn leave_kernel(stopped: &Stopped) -> bool {
 }
 
 /// `ERESTARTNOINTR`: made again, whatever comes. Source: linux/errno.h.
-const ERESTARTNOINTR: i64 = 513;
+pub const ERESTARTNOINTR: i64 = 513;
 
 /// `ERESTARTNOHAND`: made again, unless a handler runs. Source: linux/errno.h.
 pub const ERESTARTNOHAND: i64 = 514;

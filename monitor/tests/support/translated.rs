@@ -143,7 +143,7 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
                 break to_the_end(back, 0);
             }
             WindowEnd::Closed(back) if plan.native.is_zero() => {
-                while plan.around && engine.translate_around() {}
+                while plan.around && engine.translate_around(usize::MAX) {}
                 stopped = back;
                 continue;
             }
@@ -186,7 +186,7 @@ fn natively(
 ) -> std::result::Result<Stopped, Event> {
     let mut running = stopped.resume(Resume::Continue, 0).expect("resumed");
     loop {
-        while plan.around && engine.translate_around() {}
+        while plan.around && engine.translate_around(usize::MAX) {}
         std::thread::sleep(plan.native);
         // It may have exited.
         let _ = running.interrupt();

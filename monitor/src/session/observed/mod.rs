@@ -289,32 +289,23 @@ impl Observed {
         }
     }
 
-    /// Has some code translated that is likely to be met in a window, while threads run natively. False when there is none.
-    pub fn translate_around(&mut self) -> bool {
+    /// Has some code translated that windows are likely to meet, while threads run natively, up to `most` fragments for either engine. False when
+    /// there is none.
+    pub fn translate_around(&mut self, most: usize) -> bool {
         let Some(Engine::Translate(engine)) = &mut self.engine else {
             return false;
         };
-        let more = engine.translate_around();
-        self.timing
-            .as_mut()
-            .is_some_and(|t| t.translate_around(engine))
-            || more
+        let more = engine.translate_around(most);
+        let timing = self.timing.as_mut();
+        timing.is_some_and(|timing| timing.translate_around(engine, most)) || more
     }
 
-    /// Has code translated, by [`Observed::translate_around`], where its threads are natively.
-    pub fn translate_where_threads_are(&mut self) {
+    /// Takes the code that threads are in natively for code that was met.
+    pub fn note_where_threads_are(&mut self) {
         if let Some(Engine::Translate(engine)) = &mut self.engine {
             let news = self.whereabouts.news();
             let of_image = news.iter().filter(|place| place.image == self.image);
             engine.note_met(of_image.map(|place| place.ip));
-        }
-    }
-
-    /// Fragments translated for its windows, for whoever debugs.
-    pub fn translated(&self) -> u64 {
-        match &self.engine {
-            Some(Engine::Translate(engine)) => engine.cache().translated,
-            _ => 0,
         }
     }
 

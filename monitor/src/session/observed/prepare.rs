@@ -59,7 +59,7 @@ impl Observed {
             return Ok((stopped, error));
         }
         let pid = self.process.pid;
-        if leave::is_filtered(stopped.tid()) {
+        if procinfo::is_filtered(stopped.tid()) {
             *self.declined.entry(FILTERED).or_default() += 1;
             return Ok((stopped, error));
         }

@@ -174,9 +174,9 @@ impl Control for Laps<'_> {
 
 impl Timing {
     /// Has some of the code translated that `other`, the engine of windows, has. False when there is no more.
-    pub fn translate_around(&mut self, other: &Translate) -> bool {
+    pub fn translate_around(&mut self, other: &Translate, most: usize) -> bool {
         self.engine.follow(other);
-        self.engine.translate_around()
+        self.engine.translate_around(most)
     }
 }
 

@@ -1,16 +1,14 @@
-//! Translating what code that was met leads to, while the program runs natively and a processor is idle: a stop for new code takes
-//! the thread several times what the translation does.
+//! Translating what code that was met leads to, while the program runs natively and a processor is idle: a thread that comes to new code in
+//! a window is stopped for it, waits until it is translated, and finds it cold.
 //!
-//! One transfer ahead, which took as much as two or three did: of four programs of 2 to 4 s at default settings, four runs each, stops for
-//! new code went from 713 to 570 (two: 579, three: 475) in a solver and from 1720 to 1220 (1200, 1110) in a chess program, and by
-//! less than they vary in two interpreters.
+//! One transfer ahead, as two and three saved little more. (Stops for new code in default runs of 2 to 4 s, means of four, with none, one, two and three
+//! transfers from what was met or threads were seen in: 713, 570, 579, 475 in a solver, 1724, 1218, 1202, 1107 in a chess program, 725, 702,
+//! 740, 780 and 877, 839, 837, 832 in two interpreters.)
 
 use super::super::fragment::{ExitKind, FragmentId};
 use super::super::trace::Code;
 use super::CodeCache;
 
-/// Most fragments of code that was not met: much of it will never be executed, and takes memory.
-const MOST: usize = 12_000;
 /// Fragments translated at one call, about: a fraction of a millisecond.
 const AT_ONCE: usize = 3;
 
@@ -46,11 +44,12 @@ impl CodeCache {
         self.around.places.extend(ips);
     }
 
-    /// Translates some of what code that was met leads to. False when there is nothing more to do, or no room.
-    pub fn translate_around(&mut self, code: &mut impl Code) -> bool {
+    /// Translates some of what code that was met leads to, up to `most` fragments in all, as much of it will never be executed. False
+    /// when there is nothing more to do, or no room.
+    pub fn translate_around(&mut self, code: &mut impl Code, most: usize) -> bool {
         let mut left = AT_ONCE;
         while left > 0 {
-            if self.crowded || self.around.ahead >= MOST {
+            if self.crowded || self.around.ahead >= most {
                 return false;
             }
             if let Some(ip) = self.around.places.pop() {

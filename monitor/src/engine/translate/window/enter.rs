@@ -118,10 +118,11 @@ impl Translate {
         self.cache.note_met(ips);
     }
 
-    /// Translates some of what lies around code that was met, while no thread is in the cache. False when there is nothing more to do.
-    pub fn translate_around(&mut self) -> bool {
+    /// Translates some of what code leads to that was met, while no thread is in the cache, up to `most` fragments in all. False when there is
+    /// nothing more to do.
+    pub fn translate_around(&mut self, most: usize) -> bool {
         self.learn_ahead();
-        self.cache.translate_around(&mut self.code) || !self.to_learn.is_empty()
+        self.cache.translate_around(&mut self.code, most) || !self.to_learn.is_empty()
     }
 
     fn add_arena(
