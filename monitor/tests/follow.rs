@@ -358,6 +358,13 @@ fn transfers_that_a_stop_has_cut_are_completed() {
     says_always("pours", &["200"], 5, said);
 }
 
+/// Signals that the program ignores cut such calls only because it is traced: they are gone on with, too.
+#[test]
+fn transfers_that_ignored_signals_have_cut_are_completed() {
+    let said = "0 cut, pipe whole, socket whole\n";
+    says_always("pours", &["200", "ignored"], 5, said);
+}
+
 /// Signals of the program's own cut such calls also alone: it asks again for the rest, and all of it comes once.
 #[test]
 fn transfers_that_signals_cut_too_lose_nothing() {

@@ -100,7 +100,8 @@ impl Completion {
         }
     }
 
-    /// What a stop of the thread, which is of the same program image, means for it; `asked`: we had asked for one.
+    /// What a stop of the thread, which is of the same program image, means for it; `asked`: it is for us alone, as we had asked for one, or
+    /// as the signal is ignored.
     ///
     /// # Errors
     /// [`super::TraceError::Gone`].
@@ -109,7 +110,8 @@ impl Completion {
         if !self.is_in_stub(&regs) {
             return Ok(Progress::Elsewhere);
         }
-        let is_told = matches!(stopped.reason, StopReason::Signal(_) | StopReason::Group);
+        let is_told = matches!(stopped.reason, StopReason::Signal(_) if !asked)
+            || stopped.reason == StopReason::Group;
         if is_told && self.is_before_call(&regs) {
             return self.go_home(stopped).map(|()| Progress::Home);
         }
@@ -129,8 +131,9 @@ impl Completion {
         if is_all && let Some(next) = self.pieces.pop_front() {
             self.piece = next;
         }
-        // Of what was cut by anything but us the rest is the program's affair.
-        let more = self.piece.1 > 0 && (is_all || moved > 0 && asked);
+        // What a signal has cut is the program's affair: it stops the thread before the next call is made. (One that the program ignores may have been
+        // taken by another thread since.)
+        let more = self.piece.1 > 0 && (is_all || moved > 0);
         if !more || is_told {
             return self.go_home(stopped).map(|()| Progress::Home);
         }

@@ -11,7 +11,7 @@ mod serve;
 use super::completion::{Completion, Progress};
 use super::remote::restart_pending;
 pub use super::stops::{leave_kernel, mend};
-use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo};
+use super::{Event, Regs, Result, Resume, Running, StopReason, Stopped, procinfo, transfers};
 pub use dying::{is_wanted_out, set_in_cache};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -433,7 +433,8 @@ impl Thread {
     /// Mends what a stop of ours has done to a call, and books whether the thread is in one that is let come to its end: it would never,
     /// were it stopped each time.
     fn note_call_at(&mut self, stopped: &Stopped) {
-        let ours = std::mem::take(&mut self.interrupted);
+        let ours =
+            std::mem::take(&mut self.interrupted) || self.was_cut_by_ignored_signals(stopped);
         let stays = self.in_call && stopped.reason == StopReason::Syscall;
         if stopped.is_replaced() {
             // What the thread was is no more, and there may be something else in the stub's place.
@@ -450,11 +451,30 @@ impl Thread {
             }
         }
         self.in_call = match stopped.reason {
-            StopReason::Interrupt | StopReason::Syscall if ours => {
+            StopReason::Interrupt | StopReason::Syscall | StopReason::Signal(_) if ours => {
                 mend(stopped).unwrap_or(false) || self.complete(stopped) || stays
             }
             _ => stays,
         };
+    }
+
+    /// Whether a call was cut, if it was, by signals only that the program ignores: they stop no thread that is not traced. Looked up only
+    /// where that may be: it is read from a file.
+    fn was_cut_by_ignored_signals(&self, stopped: &Stopped) -> bool {
+        let told = match stopped.reason {
+            StopReason::Signal(signal) => Some(signal),
+            StopReason::Syscall => None,
+            _ => return false,
+        };
+        let may_be_cut = |regs: Regs| transfers::has_fallen_short(&regs) || restart_pending(&regs);
+        if self.completion.is_none() && !stopped.regs().is_ok_and(may_be_cut) {
+            return false;
+        }
+        let sets = procinfo::signal_sets(stopped.tid());
+        sets.is_some_and(|sets| match told {
+            Some(signal) => sets.ignores(signal),
+            None => sets.awaits_ignored_ones(),
+        })
     }
 
     /// Goes on with a call that has moved less than it was to, if it is one of those.

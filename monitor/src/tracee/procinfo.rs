@@ -274,9 +274,33 @@ pub struct SignalSets {
     pub ignored: u64,
     /// Caught by a handler.
     pub caught: u64,
+    /// Sent to the thread or to its process, and not delivered yet.
+    pub pending: u64,
 }
 
-/// The thread's signal sets (proc(5), `SigBlk`, `SigIgn`, `SigCgt`).
+impl SignalSets {
+    /// Whether this signal runs a handler.
+    pub fn catches(&self, signal: i32) -> bool {
+        self.caught >> (signal - 1) & 1 == 1
+    }
+
+    /// Whether this signal does nothing: ignored, or neither caught nor of those whose default does something. A traced thread
+    /// stops for it all the same. Source: signal(7), "Standard signals"; linux/kernel/signal.c, `sig_ignored`.
+    pub fn ignores(&self, signal: i32) -> bool {
+        const DEFAULT: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+        let ignored = self.ignored >> (signal - 1) & 1 == 1;
+        ignored || DEFAULT.contains(&signal) && !self.catches(signal)
+    }
+
+    /// Whether signals are about to be delivered, all of which do nothing.
+    pub fn awaits_ignored_ones(&self) -> bool {
+        let coming = self.pending & !self.blocked;
+        let mut signals = (1..=64).filter(|signal| coming >> (signal - 1) & 1 == 1);
+        coming != 0 && signals.all(|signal| self.ignores(signal))
+    }
+}
+
+/// The thread's signal sets (proc(5), `SigBlk`, `SigIgn`, `SigCgt`, `SigPnd`, `ShdPnd`).
 pub fn signal_sets(tid: Pid) -> Option<SignalSets> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let field = |name: &str| {
@@ -287,6 +311,7 @@ pub fn signal_sets(tid: Pid) -> Option<SignalSets> {
         blocked: field("SigBlk")?,
         ignored: field("SigIgn")?,
         caught: field("SigCgt")?,
+        pending: field("SigPnd")? | field("ShdPnd")?,
     })
 }
 

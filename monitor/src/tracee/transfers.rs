@@ -43,6 +43,22 @@ fn may_return_early(number: i64, args: [u64; 6]) -> bool {
     }
 }
 
+/// Whether a call behind which a thread is stopped has done less than it was asked to, or may have.
+pub fn has_fallen_short(regs: &Regs) -> bool {
+    let result = regs.rax as i64;
+    match regs.orig_rax as i64 {
+        _ if result == -i64::from(libc::EINTR) => true,
+        libc::SYS_writev => result > 0,
+        libc::SYS_write
+        | libc::SYS_sendto
+        | libc::SYS_recvfrom
+        | libc::SYS_read
+        | libc::SYS_pread64 => (1..regs.rdx as i64).contains(&result),
+        libc::SYS_getrandom => (1..regs.rsi as i64).contains(&result),
+        _ => false,
+    }
+}
+
 /// Whether a call that has returned less than it was asked for may be made again from its beginning, and nobody can tell: it
 /// reads zeros or random bytes.
 pub fn starts_over(tid: Pid, regs: &Regs) -> bool {

@@ -48,16 +48,14 @@ pub fn is_step(stopped: &Stopped) -> Result<bool> {
 /// for an interrupted system call. Ignored signals are dropped, which is what ignoring them does; stopping ones stop the thread
 /// until it is continued; any other ends it.
 pub fn deliver(stopped: Stopped, signal: i32) -> Result<Delivered> {
-    const DEFAULT_IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
     const DEFAULT_STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
     let sets = procinfo::signal_sets(stopped.tid()).unwrap_or_default();
-    let bit = 1u64 << (signal - 1);
     // A SIGTRAP that is not a step's is the program's own, and its handler is ours: it must not get there.
     if signal == libc::SIGTRAP {
         return Ok(Delivered::Over(After::Stopped(stopped, End::Trap)));
     }
-    let handled = sets.caught & bit != 0;
-    if !handled && (sets.ignored & bit != 0 || DEFAULT_IGNORED.contains(&signal)) {
+    let handled = sets.catches(signal);
+    if sets.ignores(signal) {
         return Ok(Delivered::NotHandled(stopped));
     }
     let mut running = if handled || DEFAULT_STOPS.contains(&signal) {

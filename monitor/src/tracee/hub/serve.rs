@@ -238,6 +238,7 @@ impl Hub {
             return;
         }
         let (how, signal) = match stopped.reason {
+            StopReason::Signal(signal) if self.is_in_call(tid) => (Resume::Syscall, signal),
             StopReason::Signal(signal) => (Resume::Continue, signal),
             StopReason::Group => (Resume::Listen, 0),
             _ if self.is_in_call(tid) => (Resume::Syscall, 0),

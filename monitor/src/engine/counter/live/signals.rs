@@ -31,14 +31,11 @@ impl<C: Control> Live<'_, C> {
 
     /// Delivers any signal, and lets the shim step the access that it may have been raised by. True where that was executed.
     pub(super) fn deliver(&mut self, stopped: Stopped, signal: i32) -> Result<bool> {
-        const DEFAULT_IGNORED: [i32; 4] =
-            [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
         const DEFAULT_STOPS: [i32; 4] =
             [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let sets = procinfo::signal_sets(self.tid).unwrap_or_default();
-        let bit = 1u64 << (signal - 1);
-        if sets.caught & bit == 0 {
-            if sets.ignored & bit != 0 || DEFAULT_IGNORED.contains(&signal) {
+        if !sets.catches(signal) {
+            if sets.ignores(signal) {
                 self.thread = Some(stopped);
                 return Ok(false);
             }
