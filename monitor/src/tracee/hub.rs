@@ -433,8 +433,12 @@ impl Thread {
     /// Mends what a stop of ours has done to a call, and books whether the thread is in one that is let come to its end: it would never,
     /// were it stopped each time.
     fn note_call_at(&mut self, stopped: &Stopped) {
-        let ours =
-            std::mem::take(&mut self.interrupted) || self.was_cut_by_ignored_signals(stopped);
+        let asked = std::mem::take(&mut self.interrupted);
+        let ours = match stopped.reason {
+            // It uses up the request, but is not for it.
+            StopReason::Signal(_) => self.was_cut_by_ignored_signals(stopped),
+            _ => asked || self.was_cut_by_ignored_signals(stopped),
+        };
         let stays = self.in_call && stopped.reason == StopReason::Syscall;
         if stopped.is_replaced() {
             // What the thread was is no more, and there may be something else in the stub's place.
@@ -466,7 +470,9 @@ impl Thread {
             StopReason::Syscall => None,
             _ => return false,
         };
-        let may_be_cut = |regs: Regs| transfers::has_fallen_short(&regs) || restart_pending(&regs);
+        let may_be_cut = |regs: Regs| {
+            regs.rax as i64 == -i64::from(libc::EINTR) || transfers::has_fallen_short(&regs)
+        };
         if self.completion.is_none() && !stopped.regs().is_ok_and(may_be_cut) {
             return false;
         }

@@ -369,6 +369,28 @@ mod tests {
     }
 
     #[test]
+    fn signals_do_nothing_where_ignored_or_by_default() {
+        let bits = |signals: &[i32]| signals.iter().map(|signal| 1 << (signal - 1)).sum();
+        let sets = |blocked: &[i32], pending: &[i32]| SignalSets {
+            blocked: bits(blocked),
+            ignored: bits(&[libc::SIGALRM]),
+            caught: bits(&[libc::SIGURG]),
+            pending: bits(pending),
+        };
+        let ignores = |signal| sets(&[], &[]).ignores(signal);
+        assert!(ignores(libc::SIGALRM) && ignores(libc::SIGCHLD));
+        assert!(!ignores(libc::SIGURG) && !ignores(libc::SIGTERM));
+        let coming = |blocked, pending| sets(blocked, pending).awaits_ignored_ones();
+        assert!(coming(&[], &[libc::SIGALRM, libc::SIGCHLD]));
+        assert!(coming(&[libc::SIGURG], &[libc::SIGALRM, libc::SIGURG]));
+        assert!(
+            !coming(&[], &[libc::SIGALRM, libc::SIGURG]),
+            "one runs a handler"
+        );
+        assert!(!coming(&[libc::SIGALRM], &[libc::SIGALRM]) && !coming(&[], &[]));
+    }
+
+    #[test]
     fn fields_are_counted_behind_the_name() {
         let stat = "7 (a) R (b) S 1 2 3 4 5 4194304 9\n";
         assert_eq!(

@@ -45,16 +45,16 @@ fn may_return_early(number: i64, args: [u64; 6]) -> bool {
 
 /// Whether a call behind which a thread is stopped has done less than it was asked to, or may have.
 pub fn has_fallen_short(regs: &Regs) -> bool {
-    let result = regs.rax as i64;
+    let less_than = |asked: u64| (1..asked as i64).contains(&(regs.rax as i64));
     match regs.orig_rax as i64 {
-        _ if result == -i64::from(libc::EINTR) => true,
-        libc::SYS_writev => result > 0,
+        // How much that is lies in memory.
+        libc::SYS_writev => regs.rax as i64 > 0,
         libc::SYS_write
         | libc::SYS_sendto
         | libc::SYS_recvfrom
         | libc::SYS_read
-        | libc::SYS_pread64 => (1..regs.rdx as i64).contains(&result),
-        libc::SYS_getrandom => (1..regs.rsi as i64).contains(&result),
+        | libc::SYS_pread64 => less_than(regs.rdx),
+        libc::SYS_getrandom => less_than(regs.rsi),
         _ => false,
     }
 }
@@ -62,12 +62,12 @@ pub fn has_fallen_short(regs: &Regs) -> bool {
 /// Whether a call that has returned less than it was asked for may be made again from its beginning, and nobody can tell: it
 /// reads zeros or random bytes.
 pub fn starts_over(tid: Pid, regs: &Regs) -> bool {
-    let less_than = |asked: u64| (1..asked as i64).contains(&(regs.rax as i64));
-    match regs.orig_rax as i64 {
-        libc::SYS_getrandom => less_than(regs.rsi),
-        libc::SYS_read | libc::SYS_pread64 => less_than(regs.rdx) && is_endless(tid, regs.rdi),
+    let is_endless = || match regs.orig_rax as i64 {
+        libc::SYS_getrandom => true,
+        libc::SYS_read | libc::SYS_pread64 => is_endless(tid, regs.rdi),
         _ => false,
-    }
+    };
+    has_fallen_short(regs) && is_endless()
 }
 
 /// Whether a descriptor is one of the kernel's devices that give as many zeros or random bytes as are asked for.

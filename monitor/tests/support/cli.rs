@@ -91,7 +91,7 @@ pub fn readable(path: &Path) -> Profile {
 
 /// Where `name` is installed; says so when it is not.
 pub fn installed(name: &str) -> Option<PathBuf> {
-    let places = ["/usr/bin", "/bin", "/usr/local/bin"];
+    let places = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];
     let found = places
         .iter()
         .map(|place| Path::new(place).join(name))

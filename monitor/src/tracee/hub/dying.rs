@@ -128,6 +128,5 @@ impl Hub {
 }
 
 fn is_caught_or_ignored(tid: Pid, signal: i32) -> bool {
-    let bit = 1u64 << (signal - 1);
-    procinfo::signal_sets(tid).is_none_or(|sets| (sets.caught | sets.ignored) & bit != 0)
+    procinfo::signal_sets(tid).is_none_or(|sets| sets.catches(signal) || sets.ignores(signal))
 }

@@ -220,22 +220,12 @@ pub(super) enum Disposition {
 /// What delivering `signal` will do (signal(7), "Signal dispositions").
 pub(super) fn disposition(tid: Pid, signal: i32) -> Disposition {
     let sets = procinfo::signal_sets(tid).unwrap_or_default();
-    let bit = 1u64 << (signal - 1);
-    if sets.caught & bit != 0 {
+    if sets.catches(signal) {
         return Disposition::Caught;
     }
-    let harmless = [
-        libc::SIGCHLD,
-        libc::SIGURG,
-        libc::SIGWINCH,
-        libc::SIGCONT,
-        libc::SIGSTOP,
-        libc::SIGTSTP,
-        libc::SIGTTIN,
-        libc::SIGTTOU,
-    ];
-    let ignored = sets.ignored & bit != 0 && !tracee::is_fault(signal);
-    if ignored || harmless.contains(&signal) {
+    let stopping = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    let ignored = sets.ignores(signal) && !tracee::is_fault(signal);
+    if ignored || stopping.contains(&signal) {
         Disposition::Harmless
     } else {
         Disposition::Fatal
