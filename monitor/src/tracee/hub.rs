@@ -431,10 +431,11 @@ pub(super) fn wait(tid: Pid, block: bool) -> Option<Result<Option<Event>>> {
 
 impl Thread {
     /// Mends what a stop of ours has done to a call, and books whether the thread is in one that is let come to its end: it would never,
-    /// were it stopped each time.
-    fn note_call_at(&mut self, stopped: &Stopped) {
+    /// were it stopped each time. `in_cache`: it was in the code cache, where it makes none.
+    fn note_call_at(&mut self, stopped: &Stopped, in_cache: bool) {
         let asked = std::mem::take(&mut self.interrupted);
         let ours = match stopped.reason {
+            _ if in_cache && self.completion.is_none() => asked,
             // It uses up the request, but is not for it.
             StopReason::Signal(_) => self.was_cut_by_ignored_signals(stopped),
             _ => asked || self.was_cut_by_ignored_signals(stopped),
@@ -507,8 +508,9 @@ impl Hub {
                 }
                 // Any stop uses up the request for one (linux/kernel/signal.c, `ptrace_stop`), and a call that was
                 // interrupted by it is mended there and then.
+                let in_cache = self.in_cache == Some(tid);
                 if let Some(thread) = self.threads.get_mut(&tid.as_raw()) {
-                    thread.note_call_at(stopped);
+                    thread.note_call_at(stopped, in_cache);
                 }
                 if matches!(
                     stopped.reason,
