@@ -335,7 +335,7 @@ impl Schedule {
             let weight = if cost < *last { 0.6 } else { 0.5 };
             *last += weight * (cost - *last);
         }
-        if !self.long {
+        if !self.long && self.sampling == Sampling::Dense {
             self.usual_short_s += USUAL * (spent.inside_s - self.usual_short_s);
             self.cut_short = match (spent.accesses as f64) < 0.5 * self.planned {
                 true => self.cut_short + 1,
