@@ -85,14 +85,14 @@ const LEAST_MISSES: f64 = 200.0;
 /// than it was in the windows before. (Guessed.)
 const TIMES: f64 = 6.0;
 const LEAST_TIME_S: f64 = 0.02;
+/// The same where windows are stepped: they shall come to their fewest accesses, of a hundred instructions a millisecond.
+const LEAST_TIME_STEPPED_S: f64 = 0.3;
 /// Where so many short windows in a row were cut short, which is so in all of a large program that executes new code all the time, windows get
 /// so many times as much: they are fewer then, and the longer one is the less of it is new. (In a compiler for 15 s, three and four runs each at
 /// the same cost: 28 windows of 200 targets had 16,000 accesses on the mean, and curves were off by 0.3 to 1.7 points; 18 of 500 had
 /// 25,000, and 0.1 to 0.4.)
 const ALWAYS_NEW: u32 = 4;
 const PATIENCE: f64 = 2.5;
-/// The same where windows are stepped: they shall come to their fewest accesses, of a hundred instructions a millisecond.
-const LEAST_TIME_STEPPED_S: f64 = 0.3;
 
 /// What the next window shall be.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -80,8 +80,8 @@ pub fn leave(threads: &[Stopped]) {
     }
 }
 
-/// Whether the calling thread has gone from those of the program, and of so many processors one is left that nobody else wants. Kernels
-/// since 6.12 may count threads that sleep (benches/README.md): there it is seldom seen.
+/// Whether the calling thread has gone from those of the program, and of so many processors one is left that nobody else wants. On
+/// Linux 6.18 more are told to be ready to run than are (benches/README.md): there it is seldom seen.
 pub fn is_processor_idle(processors: usize) -> bool {
     let enough = |count: usize| count <= processors;
     AT.get().is_none() && processors > 1 && procinfo::runnable().is_some_and(enough)
