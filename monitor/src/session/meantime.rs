@@ -2,51 +2,37 @@
 
 use super::follow::Session;
 use super::observed::Observed;
+use crate::tracee::spare::Spare;
 use crate::tracee::{hub, near};
-use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 /// Seconds that this may take besides as large a share of the run as windows may add to it.
 const FLOOR_S: f64 = 0.25;
 /// Most fragments of code that was not met, in the two caches of each process together: they take memory, the monitor's at about 2.2 KiB each.
 const MOST: usize = 24_000;
-/// Time between two looks whether a processor is idle.
-const LOOK: Duration = Duration::from_millis(2);
 /// Time before a window in which what threads execute by now is translated.
 const BEFORE_WINDOW: Duration = Duration::from_millis(8);
 
 /// How much of it there was, and whether there may be more.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Meantime {
-    /// Processors that we and the program may use at a time.
-    processors: usize,
     spent: Duration,
-    looked: Option<Instant>,
-    is_idle: bool,
+    spare: Spare,
     /// When it is to be looked where threads are.
     whereabouts: Option<Instant>,
 }
 
 impl Meantime {
-    /// To be made before the calling thread has moved to any thread of the program.
-    pub fn new() -> Meantime {
-        Meantime {
-            // A group of processes may have fewer than there are.
-            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
-            spent: Duration::ZERO,
-            looked: None,
-            is_idle: false,
-            whereabouts: None,
-        }
+    /// Looks whether a processor is left, if it is time to. Returns whether it did.
+    fn look(&mut self) -> bool {
+        let looked = self.spare.look(self.spent);
+        near::note_spare(self.spare.is_there());
+        looked
     }
 
     /// Whether a processor is idle and stops are rare: those who wait for us would wait longer.
-    fn is_free(&mut self) -> bool {
-        if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            self.looked = Some(Instant::now());
-            self.is_idle = near::is_processor_idle(self.processors) && !hub::is_busy();
-        }
-        self.is_idle
+    fn is_free(&self) -> bool {
+        self.spare.is_there() && !hub::is_busy() && near::go_apart()
     }
 }
 
@@ -55,28 +41,34 @@ impl Session<'_> {
     pub(super) fn begin_meantime(&mut self, deadline: Option<Instant>) {
         let before = |deadline: Instant| deadline.checked_sub(BEFORE_WINDOW);
         self.meantime.whereabouts = deadline.and_then(before);
+        self.meantime.spare.pause();
     }
 
     /// Does some of what is to be done meanwhile. Returns how long there is nothing.
     pub(super) fn use_meantime(&mut self) -> Duration {
+        if self.config.full || self.over || self.observed.is_empty() {
+            return Duration::MAX;
+        }
+        let looked = self.meantime.look();
         let now = Instant::now();
-        if self.meantime.whereabouts.take_if(|at| *at <= now).is_some() {
+        let is_near = self.meantime.whereabouts.take_if(|at| *at <= now).is_some();
+        if is_near || looked && self.meantime.spare.is_there() {
             let observed = self.observed.values_mut();
             observed.for_each(Observed::note_where_threads_are);
         }
-        match (self.translate_around(), self.meantime.whereabouts) {
-            (true, _) => Duration::ZERO,
-            (false, Some(at)) => at.saturating_duration_since(now),
-            (false, None) => Duration::MAX,
+        if self.translate_around() {
+            return Duration::ZERO;
         }
+        let places = self.meantime.whereabouts;
+        let places = places.map_or(Duration::MAX, |at| at.saturating_duration_since(now));
+        places.min(self.meantime.spare.until_next())
     }
 
     /// Has some code translated that windows are likely to meet. False when there is none, or it is not the time.
     fn translate_around(&mut self) -> bool {
         let share = self.config.overhead_percent / 100.0;
         let allowed_s = share * self.elapsed_s() + FLOOR_S;
-        let wanted = !self.config.full && !self.over && !self.observed.is_empty();
-        if !wanted || self.meantime.spent.as_secs_f64() > allowed_s || !self.meantime.is_free() {
+        if self.meantime.spent.as_secs_f64() > allowed_s || !self.meantime.is_free() {
             return false;
         }
         let begun = Instant::now();

@@ -12,6 +12,7 @@ pub mod maps;
 pub mod near;
 pub mod procinfo;
 pub mod remote;
+pub mod spare;
 pub mod stops;
 pub mod transfers;
 

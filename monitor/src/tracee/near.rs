@@ -40,6 +40,8 @@ thread_local! {
     static NEAR: RefCell<Option<Near>> = const { RefCell::new(None) };
     /// The processor that the thread last went to.
     static AT: Cell<Option<usize>> = const { Cell::new(None) };
+    /// Whether a processor is left that nobody else wants, as far as known.
+    static SPARE: Cell<bool> = const { Cell::new(false) };
     static ALLOWED: OnceCell<Option<CpuSet>> = const { OnceCell::new() };
 }
 
@@ -72,23 +74,35 @@ pub fn leave(threads: &[Stopped]) {
         }
     }
     // Where all are busy nothing is moved, and we would have to wait for our turn meanwhile.
-    let idle = procinfo::runnable().is_some_and(|count| count <= procinfo::count(&others));
-    if idle {
+    if SPARE.get() {
         // Without any left this is refused.
         let _ = sched_setaffinity(SELF, &others);
         AT.set(None);
     }
 }
 
-/// Whether the calling thread has gone from those of the program, and of so many processors one is left that nobody else wants. On
-/// Linux 6.18 more are told to be ready to run than are (benches/README.md): there it is seldom seen.
-pub fn is_processor_idle(processors: usize) -> bool {
-    let enough = |count: usize| count <= processors;
-    AT.get().is_none() && processors > 1 && procinfo::runnable().is_some_and(enough)
+/// Says whether a processor is left that nobody else wants ([`super::spare`]), for [`leave`].
+pub fn note_spare(is_spare: bool) {
+    SPARE.set(is_spare);
+}
+
+/// Moves the calling thread away from the processor that it last went to, for what it does while the program runs natively. False where it may
+/// run nowhere else.
+pub fn go_apart() -> bool {
+    let Some(at) = AT.get() else { return true };
+    let Some(mut others) = allowed() else {
+        return false;
+    };
+    let _ = others.unset(at);
+    let moved = sched_setaffinity(SELF, &others).is_ok();
+    if moved {
+        AT.set(None);
+    }
+    moved
 }
 
 /// Where the calling thread might run before it first went anywhere.
-fn allowed() -> Option<CpuSet> {
+pub(super) fn allowed() -> Option<CpuSet> {
     ALLOWED.with(|allowed| *allowed.get_or_init(|| sched_getaffinity(SELF).ok()))
 }
 

@@ -23,13 +23,6 @@ pub fn thread_cpu_s(pid: Pid, tid: Pid) -> Option<f64> {
     }
 }
 
-/// Threads that run or are ready to on the whole host, ourselves included (proc_loadavg(5)).
-pub fn runnable() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    let (running, _) = text.split_ascii_whitespace().nth(3)?.split_once('/')?;
-    running.parse().ok()
-}
-
 /// Processors that the first thread of a process may run on (sched_getaffinity(2)).
 pub fn processors(pid: Pid) -> usize {
     nix::sched::sched_getaffinity(pid).map_or(1, |set| count(&set))
@@ -352,7 +345,8 @@ fn number(stat: &str, of_field: usize) -> Option<u64> {
     field(stat, of_field)?.parse().ok()
 }
 
-fn clock_ticks() -> f64 {
+/// Ticks a second in `/proc`.
+pub fn clock_ticks() -> f64 {
     nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
         .ok()
         .flatten()
@@ -362,11 +356,6 @@ fn clock_ticks() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_asks_is_runnable() {
-        assert!(runnable().is_some_and(|count| count >= 1));
-    }
 
     #[test]
     fn signals_do_nothing_where_ignored_or_by_default() {

@@ -9,8 +9,9 @@ use super::super::fragment::{ExitKind, FragmentId};
 use super::super::trace::Code;
 use super::CodeCache;
 
-/// Fragments translated at one call, about: a fraction of a millisecond.
+/// Fragments translated at one call, about, and those whose side exits are looked at: a fraction of a millisecond.
 const AT_ONCE: usize = 3;
+const LOOKED_AT_ONCE: usize = 300;
 
 /// What is still to be done.
 #[derive(Debug, Default)]
@@ -21,7 +22,9 @@ pub struct Around {
     open: Vec<(FragmentId, usize)>,
     /// Fragments of code that was met, and how many there are of other.
     pub met: Vec<FragmentId>,
-    ahead: usize,
+    ahead: Vec<FragmentId>,
+    /// The next of those whose side exits are looked at.
+    next_sides: usize,
     /// Whether what is translated now has not been met.
     pub is_ahead: bool,
 }
@@ -29,8 +32,10 @@ pub struct Around {
 impl Around {
     /// A new fragment.
     pub fn add(&mut self, id: FragmentId) {
+        // Side exits may lead here.
+        self.next_sides = 0;
         if self.is_ahead {
-            self.ahead += 1;
+            self.ahead.push(id);
         } else {
             self.met.push(id);
             self.open.push((id, 0));
@@ -47,9 +52,9 @@ impl CodeCache {
     /// Translates some of what code that was met leads to, up to `most` fragments in all, as much of it will never be executed. False
     /// when there is nothing more to do, or no room.
     pub fn translate_around(&mut self, code: &mut impl Code, most: usize) -> bool {
-        let mut left = AT_ONCE;
-        while left > 0 {
-            if self.crowded || self.around.ahead >= most {
+        let (mut left, mut looks_left) = (AT_ONCE, LOOKED_AT_ONCE);
+        while left > 0 && looks_left > 0 {
+            if self.crowded || self.around.ahead.len() >= most {
                 return false;
             }
             if let Some(ip) = self.around.places.pop() {
@@ -58,11 +63,35 @@ impl CodeCache {
                 }
             } else if let Some((id, first)) = self.around.open.pop() {
                 left = self.follow_exits(id, first, left, code);
+            } else if let Some(&id) = self.around.ahead.get(self.around.next_sides) {
+                self.around.next_sides += 1;
+                looks_left -= 1;
+                left -= usize::from(self.build_known_sides(id, code));
             } else {
                 return false;
             }
         }
         true
+    }
+
+    /// Gives those side exits of a fragment their code that lead to other fragments. Returns whether there were any.
+    fn build_known_sides(&mut self, id: FragmentId, code: &mut impl Code) -> bool {
+        let mut any = false;
+        for place in 0..self.fragments[id as usize].exits.len() {
+            let exit = self.fragments[id as usize].exits[place];
+            if let Some(ExitKind::Side {
+                target: Some(target),
+                field,
+                ..
+            }) = self.tables.exit(exit).map(|exit| exit.kind)
+                && field != 0
+                && self.by_ip.contains_key(&target)
+            {
+                self.build_side(exit, code);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Whether there is code, which stays what it is, and no fragment of it.
