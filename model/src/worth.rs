@@ -15,9 +15,10 @@ use crate::{LineSize, Outcome, Sample, Stream};
 const PARTS: usize = 64;
 /// A sample is told from others by whether its line comes back within so many line references.
 const DISTANCES: [u64; 3] = [32, 1_000, 8_000];
-/// Fewest samples of a piece, and fewest pieces of long windows that correlations are believed of.
+/// Fewest samples of a piece, and fewest long windows and pieces of them that correlations are believed of.
 const LEAST_SAMPLES: f64 = 30.0;
-const LEAST_PIECES: usize = 12;
+const LEAST_LONG: usize = 4;
+const LEAST_PIECES: f64 = 12.0;
 /// Standard errors by which the correlation is taken to be larger than it seems.
 const DOUBT: f64 = 1.0;
 /// Standard errors by which pieces must differ to be taken to.
@@ -141,21 +142,26 @@ fn correlation(windows: &[Vec<(f64, f64)>]) -> Option<f64> {
     let apart = || all().map(|p| (p.1 / p.0 - mean).powi(2) - noise(p));
     let total = apart().sum::<f64>() / (pieces - 1.0);
     let error = apart().map(|v| (v - total).powi(2)).sum::<f64>() / (pieces * (pieces - 1.0));
-    let mut within = Vec::new();
+    // Of each long window, its pieces and what they lie apart on the mean: windows are independent of each other, pieces of one are not.
+    let mut within: Vec<(f64, f64)> = Vec::new();
     for window in windows.iter().filter(|window| window.len() > 1) {
         let k = window.len() as f64;
         let mean = window.iter().map(|(n, x)| x / n).sum::<f64>() / k;
-        for p in window {
-            within.push((p.1 / p.0 - mean).powi(2) * k / (k - 1.0) - noise(p));
-        }
+        let apart = |p: &(f64, f64)| (p.1 / p.0 - mean).powi(2) * k / (k - 1.0) - noise(p);
+        within.push((k, window.iter().map(apart).sum::<f64>() / k));
     }
+    let (long, count) = (within.len() as f64, within.iter().map(|w| w.0).sum::<f64>());
     // Not a number where there is no piece.
-    if !total.is_finite() || within.len() < LEAST_PIECES || total <= SURE * error.sqrt() {
+    if !total.is_finite()
+        || within.len() < LEAST_LONG
+        || count < LEAST_PIECES
+        || total <= SURE * error.sqrt()
+    {
         return None;
     }
-    let count = within.len() as f64;
-    let mean = within.iter().sum::<f64>() / count;
-    let spread = within.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (count * (count - 1.0));
+    let mean = within.iter().map(|(k, v)| k * v).sum::<f64>() / count;
+    let off = |(k, v): &(f64, f64)| (k / count * (v - mean)).powi(2);
+    let spread = within.iter().map(off).sum::<f64>() * long / (long - 1.0);
     Some((1.0 - (mean - DOUBT * spread.sqrt()) / total).clamp(0.0, 1.0))
 }
 
@@ -184,10 +190,10 @@ mod tests {
         Course::new(&samples, refs)
     }
 
-    /// Twenty short windows and five that are ten times as long; `open` by the place in them in lengths of the short ones.
+    /// Eighty short windows and twenty that are ten times as long; `open` by the place in them in lengths of the short ones.
     fn worth_of(open: impl Fn(usize, f64) -> f64) -> Vec<f64> {
         let mut rng = Rng::new(3);
-        let courses: Vec<(f64, Course)> = (0..25)
+        let courses: Vec<(f64, Course)> = (0..100)
             .map(|w| {
                 let times = if w % 5 == 0 { 10 } else { 1 };
                 let open = |place: f64| open(w, place * times as f64);
@@ -209,19 +215,19 @@ mod tests {
             let phase = (place + w as f64 * 0.37) % 2.0;
             if phase < 1.0 { 0.1 } else { 0.7 }
         });
-        assert!(rounds[5] > 5.0 && rounds[6] == 1.0, "{rounds:?}");
+        assert!(rounds[5] > 3.0 && rounds[6] == 1.0, "{rounds:?}");
         // Phases that last longer than windows do.
-        let phases = worth_of(|w, _| if w < 12 { 0.1 } else { 0.7 });
+        let phases = worth_of(|w, _| if w < 48 { 0.1 } else { 0.7 });
         assert!(phases[5] < 1.3, "{phases:?}");
         // Nothing differs: all the same.
         let even = worth_of(|_, _| 0.0);
-        assert_eq!(even, vec![1.0; 25]);
+        assert_eq!(even, vec![1.0; 100]);
     }
 
     #[test]
     fn the_run_is_as_long_whatever_its_windows_are_worth() {
         let mut rng = Rng::new(3);
-        let courses: Vec<(f64, Course)> = (0..25)
+        let courses: Vec<(f64, Course)> = (0..100)
             .map(|w| {
                 let times = if w % 5 == 0 { 10.0 } else { 1.0 };
                 let open = |place: f64| {
@@ -248,10 +254,32 @@ mod tests {
         };
         let (new, old, factors) = weigh(|times| 3e6 * times);
         assert!((new / old - 1.0).abs() < 1e-12, "{new} {old}");
-        assert!(factors[5] > 5.0 * factors[6] && factors[6] < 1.0);
+        assert!(factors[5] > 3.0 * factors[6] && factors[6] < 1.0);
         // Where no window stands for anything there is nothing to keep.
         let (none, _, factors) = weigh(|_| 0.0);
         assert!(none == 0.0 && factors[6] == 1.0, "{factors:?}");
+    }
+
+    /// One of three long windows, of pieces unlike each other, says nothing for sure of the next ones.
+    #[test]
+    fn few_long_windows_do_not_decide() {
+        let mut rng = Rng::new(3);
+        let courses: Vec<(f64, Course)> = (0..24)
+            .map(|w| {
+                let times = if w % 7 == 6 { 10 } else { 1 };
+                let open = |place: f64| match w {
+                    13 if place < 0.5 => 0.7,
+                    13 => 0.1,
+                    _ => 0.2 + 0.02 * f64::from(w % 3),
+                };
+                (
+                    f64::from(times),
+                    course(&mut rng, 200 * times as usize, open),
+                )
+            })
+            .collect();
+        let courses: Vec<_> = courses.iter().map(|(times, c)| (*times, c)).collect();
+        assert_eq!(worth(&courses), vec![1.0; 24]);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Of what code a window is, and how fast code is natively, by what was timed of it.
 
-use super::looks::falling;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -197,6 +196,11 @@ fn nearest<'a, 'p>(
         let (other, place) = places[next];
         weight += place.part * falling(window.abs_diff(other));
     }
+}
+
+/// How much the laps of a window count behind so many others.
+fn falling(between: usize) -> f64 {
+    (1.0 + between as f64).powi(-2)
 }
 
 #[cfg(test)]
