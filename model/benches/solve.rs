@@ -65,7 +65,7 @@ fn window(index: u64, samples: u64) -> Window {
                 }
             })
             .collect(),
-        first_touches: None,
+        ..Window::default()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Sampling, windows with gaps: block bootstrap. Windows are resampled within strata of time
 //! neighbours that behave alike (samples inside a window are correlated, windows follow the run's
 //! course), their histograms merged per cluster and solved again; where the run changed its ways
-//! between two windows, not knowing where adds its variance. Gapless windows: see `influence` and
+//! between two windows, not knowing where adds its variance, or that looks there are as many as they are. Gapless windows: see `influence` and
 //! `agreement`.
 
 use std::ops::Range;
@@ -154,7 +154,7 @@ fn strata(sparse: &Sparse, units: &[Range<usize>]) -> Vec<Vec<usize>> {
     strata
 }
 
-/// Changes of cluster between neighbouring units. A border lies anywhere between two windows
+/// Changes of cluster between neighbouring units, where nothing tells what was between them. A border lies anywhere between two windows
 /// (variance 1/12 of the stretch squared); beside a window that is alone of its kind the run
 /// alternates faster than the windows follow, and each of them is a toss (1/4).
 fn borders(sparse: &Sparse, units: &[Range<usize>]) -> Vec<(usize, usize, f64)> {
@@ -180,6 +180,15 @@ fn borders(sparse: &Sparse, units: &[Range<usize>]) -> Vec<(usize, usize, f64)> 
         .collect()
 }
 
+/// Looks at the run between windows that each cluster stands for. `None` where they do not tell.
+fn looks(sparse: &Sparse) -> Option<Vec<f64>> {
+    let mut looks = vec![0.0; sparse.clusters];
+    for (block, &cluster) in sparse.blocks.iter().zip(&sparse.cluster_of) {
+        looks[cluster] += block.looks?;
+    }
+    Some(looks)
+}
+
 /// Ranges of blocks that are resampled together: windows, or their parts when windows are few.
 fn resampling_units(sparse: &Sparse) -> Vec<Range<usize>> {
     let mut windows: Vec<Range<usize>> = Vec::new();
@@ -203,9 +212,17 @@ pub(crate) struct Replicates {
     replicates: Vec<Mixture>,
     /// Makes up for resampling few blocks per stratum.
     inflation: f64,
-    /// Where the run changed its ways between two windows: the clusters, and the variance of the
+    between: Between,
+}
+
+/// What is known of the run between windows.
+#[derive(Clone, Debug)]
+enum Between {
+    /// Where it changed its ways between two windows: the clusters, and the variance of the
     /// references on the wrong side, per square of the run's references.
-    borders: Vec<(usize, usize, f64)>,
+    Borders(Vec<(usize, usize, f64)>),
+    /// How often it was seen in each cluster.
+    Looks(Vec<f64>),
 }
 
 impl Replicates {
@@ -239,7 +256,10 @@ impl Replicates {
             } else {
                 1.0
             },
-            borders: borders(sparse, &units),
+            between: match looks(sparse) {
+                Some(looks) => Between::Looks(looks),
+                None => Between::Borders(borders(sparse, &units)),
+            },
         }
     }
 
@@ -255,18 +275,32 @@ impl Replicates {
             .map(|m| mixture_miss_ratio(m, cache))
             .collect();
         let mean = ratios.iter().sum::<f64>() / n;
-        let each: Vec<f64> = self
-            .window_wise
-            .iter()
-            .map(|(_, p)| p.miss_ratio(cache))
-            .collect();
-        let between: f64 = self
-            .borders
-            .iter()
-            .filter_map(|&(a, b, v)| Some(v * (each.get(a)? - each.get(b)?).powi(2)))
-            .sum();
+        let between = self.between(cache);
         let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
         (variance.sqrt() * self.inflation).hypot(between.sqrt())
+    }
+
+    /// Variance for what is not known of the run between windows.
+    fn between(&self, cache: &Cache) -> f64 {
+        let each: Vec<(f64, f64)> = self
+            .window_wise
+            .iter()
+            .map(|(share, p)| (*share, p.miss_ratio(cache)))
+            .collect();
+        match &self.between {
+            Between::Borders(borders) => borders
+                .iter()
+                .filter_map(|&(a, b, v)| Some(v * (each.get(a)?.1 - each.get(b)?.1).powi(2)))
+                .sum(),
+            // So many looks fell there by chance (Poisson), at most: they are spread evenly.
+            Between::Looks(looks) => {
+                let mean: f64 = each.iter().map(|(share, ratio)| share * ratio).sum();
+                let of = |((share, ratio), looks): (&(f64, f64), &f64)| {
+                    (share * (ratio - mean)).powi(2) / looks.max(1.0)
+                };
+                each.iter().zip(looks).map(of).sum()
+            }
+        }
     }
 
     /// What the bounds of the windows' weights add: the error of the native rate is one of the

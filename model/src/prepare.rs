@@ -28,6 +28,7 @@ pub(crate) struct Stored {
     pub accesses: u64,
     pub refs: [u64; 5],
     pub stands_for: Estimate,
+    pub looks: Option<f64>,
     pub samples: Vec<Sample>,
     pub first_touches: Option<FirstTouches>,
     pub count: usize,
@@ -81,6 +82,9 @@ impl Stored {
             accesses: window.accesses,
             refs: window.refs,
             stands_for,
+            looks: window
+                .looks
+                .filter(|looks| looks.is_finite() && *looks >= 0.0),
             count: window.samples.len(),
             course,
             samples: if keep { window.samples } else { Vec::new() },
@@ -354,6 +358,7 @@ pub(crate) fn groups(
                         weight: weight.value * share,
                         low: weight.low * share,
                         high: weight.high * share,
+                        looks: w.looks.map(|looks| looks / parts.len().max(1) as f64),
                         histogram: Arc::clone(h),
                         extremes: binned.extremes.as_ref().map(|e| e.each_ref().map(extreme)),
                     }

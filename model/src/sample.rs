@@ -183,6 +183,9 @@ pub struct Window {
     pub refs: [u64; 5],
     /// Accesses of the run it stands for. With contiguous windows: its own.
     pub stands_for: Estimate,
+    /// How many looks at where the program was between windows it stands for, if what windows stand for is told by looks. `None`: where the
+    /// run changed its ways between two windows, no more is known than that.
+    pub looks: Option<f64>,
     /// Samples taken in it.
     pub samples: Vec<Sample>,
     /// First touches of lines in it, where they were looked for.

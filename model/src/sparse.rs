@@ -39,6 +39,8 @@ pub(crate) struct Block {
     pub weight: f64,
     pub low: f64,
     pub high: f64,
+    /// Looks between windows that it stands for, if those tell.
+    pub looks: Option<f64>,
     pub histogram: Arc<CompactHistogram>,
     /// With the watches given up touched again right then, and never; where the window has any.
     pub extremes: Option<[Arc<CompactHistogram>; 2]>,

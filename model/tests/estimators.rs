@@ -186,7 +186,7 @@ fn window(start: f64, refs: u64, samples: u64, stands_for: f64, o: impl Fn(u64) 
                 }
             })
             .collect(),
-        first_touches: None,
+        ..Window::default()
     }
 }
 
@@ -291,4 +291,41 @@ fn each_line_size_has_its_own_answer() {
             assert!(p.low <= exact && exact <= p.high, "{line} B: {p:?}");
         }
     }
+}
+
+/// Forty windows, of reuses that hit and of ones that miss in turn. Where looks tell how much of the run was of which kind that is better known than
+/// by the windows, the better the more looks there were in either.
+#[test]
+fn looks_between_windows_narrow_what_they_leave_open() {
+    let width = |looks: [Option<f64>; 2]| {
+        let window = |n: usize| {
+            let samples = (0..200).map(|i| Sample {
+                position: 50_000 * i,
+                own: [reused([10, 1 << 30][n % 2]); 5],
+                ..Sample::default()
+            });
+            Window {
+                start: n as f64,
+                accesses: 10_000_000,
+                refs: [10_000_000; 5],
+                stands_for: Estimate::exact(1e10),
+                looks: looks[n % 2],
+                samples: samples.collect(),
+                ..Window::default()
+            }
+        };
+        let run = Run::new((0..40).map(window).collect(), Options::default()).unwrap();
+        let point = run.curve(64, Policy::RANDOM, Stream::Own, &[1 << 20]);
+        let point = point.unwrap()[0];
+        assert!((point.miss_ratio - 0.5).abs() < 0.01, "{point:?}");
+        point.high - point.low
+    };
+    let open = width([None, None]);
+    let told = width([Some(100.0), Some(100.0)]);
+    assert!(told < 0.3 * open, "{told} of {open}");
+    // What is fast has half of the accesses, and few looks fall there.
+    let few = width([Some(0.5), Some(100.0)]);
+    assert!(few > 1.5 * told, "{few} and {told}");
+    // Of some windows it is not known.
+    assert_eq!(width([None, Some(100.0)]), open);
 }

@@ -86,6 +86,7 @@ fn window(all: bool) -> impl Strategy<Value = Window> {
                     low: value / 2.0,
                     high: (value * 2.0).min(1e30),
                 },
+                looks: (refs % 3 > 0).then_some(value / 1e6),
                 samples: samples
                     .into_iter()
                     .map(|(position, own, others, remote)| Sample {

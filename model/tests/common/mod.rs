@@ -384,7 +384,7 @@ pub fn contiguous_by(
                         sample((p - start) as u64, outcome(distances[p], left, true))
                     })
                     .collect(),
-                first_touches: None,
+                ..Window::default()
             }
         })
         .collect()
@@ -445,7 +445,7 @@ pub fn sparse_by(
                         sample(p as u64, outcome(distances[at], left, ends))
                     })
                     .collect(),
-                first_touches: None,
+                ..Window::default()
             }
         })
         .collect()

@@ -45,7 +45,10 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
     for (i, w) in profile.windows.iter().enumerate() {
         let of_window = shares(w).into_iter().map(|share| {
             let at = own.len();
-            own.push(own_window(w, &share));
+            own.push(model::Window {
+                looks: looks_of(profile, w, &share),
+                ..own_window(w, &share)
+            });
             window_of.push(i as u32);
             Part { share, at }
         });
@@ -55,7 +58,10 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         .windows
         .iter()
         .filter(|_| several)
-        .map(all_window)
+        .map(|w| model::Window {
+            looks: profile.looks.get(&w.index).copied(),
+            ..all_window(w)
+        })
         .collect();
     let mut taken_in: Vec<Vec<Place>> = vec![Vec::new(); all.len()];
     let places: HashMap<u32, usize> = profile
@@ -272,6 +278,15 @@ fn own_window(w: &WindowRecord, share: &ThreadShare) -> model::Window {
         stands_for: estimate(w.stands_for, part),
         ..model::Window::default()
     }
+}
+
+/// Looks that a thread's part of a window stands for.
+fn looks_of(profile: &Profile, w: &WindowRecord, share: &ThreadShare) -> Option<f64> {
+    let part = match w.threads.is_empty() || w.accesses == 0 {
+        true => 1.0,
+        false => share.accesses as f64 / w.accesses as f64,
+    };
+    profile.looks.get(&w.index).map(|looks| looks * part)
 }
 
 fn all_window(w: &WindowRecord) -> model::Window {

@@ -26,6 +26,7 @@ enum Stored {
     Footer(Footer),
     Process(ProcessRecord),
     Shares(Vec<(u32, Estimate)>),
+    Looks(Vec<(u32, f64)>),
 }
 
 /// [`WindowRecord`] with its samples as columns.
@@ -119,6 +120,7 @@ pub(super) fn encode_record(record: &Record) -> Result<Vec<u8>, String> {
         Record::Footer(f) => Stored::Footer(f.clone()),
         Record::Process(p) => Stored::Process(p.clone()),
         Record::Shares(s) => Stored::Shares(s.clone()),
+        Record::Looks(looks) => Stored::Looks(looks.clone()),
     };
     postcard::to_stdvec(&stored).map_err(|e| e.to_string())
 }
@@ -139,6 +141,7 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<Record, String> {
         Stored::Footer(f) => Record::Footer(f),
         Stored::Process(p) => Record::Process(p),
         Stored::Shares(s) => Record::Shares(s),
+        Stored::Looks(looks) => Record::Looks(looks),
     })
 }
 

@@ -3,6 +3,7 @@
 //! A file that ends inside a record (the monitor was killed, the disk was full) is read up to
 //! there and says so in its warnings; a file of something else is refused.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -39,6 +40,8 @@ pub struct Profile {
     pub instrs: Vec<Instr>,
     /// Windows in the order they were written.
     pub windows: Vec<WindowRecord>,
+    /// How many looks at where the program was between windows each stands for, by its number; empty where nothing but windows tells.
+    pub looks: BTreeMap<u32, f64>,
     /// Source positions by [`InstrId`], innermost first; shorter than `instrs` where a run broke
     /// off before names were resolved.
     pub symbols: Vec<Vec<Frame>>,

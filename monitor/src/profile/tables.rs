@@ -1,6 +1,6 @@
 //! What the records of one process come to: its tables, every reference checked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::reader::{DataSymbol, Profile};
 use super::types::{
@@ -20,6 +20,7 @@ pub(super) struct Tables {
     footer: Option<Footer>,
     /// Whether windows stand for what was known at the end.
     shared_out: bool,
+    looks: BTreeMap<u32, f64>,
 }
 
 impl Tables {
@@ -34,6 +35,7 @@ impl Tables {
             data_symbols: Vec::new(),
             footer: None,
             shared_out: false,
+            looks: BTreeMap::new(),
         }
     }
 
@@ -69,6 +71,7 @@ impl Tables {
                 }
             }
             Record::Shares(factors) => self.share(&factors)?,
+            Record::Looks(looks) => self.looks(looks)?,
             Record::Footer(f) => self.footer = Some(f),
         }
         Ok(())
@@ -138,6 +141,15 @@ impl Tables {
         Ok(())
     }
 
+    fn looks(&mut self, looks: Vec<(u32, f64)>) -> Result<(), String> {
+        let sensible = |count: f64| count.is_finite() && count >= 0.0;
+        if let Some((index, bad)) = looks.iter().find(|(_, count)| !sensible(*count)) {
+            return Err(format!("window {index} stands for {bad} looks"));
+        }
+        self.looks.extend(looks);
+        Ok(())
+    }
+
     fn module(&self, id: ModuleId) -> Result<(), String> {
         if (id as usize) < self.modules.len() {
             Ok(())
@@ -196,6 +208,7 @@ impl Tables {
             modules: self.modules,
             instrs: self.instrs,
             windows: self.windows,
+            looks: self.looks,
             symbols: self.symbols,
             data_symbols: self.data_symbols,
             footer: self.footer,
@@ -270,6 +283,19 @@ mod tests {
         let mut records = shared_out();
         records.pop();
         assert_eq!(stand_for(&read(records).unwrap()), [as_it_was; 3]);
+    }
+
+    #[test]
+    fn looks_are_those_of_the_end_and_sensible() {
+        let with = |count: f64| {
+            let mut records = shared_out();
+            records.push(Record::Looks(vec![(0, 12.5), (2, count)]));
+            read(records)
+        };
+        assert_eq!(with(3.0).unwrap().looks, [(0, 12.5), (2, 3.0)].into());
+        assert!(read(shared_out()).unwrap().looks.is_empty());
+        assert_eq!(with(-1.0).unwrap_err(), "window 2 stands for -1 looks");
+        assert!(with(f64::NAN).is_err());
     }
 
     /// A window that others were left out for has been multiplied: its bounds may not hold its value any more.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
 /// Version of the record layout below, and the oldest that it holds all of; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 6;
+pub const SCHEMA_VERSION: u32 = 7;
 /// See [`SCHEMA_VERSION`].
 pub const OLDEST_SCHEMA_VERSION: u32 = 3;
 
@@ -411,4 +411,6 @@ pub enum Record {
     /// Factors by which windows, given by their numbers, stand for more or less of the run than was known when they were
     /// written.
     Shares(Vec<(u32, Estimate)>),
+    /// How many looks at where the program was between windows these, given by their numbers, stand for.
+    Looks(Vec<(u32, f64)>),
 }

@@ -58,6 +58,8 @@ pub struct Shares {
     pub native_s: Vec<f64>,
     /// Variance of the accesses of the run, because looks fall where they fall; that windows do is not in it.
     pub variance: f64,
+    /// Looks that each window stands for.
+    pub looks: Vec<f64>,
 }
 
 impl Looks {
@@ -100,6 +102,7 @@ impl Looks {
         sampled.sort_unstable();
         let by_ip: Vec<&[(u64, u32, u32)]> = sampled.chunk_by(|a, b| a.0 == b.0).collect();
         let mut native_s = vec![0.0; windows.len()];
+        let mut counts = vec![0.0; windows.len()];
         let (mut variance, mut before) = (0.0, None);
         // From window to window, from the beginning to the end.
         let mut from_s = 0.0;
@@ -125,6 +128,7 @@ impl Looks {
                 let mut rate = 0.0;
                 for (window, chance) in chances {
                     native_s[window] += time_s * chance / sum;
+                    counts[window] += chance / sum;
                     rate += rates[window] * chance / sum;
                 }
                 if let Some(before) = before.replace(rate) {
@@ -133,7 +137,11 @@ impl Looks {
             }
             from_s = to_s;
         }
-        Some(Shares { native_s, variance })
+        Some(Shares {
+            native_s,
+            variance,
+            looks: counts,
+        })
     }
 
     /// Windows that the look may be like, with chances that need not add up to one.

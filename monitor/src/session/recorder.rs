@@ -334,6 +334,14 @@ impl Recorder {
         self.append(&Record::Shares(factors))
     }
 
+    /// Writes how many looks at the program between windows each window stands for.
+    ///
+    /// # Errors
+    /// When the profile cannot be written.
+    pub fn looks(&self, looks: Vec<(u32, f64)>) -> Result<(), ProfileError> {
+        self.append(&Record::Looks(looks))
+    }
+
     /// Where an instruction is in the process.
     pub fn address(&self, id: InstrId) -> Option<u64> {
         let instr = self.instrs.get(id as usize)?;

@@ -179,6 +179,15 @@ pub struct Weights {
     completed: Vec<Completed>,
 }
 
+/// What is known of windows at the end of the run, by their numbers.
+#[derive(Debug)]
+pub struct Settled {
+    /// By what factor they stand for more than they were said to.
+    pub factors: Vec<(u32, Estimate)>,
+    /// How many looks they stand for; empty where those do not tell.
+    pub looks: Vec<(u32, f64)>,
+}
+
 #[derive(Debug)]
 struct Pending {
     record: WindowRecord,
@@ -372,19 +381,17 @@ impl Weights {
     }
 
     /// Goes through what completed windows stand for, now that all are known; `shares` shares out the run's native time by
-    /// their rates, where it can. Returns by what factor windows stand for more than they were said to.
-    pub fn settle(
-        &mut self,
-        shares: impl FnOnce(&[f64]) -> Option<Shares>,
-    ) -> Vec<(u32, Estimate)> {
+    /// their rates, where it can.
+    pub fn settle(&mut self, shares: impl FnOnce(&[f64]) -> Option<Shares>) -> Settled {
         completed::reconsider(&mut self.completed);
         let rates: Vec<f64> = self.completed.iter().map(|c| c.rate.value).collect();
-        let mut of_looks = 0.0;
-        if let Some(Shares { native_s, variance }) = shares(&rates) {
-            for (window, native_s) in self.completed.iter_mut().zip(native_s) {
+        let (mut of_looks, mut looks) = (0.0, Vec::new());
+        if let Some(shares) = shares(&rates) {
+            for (window, native_s) in self.completed.iter_mut().zip(shares.native_s) {
                 window.native_s = native_s;
             }
-            of_looks = variance;
+            let numbers = self.completed.iter().map(|window| window.index);
+            (of_looks, looks) = (shares.variance, numbers.zip(shares.looks).collect());
         }
         // By what neighbours differ, as while the run went on.
         let neighbours = self.completed.windows(2);
@@ -412,7 +419,10 @@ impl Weights {
             };
             (w.index, factors)
         };
-        self.completed.iter().map(factors).collect()
+        Settled {
+            factors: self.completed.iter().map(factors).collect(),
+            looks,
+        }
     }
 
     /// Accesses of the run, as far as windows have been completed: with what is uncertain about each rate, which errs on the
@@ -574,15 +584,17 @@ mod tests {
         let shares = Shares {
             native_s: vec![0.5, 0.5, 0.5, 2.5],
             variance: 0.0,
+            looks: vec![5.0, 5.0, 5.0, 25.0],
         };
-        let factors = weights.settle(|_| Some(shares));
+        let Settled { factors, looks } = weights.settle(|_| Some(shares));
+        assert_eq!((looks.len(), looks[3].1), (4, 25.0));
         let last = (1000.0 + 2.5e6) / (1000.0 + 1.5e6);
         assert!((factors[3].1.value - last).abs() < 1e-9, "{factors:?}");
         assert!((weights.total().value / 4.004e6 - 1.0).abs() < 1e-9);
         // Where looks do not tell, windows stand for what they were said to.
         let mut weights = of_four_seconds();
-        let factors = weights.settle(|_| None);
-        assert_eq!(factors.len(), 4);
+        let Settled { factors, looks } = weights.settle(|_| None);
+        assert_eq!((factors.len(), looks.len()), (4, 0));
         for (_, factor) in &factors {
             for factor in [factor.low, factor.value, factor.high] {
                 assert!((factor - 1.0).abs() < 1e-9, "{factors:?}");

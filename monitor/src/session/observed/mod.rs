@@ -483,8 +483,11 @@ impl Observed {
         if !self.full && self.numbers.count() > 0 {
             self.look(native);
             let looks = &self.looks;
-            let factors = self.weights.settle(|rates| looks.shares(native, rates));
-            result = result.and(self.recorder.shares(factors));
+            let settled = self.weights.settle(|rates| looks.shares(native, rates));
+            result = result.and(self.recorder.shares(settled.factors));
+            if !settled.looks.is_empty() {
+                result = result.and(self.recorder.looks(settled.looks));
+            }
         }
         if let Some(engine) = &self.engine {
             tracing::debug!(pid = %self.process.pid, stats = ?engine.stats(), "engine");
