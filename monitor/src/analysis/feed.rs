@@ -265,11 +265,7 @@ fn share_out(
 }
 
 fn own_window(w: &WindowRecord, share: &ThreadShare) -> model::Window {
-    let part = if w.threads.is_empty() || w.accesses == 0 {
-        1.0
-    } else {
-        share.accesses as f64 / w.accesses as f64
-    };
+    let part = share_of(w, share);
     model::Window {
         start: w.start_s,
         thread: key_of_tid(share.tid),
@@ -280,12 +276,17 @@ fn own_window(w: &WindowRecord, share: &ThreadShare) -> model::Window {
     }
 }
 
-/// Looks that a thread's part of a window stands for.
-fn looks_of(profile: &Profile, w: &WindowRecord, share: &ThreadShare) -> Option<f64> {
-    let part = match w.threads.is_empty() || w.accesses == 0 {
+/// What part of a window a thread's is.
+fn share_of(w: &WindowRecord, share: &ThreadShare) -> f64 {
+    match w.threads.is_empty() || w.accesses == 0 {
         true => 1.0,
         false => share.accesses as f64 / w.accesses as f64,
-    };
+    }
+}
+
+/// Looks that a thread's part of a window stands for.
+fn looks_of(profile: &Profile, w: &WindowRecord, share: &ThreadShare) -> Option<f64> {
+    let part = share_of(w, share);
     profile.looks.get(&w.index).map(|looks| looks * part)
 }
 

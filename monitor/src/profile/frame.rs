@@ -179,13 +179,32 @@ fn len_u32(n: usize) -> Result<[u8; 4], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::types::Footer;
+    use crate::profile::types::{Estimate, Footer};
 
     fn footer() -> Record {
         Record::Footer(Footer {
             exit_status: Some(3),
             ..Footer::default()
         })
+    }
+
+    #[test]
+    fn what_is_said_of_windows_at_the_end_is_read_as_it_was() {
+        let estimate = Estimate {
+            value: 2.0,
+            low: 1.0,
+            high: 3.0,
+        };
+        for record in [
+            Record::Shares(vec![(3, estimate)]),
+            Record::Looks(vec![(0, 12.5), (3, 0.0)]),
+        ] {
+            let bytes = encode(&record).unwrap();
+            let Decoded::Record(read, _) = decode(&bytes) else {
+                panic!("{record:?} is torn");
+            };
+            assert_eq!(*read, record);
+        }
     }
 
     #[test]

@@ -182,6 +182,14 @@ impl Tables {
 
     pub fn finish(mut self, torn: Option<(usize, usize)>) -> Profile {
         self.make_up();
+        // Chance has had a part in what windows stand for, where some were left out.
+        if self
+            .looks
+            .keys()
+            .any(|window| !self.by_index.contains_key(window))
+        {
+            self.looks.clear();
+        }
         in_order(&mut self.data_symbols);
         let mut read_warnings = Vec::new();
         if let Some((at, length)) = torn {
@@ -294,6 +302,10 @@ mod tests {
         };
         assert_eq!(with(3.0).unwrap().looks, [(0, 12.5), (2, 3.0)].into());
         assert!(read(shared_out()).unwrap().looks.is_empty());
+        // Of a window that the writer left out.
+        let mut records = shared_out();
+        records.push(Record::Looks(vec![(0, 12.5), (9, 1.0)]));
+        assert!(read(records).unwrap().looks.is_empty());
         assert_eq!(with(-1.0).unwrap_err(), "window 2 stands for -1 looks");
         assert!(with(f64::NAN).is_err());
     }

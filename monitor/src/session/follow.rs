@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
             },
             chooser: Chooser::new(seed),
             pauses: Pauses::default(),
-            meantime: Meantime::default(),
+            meantime: Meantime::new(),
             error: None,
             warnings: Vec::new(),
             kind: match config.engine {

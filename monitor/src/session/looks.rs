@@ -1,12 +1,12 @@
 //! Which window stands for which part of a run, by looks at where the program is between them.
 //!
 //! Windows are few, as each takes milliseconds; a look takes a microsecond ([`super::observed`]'s `whereabouts`). Each
-//! stands for the time around it, and that time goes to the windows that were in the same code, the nearer ones rather. So a
+//! stands for the time around it, and that time goes to the windows that were in the same code, the nearer ones a little rather. So a
 //! phase that is short and fast, in which a window falls now and then, has the weight of the many looks that fell into it
 //! (post-stratification: Cochran, Sampling Techniques, 5A.9).
 //!
 //! A window is where it begins: when it does is as random as when a look is taken. Windows share code, so a look goes to each
-//! by the share of its first samples that are near the look's instruction, and to near windows rather than to far ones.
+//! by the share of its first samples that are near the look's instruction, and to near windows a little rather than to far ones.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub struct Shares {
     pub native_s: Vec<f64>,
     /// Variance of the accesses of the run, because looks fall where they fall; that windows do is not in it.
     pub variance: f64,
-    /// Looks that each window stands for.
+    /// Looks in its code that each window stands for.
     pub looks: Vec<f64>,
 }
 
@@ -123,12 +123,13 @@ impl Looks {
             }
             let time_s = (to_s - from_s) / looks.len().max(1) as f64;
             for look in looks {
-                let chances = self.chances(look, &by_ip);
+                let (chances, seen) = self.chances(look, &by_ip);
                 let sum: f64 = chances.iter().map(|&(_, chance)| chance).sum();
                 let mut rate = 0.0;
                 for (window, chance) in chances {
                     native_s[window] += time_s * chance / sum;
-                    counts[window] += chance / sum;
+                    // In code that no window saw a look tells nothing of windows.
+                    counts[window] += if seen { chance / sum } else { 0.0 };
                     rate += rates[window] * chance / sum;
                 }
                 if let Some(before) = before.replace(rate) {
@@ -144,8 +145,8 @@ impl Looks {
         })
     }
 
-    /// Windows that the look may be like, with chances that need not add up to one.
-    fn chances(&self, look: &Look, by_ip: &[&[(u64, u32, u32)]]) -> Vec<(usize, f64)> {
+    /// Windows that the look may be like, with chances that need not add up to one, and whether they saw its code.
+    fn chances(&self, look: &Look, by_ip: &[&[(u64, u32, u32)]]) -> (Vec<(usize, f64)>, bool) {
         let windows = &self.windows;
         let next = windows.partition_point(|w| w.at_s <= look.at_s);
         let between = |window: usize| match window < next {
@@ -178,13 +179,13 @@ impl Looks {
                     let share = count as f64 / windows[window].samples as f64;
                     (window, nearness(between(window)) * share)
                 };
-                return counts.into_iter().map(chance).collect();
+                return (counts.into_iter().map(chance).collect(), true);
             }
         }
         // Code that no window saw: as those around it, of which one alone may be of something short and unlike the rest.
         let around = next.saturating_sub(FAR_UNSEEN)..windows.len().min(next + FAR_UNSEEN);
         let chance = |window| (window, nearness(between(window)));
-        around.map(chance).collect()
+        (around.map(chance).collect(), false)
     }
 }
 

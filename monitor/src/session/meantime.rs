@@ -1,5 +1,6 @@
 //! What is done while the program runs natively and leaves a processor idle: code is translated that windows are likely to meet.
 
+use super::cost::monitor_cpu_s;
 use super::follow::Session;
 use super::observed::Observed;
 use crate::tracee::spare::Spare;
@@ -14,18 +15,30 @@ const MOST: usize = 24_000;
 const BEFORE_WINDOW: Duration = Duration::from_millis(8);
 
 /// How much of it there was, and whether there may be more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Meantime {
     spent: Duration,
+    /// CPU time of it.
+    worked: Duration,
     spare: Spare,
     /// When it is to be looked where threads are.
     whereabouts: Option<Instant>,
 }
 
 impl Meantime {
+    /// As [`Spare::new`].
+    pub fn new() -> Meantime {
+        Meantime {
+            spent: Duration::ZERO,
+            worked: Duration::ZERO,
+            spare: Spare::new(),
+            whereabouts: None,
+        }
+    }
+
     /// Looks whether a processor is left, if it is time to. Returns whether it did.
     fn look(&mut self) -> bool {
-        let looked = self.spare.look(self.spent);
+        let looked = self.spare.look(self.worked);
         near::note_spare(self.spare.is_there());
         looked
     }
@@ -71,11 +84,13 @@ impl Session<'_> {
         if self.meantime.spent.as_secs_f64() > allowed_s || !self.meantime.is_free() {
             return false;
         }
-        let begun = Instant::now();
+        let (begun, cpu_s) = (Instant::now(), monitor_cpu_s());
         let most = MOST / (2 * self.observed.len());
         let mut observed = self.observed.values_mut();
         let any = observed.any(|observed| observed.translate_around(most));
         self.meantime.spent += begun.elapsed();
+        let worked_s = (monitor_cpu_s() - cpu_s).max(0.0);
+        self.meantime.worked += Duration::from_secs_f64(worked_s);
         any
     }
 }

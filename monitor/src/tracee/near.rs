@@ -76,8 +76,9 @@ pub fn leave(threads: &[Stopped]) {
     // Where all are busy nothing is moved, and we would have to wait for our turn meanwhile.
     if SPARE.get() {
         // Without any left this is refused.
-        let _ = sched_setaffinity(SELF, &others);
-        AT.set(None);
+        if sched_setaffinity(SELF, &others).is_ok() {
+            AT.set(None);
+        }
     }
 }
 

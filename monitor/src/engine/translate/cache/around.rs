@@ -20,8 +20,9 @@ pub struct Around {
     places: Vec<u64>,
     /// Fragments of code that was met, and which of their exits is the next to be followed; the newest last.
     open: Vec<(FragmentId, usize)>,
-    /// Fragments of code that was met, and how many there are of other.
+    /// Fragments of code that was met.
     pub met: Vec<FragmentId>,
+    /// Those of other code.
     ahead: Vec<FragmentId>,
     /// The next of those whose side exits are looked at.
     next_sides: usize,
