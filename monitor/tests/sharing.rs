@@ -114,6 +114,29 @@ fn data_handed_over_are_no_false_sharing() {
     }
 }
 
+/// Whoever is slower has the other one wait for it, block by block: neither runs ahead by its turn.
+#[test]
+fn who_waits_for_another_is_as_far_behind_as_alone() {
+    let Some((_place, program)) = build("queue") else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let words = [&text(&program), "600"];
+    let sum = |output: &std::process::Output| {
+        let said = lossy(&output.stdout);
+        let mut lines = said.lines().map(|line| line.parse().expect("a number"));
+        let two: [u64; 2] = std::array::from_fn(|_| lines.next().expect("two lines"));
+        two
+    };
+    let [expected, _] = sum(&native(Path::new("/"), &words, b""));
+    let found = under(Path::new("/"), place.path(), &["--full"], &words, b"");
+    assert_eq!(shell_status(&found), 0, "{found:?}");
+    let [found, between] = sum(&found);
+    assert_eq!(found, expected);
+    println!("about half full at {between} of 100 blocks");
+    assert!(between < 20, "{between}");
+}
+
 #[test]
 fn a_shared_cache_is_told_from_private_ones() {
     let Some((_place, program)) = build("sharing") else {

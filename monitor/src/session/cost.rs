@@ -30,6 +30,8 @@ const STOP_S: f64 = 18e-6;
 /// The same of a stop for new code, which is cold everywhere when it is executed. (Measured: 20 to 80 us in windows of a
 /// chess program.)
 const MISS_S: f64 = 50e-6;
+/// Accesses for each stop of a turn up to which they take next to nothing beside it.
+const BARE_ACCESSES: u64 = 100;
 /// Part of a window's time that its code must be left with to say something.
 const LEAST_PART: f64 = 0.6;
 /// Pieces of a window that tell stops and accesses apart, and by how many times the long ones are longer than the short ones.
@@ -49,6 +51,8 @@ pub struct Stops {
     windows: VecDeque<(f64, f64)>,
     /// Seconds of a stop where nothing but accesses is counted, by windows that were timed.
     timed: VecDeque<f64>,
+    /// Seconds of a stop, by turns of little else.
+    bare: VecDeque<f64>,
     /// Instructions executed for each of the program's own where accesses were learnt.
     expansion: f64,
 }
@@ -76,10 +80,26 @@ impl Stops {
         }
     }
 
+    /// Learns from a thread's turn if it was nearly all stops, none of them for new code: one that found nothing to do.
+    pub fn learn_bare(&mut self, turn: Cost, accesses: u64) {
+        if turn.misses == 0 && turn.stops > 0 && accesses < BARE_ACCESSES * turn.stops {
+            keep(&mut self.bare, KEPT, turn.thread_s / turn.stops as f64);
+        }
+    }
+
     /// CPU seconds of a stop in a window.
     pub fn seconds(&self) -> f64 {
         let windows = self.windows.iter().map(|&(stop_s, _)| stop_s);
-        median(windows).unwrap_or_else(|| self.seconds_timed())
+        let bare = || median(self.bare.iter().copied());
+        let known = median(windows).or_else(bare);
+        known.unwrap_or_else(|| self.seconds_timed())
+    }
+
+    /// CPU seconds that a thread was in the code cache for: less than none if its stops took less than most do.
+    pub fn cache_s(&self, cost: Cost) -> f64 {
+        let misses_s = MISS_S.max(self.seconds()) * cost.misses as f64;
+        let stops_s = self.seconds() * (cost.stops - cost.misses) as f64;
+        cost.thread_s - misses_s - stops_s
     }
 
     /// The same of one that ends a lap.
@@ -91,9 +111,7 @@ impl Stops {
     /// stops are most of it, for code met for the first time as a rule, it says little of how fast the thread is
     /// otherwise: other windows tell.
     pub fn inside(&self, cost: Cost, accesses: u64, inside: Inside) -> Inside {
-        let misses_s = MISS_S.max(self.seconds()) * cost.misses as f64;
-        let stops_s = self.seconds() * (cost.stops - cost.misses) as f64;
-        let cache_s = cost.thread_s - misses_s - stops_s;
+        let cache_s = self.cache_s(cost);
         let mostly_stops = cache_s < LEAST_PART * cost.thread_s;
         match median(self.windows.iter().map(|&(_, access_s)| access_s)) {
             Some(access_s) if mostly_stops => Inside {

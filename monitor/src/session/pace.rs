@@ -215,8 +215,10 @@ impl Windows {
 pub struct Turn {
     /// Its accesses.
     pub accesses: u64,
-    /// Whether the thread is alone: the turn ends when another is held, and behind a system call, which may wake one.
+    /// Whether the thread is alone: the turn ends when another is held.
     pub alone: bool,
+    /// Whether it ends behind any system call, which may wake another, not just behind one that has.
+    pub calm: bool,
 }
 
 /// Paces one window, or a thread's turn in it.
@@ -236,6 +238,8 @@ pub struct Pace<'a> {
     pub before: u64,
     /// Whether all of the run is observed: turns end by the clock, too. (In sampled windows threads have turns of equal virtual time.)
     pub whole: bool,
+    /// Set when the thread has woken another one.
+    pub woke: bool,
     /// Set when a cut could not be written: the profile ends there.
     pub error: Option<ProfileError>,
     /// When the turn of the thread began.
@@ -343,6 +347,12 @@ impl Control for Pace<'_> {
     fn is_late(&self) -> bool {
         self.is_over() || self.has_had_its_turn()
     }
+
+    /// What the thread does from then on the other one does at the same time.
+    fn has_woken(&mut self) -> bool {
+        self.woke = true;
+        self.turn.is_some()
+    }
 }
 
 impl Pace<'_> {
@@ -357,7 +367,7 @@ impl Pace<'_> {
     /// no system calls, and has.
     fn has_had_its_turn(&self) -> bool {
         match (self.turn, self.accesses) {
-            (Some(turn), _) if turn.alone => true,
+            (Some(turn), _) if turn.calm => true,
             (None, None) => self.begun.elapsed() > SLICE && hub::any_held(),
             (Some(_), _) if self.whole => self.begun.elapsed() > TURN_SLICE,
             _ => false,

@@ -22,7 +22,7 @@ use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::schedule::Plan;
 use super::signals::Signals;
-use super::speeds::Speeds;
+use super::speeds::{Clocked, Speeds};
 use super::weights::{Inside, Weights};
 use crate::engine::translate::window::{GoesOn, WindowEnd};
 use crate::observe::{Ended, Observer};
@@ -372,6 +372,7 @@ impl Observed {
             turn,
             before,
             whole: self.full,
+            woke: false,
             error: None,
             begun,
             ends: if turn.is_some() { None } else { self.ends },
@@ -382,6 +383,7 @@ impl Observed {
         let end = engine.window(stopped, &mut lane.observer, &mut pace);
         hub::set_alone(None);
         let error = pace.error;
+        self.in_turn.woke |= pace.woke;
         lane.observer.end_turn();
         self.window_wall_s += begun.elapsed().as_secs_f64();
         // It may have another id by now, or none: its clock as of the last stop is lost then.
@@ -410,10 +412,11 @@ impl Observed {
                 self.paused.insert(tid.as_raw(), cpu_now);
             }
         }
-        let inside = self.inside_of(cost, accesses);
         if clocked {
-            self.speeds.clocked(tid.as_raw(), accesses, inside);
+            self.stops.learn_bare(cost, accesses);
+            self.clocked(tid, cost, accesses);
         }
+        let inside = self.inside_of(cost, accesses);
         self.native_s += accesses as f64 / self.weights.native_rate(inside).max(1.0);
         Ok((end?, accesses, error))
     }
@@ -433,7 +436,12 @@ impl Observed {
         observer.end_share();
         if std::mem::take(&mut self.together) {
             let tid = windows.tid.as_raw();
-            self.speeds.clocked(tid, self.first.1, inside);
+            let clocked = Clocked {
+                accesses: self.first.1,
+                cache_s: self.first.1 as f64 / inside.per_second,
+                expansion: inside.expansion,
+            };
+            self.speeds.clocked(tid, clocked);
         }
         let mut sampled: Vec<(u64, InstrId)> = record
             .samples
@@ -458,6 +466,18 @@ impl Observed {
             // It has not had its turn.
             0 => self.inside_of(self.cost, self.accesses()),
             accesses => self.inside_of(self.first.0, accesses),
+        }
+    }
+
+    /// A turn of a run observed as a whole took this. (One with new code says nothing: what that took is too uncertain.)
+    fn clocked(&mut self, tid: Pid, cost: Cost, accesses: u64) {
+        let clocked = Clocked {
+            accesses,
+            cache_s: self.stops.cache_s(cost),
+            expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
+        };
+        if cost.misses == 0 {
+            self.speeds.clocked(tid.as_raw(), clocked);
         }
     }
 

@@ -7,15 +7,22 @@ use crate::session::schedule::Plan;
 use crate::tracee::{Stopped, hub};
 use nix::unistd::Pid;
 
-/// Threads that have the processors while others wait.
+/// What is remembered from round to round.
 #[derive(Debug, Default)]
 pub struct InTurn {
-    /// The threads.
+    /// Threads that have the processors while others wait.
     pub threads: Vec<i32>,
     /// Rounds since they were drawn.
     pub rounds: u32,
+    /// Whether one of the present round has woken another.
+    pub(super) woke: bool,
+    /// Most accesses of a turn, where they do.
+    briefly: Option<u64>,
 }
 
+/// Most accesses of turns behind one in which a thread has woken another, doubled with every round in which none does: what threads
+/// do to each other's lines depends on how far one is behind the other, and who has turns longer than what is handed over runs ahead by them.
+const BRIEF_TURN: u64 = 5_000;
 /// Most accesses of the turn of a thread that is alone: its end costs little beside them. (A chess program that came to 14 times its own time
 /// with turns like those of threads beside others came to 6.)
 const LONE_TURN: u64 = 1_000_000;
@@ -121,14 +128,16 @@ impl Observed {
     pub fn turn(&self, tid: Pid, most: u64, alone: bool) -> Turn {
         let pace = self.speeds.pace(tid.as_raw());
         let observer = self.lanes.get(&0).map(|lane| &lane.observer);
+        let most = self.in_turn.briefly.map_or(most, |few| few.min(most));
         let equal = observer.and_then(|observer| observer.turn_length(pace));
         let accesses = equal.unwrap_or((most as f64 / pace) as u64);
         let so_far = observer.map_or(0, |observer| observer.accesses());
         let longer = LONE_TURN.min(so_far / LONE_FRACTION);
-        let alone = alone && self.full && self.calm == Some(tid) && longer > accesses;
+        let calm = alone && self.full && self.calm == Some(tid) && longer > accesses;
         Turn {
-            accesses: if alone { longer } else { accesses },
+            accesses: if calm { longer } else { accesses },
             alone,
+            calm,
         }
     }
 
@@ -138,6 +147,10 @@ impl Observed {
             return Ok(());
         };
         lane.observer.end_round();
+        let longer = self.in_turn.briefly.map(|few| 2 * few);
+        let longer = longer.filter(|&few| few < LONE_TURN);
+        let woke = std::mem::take(&mut self.in_turn.woke);
+        self.in_turn.briefly = if woke { Some(BRIEF_TURN) } else { longer };
         if !self.full {
             return Ok(());
         }

@@ -57,7 +57,8 @@ impl Translate {
             let count = COUNT_DUE.wrapping_sub(quiet.min(QUIET_MOST));
             (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)
         } else if all || observer.spacing() < QUIET_LEAST as f64 {
-            (COUNT_DUE, NO_END, bytes(left))
+            let end = if left < QUIET_MOST { end(left) } else { NO_END };
+            (COUNT_DUE, end, bytes(left))
         } else {
             // At most one word an access as a rule; where there are more the log is full before.
             (COUNT_DUE, end(next + behind), LOG_QUIET)

@@ -29,7 +29,7 @@ use crate::tracee::maps::Maps;
 use crate::tracee::{
     Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, near, procinfo,
 };
-use native::{may_remap, stopped_with_its_process};
+use native::{has_woken, may_remap, stopped_with_its_process};
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -88,6 +88,11 @@ pub trait Control {
     /// Whether the window has lasted too long. Asked behind each system call: where a thread does little else the log is not
     /// full for seconds.
     fn is_late(&self) -> bool {
+        false
+    }
+
+    /// A system call has woken another thread. Returns whether the window ends there.
+    fn has_woken(&mut self) -> bool {
         false
     }
 }
@@ -448,7 +453,8 @@ impl Translate {
                         Next::End(WindowEnd::Left(running))
                     }
                     Waited::Event(Event::Stopped(stopped)) => {
-                        let late = syscall.is_some() && control.is_late();
+                        let woke = has_woken(&stopped, syscall)? && control.has_woken();
+                        let late = woke || syscall.is_some() && control.is_late();
                         self.stopped_natively(stopped, syscall, (handler, late), observer)?
                     }
                     Waited::Event(gone) => Next::End(WindowEnd::Gone(gone)),

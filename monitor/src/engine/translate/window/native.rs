@@ -236,6 +236,23 @@ pub(super) fn may_remap(number: u64) -> bool {
     )
 }
 
+/// Whether the thread is at the end of a system call that has woken one that slept: futex(2) says so.
+pub(super) fn has_woken(stopped: &Stopped, syscall: Option<(u64, Regs)>) -> Result<bool> {
+    let Some((number, args)) = syscall else {
+        return Ok(false);
+    };
+    let wakes = number as i64 == libc::SYS_futex
+        && matches!(
+            args.rsi as i32 & libc::FUTEX_CMD_MASK,
+            libc::FUTEX_WAKE
+                | libc::FUTEX_WAKE_BITSET
+                | libc::FUTEX_WAKE_OP
+                | libc::FUTEX_REQUEUE
+                | libc::FUTEX_CMP_REQUEUE
+        );
+    Ok(wakes && stopped.reason == StopReason::Syscall && stopped.regs()?.rax as i64 > 0)
+}
+
 /// Whether the kernel will make the call again, or let a handler decide (`ERESTART*`, 512 to 516).
 pub(super) fn will_restart(regs: &Regs) -> bool {
     (512..=516).contains(&(-(regs.rax as i64)))
