@@ -11,6 +11,7 @@ pub mod recorder;
 pub mod schedule;
 pub mod signals;
 mod speeds;
+mod spread;
 mod together;
 pub mod weights;
 

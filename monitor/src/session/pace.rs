@@ -2,6 +2,7 @@
 
 use super::recorder::Recorder;
 use super::signals::{Signals, Wait};
+use super::spread::Spread;
 use crate::engine::translate::window::{Control, Waited};
 use crate::observe::{Ended, Lane, Observer, Sample};
 use crate::profile::ProfileError;
@@ -22,10 +23,6 @@ const CUT_FRACTION: u64 = 150;
 /// Most epochs of a model window, and least 64-byte references of an epoch but the window's end: drawn lines are looked for once an epoch.
 const EPOCHS: u64 = 16;
 const LEAST_EPOCH: u64 = 1 << 20;
-/// One 64-byte reference in this many is sampled at the beginning of an observed run.
-pub const FULL_PERIOD: u64 = 150;
-/// Later one in (accesses so far / this): samples grow with the logarithm of the run.
-const FULL_SAMPLES_PER_E_FOLD: u64 = 50_000;
 
 /// Longest time for which a thread may sleep inside a window, in one piece or in many: of one of several
 /// threads, and of the only one. What an idle thread does is too little to wait for.
@@ -82,6 +79,8 @@ pub struct Windows {
     pub followed: Duration,
     /// Units declined in the present window.
     pub declined: u32,
+    /// What a run observed as a whole goes to again and again.
+    spread: Spread,
 }
 
 impl Windows {
@@ -102,6 +101,7 @@ impl Windows {
             cpu_s: 0.0,
             followed: Duration::ZERO,
             declined: 0,
+            spread: Spread::default(),
         }
     }
 
@@ -272,8 +272,10 @@ pub fn cut(
     let samples = observer.drain_finished();
     let mut record = windows.close(observer, samples, recorder, maps);
     record.first_touches = returns(windows, observer, recorder, maps);
+    let sampled = record.samples.iter().map(|taken| taken.sample.ip);
+    windows.spread.sampled(sampled);
     let written = recorder.window(record);
-    let period = FULL_PERIOD.max(total / FULL_SAMPLES_PER_E_FOLD);
+    let period = windows.spread.period(total);
     windows.open(observer, period, true);
     written
 }

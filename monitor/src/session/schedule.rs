@@ -4,7 +4,7 @@
 //! case. Most windows are short and spread evenly; now and then a long one, growing with the run,
 //! sees the long reuse distances that decide large caches.
 
-use super::pace::FULL_PERIOD;
+use super::spread::FULL_PERIOD;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
