@@ -12,7 +12,7 @@ const ENOUGH: usize = 5;
 const LEAST_ACCESSES: u64 = 2_000;
 /// A thread is taken to be at most this many times slower than the fastest.
 const SLOWEST: f64 = 20.0;
-/// Rounds between two looks at speeds, where a run is observed as a whole, and pieces that a thread has before it is one in so many.
+/// Rounds between two looks at speeds, where a run is observed as a whole, and looks at a thread before they are that rare.
 const ROUNDS: u64 = 8;
 const SOON: usize = 20;
 
@@ -27,10 +27,18 @@ pub struct Clocked {
     pub expansion: f64,
 }
 
+/// What is known of a thread.
+#[derive(Debug, Default)]
+struct Thread {
+    pieces: VecDeque<Clocked>,
+    /// How often it was looked at; some looks say nothing.
+    looks: usize,
+}
+
 /// Accesses per native CPU second of threads, as far as known.
 #[derive(Debug, Default)]
 pub struct Speeds {
-    by_thread: FxHashMap<i32, VecDeque<Clocked>>,
+    by_thread: FxHashMap<i32, Thread>,
     /// What the fastest thread of the present round does at least.
     fastest: f64,
     rounds: u64,
@@ -45,7 +53,7 @@ impl Speeds {
         for tid in threads {
             let low = self.bounds(tid).map_or(0.0, |(low, _)| low);
             self.fastest = self.fastest.max(low);
-            self.due |= self.by_thread.get(&tid).map_or(0, VecDeque::len) < SOON;
+            self.due |= self.by_thread.get(&tid).map_or(0, |known| known.looks) < SOON;
         }
     }
 
@@ -65,8 +73,10 @@ impl Speeds {
 
     /// A thread has run like this.
     pub fn clocked(&mut self, tid: i32, clocked: Clocked) {
+        let known = self.by_thread.entry(tid).or_default();
+        known.looks += 1;
         if clocked.accesses >= LEAST_ACCESSES && clocked.cache_s.is_finite() {
-            keep(self.by_thread.entry(tid).or_default(), KEPT, clocked);
+            keep(&mut known.pieces, KEPT, clocked);
         }
     }
 
@@ -78,7 +88,7 @@ impl Speeds {
     /// A thread's speed, a standard error (jackknife) less and more. All its pieces together tell it: of one alone the
     /// stops may be most.
     fn bounds(&self, tid: i32) -> Option<(f64, f64)> {
-        let kept = self.by_thread.get(&tid)?;
+        let kept = &self.by_thread.get(&tid)?.pieces;
         if kept.len() < ENOUGH {
             return None;
         }
@@ -149,6 +159,21 @@ mod tests {
             };
             speeds.clocked(tid, clocked);
         }
+    }
+
+    #[test]
+    fn looks_become_rare_even_if_they_say_nothing() {
+        let mut speeds = Speeds::default();
+        let mut due = 0;
+        for _ in 0..20 * ROUNDS {
+            speeds.begin_round([1].into_iter());
+            if speeds.is_due() {
+                due += 1;
+                run(&mut speeds, 1, f64::NAN, 1);
+            }
+        }
+        assert!((SOON..SOON + 20).contains(&due), "{due}");
+        assert_eq!(speeds.bounds(1), None);
     }
 
     #[test]

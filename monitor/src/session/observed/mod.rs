@@ -414,8 +414,7 @@ impl Observed {
             }
         }
         if clocked {
-            self.stops.learn_bare(cost, accesses);
-            self.clocked(tid, cost, accesses);
+            self.learn_speed(tid, cost, accesses);
         }
         let inside = self.inside_of(cost, accesses);
         self.native_s += accesses as f64 / self.weights.native_rate(inside).max(1.0);
@@ -470,16 +469,16 @@ impl Observed {
         }
     }
 
-    /// A turn of a run observed as a whole took this. (One with new code says nothing: what that took is too uncertain.)
-    fn clocked(&mut self, tid: Pid, cost: Cost, accesses: u64) {
+    /// Learns from a turn of a run observed as a whole what stops cost and how fast the thread is.
+    fn learn_speed(&mut self, tid: Pid, cost: Cost, accesses: u64) {
+        self.stops.learn_bare(cost, accesses);
         let clocked = Clocked {
-            accesses,
+            // What new code took is too uncertain to say anything of the rest.
+            accesses: if cost.misses == 0 { accesses } else { 0 },
             cache_s: self.stops.cache_s(cost),
             expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
         };
-        if cost.misses == 0 {
-            self.speeds.clocked(tid.as_raw(), clocked);
-        }
+        self.speeds.clocked(tid.as_raw(), clocked);
     }
 
     fn inside_of(&self, cost: Cost, accesses: u64) -> Inside {
