@@ -21,31 +21,45 @@ impl Observer {
             self.until_sample = NO_SAMPLE;
             return;
         }
-        let mean = if self.period < CLUSTER_LEAST {
-            self.period as f64
-        } else if self.random.random_bool(1.0 / CLUSTER) {
-            self.spacing()
-        } else {
-            CLUSTER_GAP
+        self.until_sample = match self.of_cluster.pop() {
+            Some(gap) => gap,
+            None if self.period < CLUSTER_LEAST => self.geometric(self.period as f64),
+            None => {
+                self.draw_cluster();
+                self.geometric(self.spacing())
+            }
         };
-        self.until_sample = self.geometric(mean);
     }
 
     /// Draws the distance to the first sample, from a place that knows nothing of those before: what
     /// is left of a gap is longer on average than a gap (renewal theory, the inspection paradox).
     pub(super) fn draw_first(&mut self) {
         let (period, spacing) = (self.period as f64, self.spacing());
-        let mean = if self.period < CLUSTER_LEAST {
-            period
-        } else if self
-            .random
-            .random_bool((spacing / CLUSTER / period).min(1.0))
-        {
-            spacing
-        } else {
-            CLUSTER_GAP
+        self.of_cluster.clear();
+        if self.period < CLUSTER_LEAST {
+            self.until_sample = self.geometric(period);
+            return;
+        }
+        let share_of_long = (spacing / CLUSTER / period).min(1.0);
+        let mean = match self.random.random_bool(share_of_long) {
+            true => spacing,
+            false => CLUSTER_GAP,
         };
         self.until_sample = self.geometric(mean);
+        self.draw_cluster();
+    }
+
+    /// Draws how the cluster of the next sample goes on behind it.
+    fn draw_cluster(&mut self) {
+        while !self.random.random_bool(1.0 / CLUSTER) {
+            let gap = self.geometric(CLUSTER_GAP);
+            self.of_cluster.push(gap);
+        }
+    }
+
+    /// 64-byte references from the next sample to the last of its cluster.
+    pub fn left_of_cluster(&self) -> u64 {
+        self.of_cluster.iter().sum()
     }
 
     /// Mean references between two samples of different clusters.

@@ -59,6 +59,8 @@ pub struct Observer {
     /// distances can cross the borders of contiguous windows.
     refs: [u64; 5],
     until_sample: u64,
+    /// Distances between samples behind the next one that are of its cluster, the last one first.
+    of_cluster: Vec<u64>,
     /// Samples that may still be taken.
     samples_left: u64,
     period: u64,
@@ -97,6 +99,7 @@ impl Observer {
             accesses: 0,
             refs: [0; 5],
             until_sample: 0,
+            of_cluster: Vec::new(),
             samples_left: u64::MAX,
             period: period.max(1),
             random: SmallRng::seed_from_u64(seed),

@@ -242,6 +242,12 @@ impl Asm {
         self.two(Code::Movzx_r32_rm8, low32(gpr), byte_at(index, offset));
     }
 
+    /// `mov byte gs:[index + offset], register8`
+    pub fn store_byte_indexed(&mut self, index: Gpr, offset: i32, gpr: Gpr) {
+        let to = byte_at(index, offset);
+        self.own(Instruction::with2(Code::Mov_rm8_r8, to, low8(gpr)));
+    }
+
     /// `mov byte gs:[offset], value`
     pub fn set_byte(&mut self, offset: i32, value: u8) {
         let value = u32::from(value);

@@ -1,12 +1,13 @@
 //! The filter of watched lines that translated code looks into: one byte for every class of addresses,
-//! the number of watched lines that an access there may touch.
+//! the number of watched lines that an access there may touch, and whether a drawn one. The thread itself takes the latter back once
+//! it has kept a record for it (`fragment/spend.rs`): its next accesses, which are many as a rule, need not be looked at.
 //!
 //! Translated code looks up the first byte of up to [`GROUP_BYTES`] bytes only, so that a watched line
 //! is entered under the line before it too. No line is ever missed; a class shared with other lines
 //! costs records that need not have been kept.
 
 use super::group::GROUP_BYTES;
-use super::layout::{FILTER, FILTER_BITS, state};
+use super::layout::{BEFORE_DRAWN, DRAWN, FILTER, FILTER_BITS, WATCHED, state};
 use super::memory::Shared;
 use crate::observe::{CLASS_BITS, Mark};
 
@@ -118,15 +119,15 @@ impl TargetFilter {
             let words = (1 << CLASS_BITS) / 64;
             (self.marked, self.before) = (vec![0; words], vec![0; words]);
         }
-        let (bits, class, drawn, back) = match mark {
-            Mark::Lines(class, drawn) => (&mut self.marked, class, drawn, 0),
-            Mark::Before(class, drawn) => (&mut self.before, class, drawn, 1),
+        let (bits, class, drawn, back, bit) = match mark {
+            Mark::Lines(class, drawn) => (&mut self.marked, class, drawn, 0, DRAWN),
+            Mark::Before(class, drawn) => (&mut self.before, class, drawn, 1, BEFORE_DRAWN),
         };
-        let (word, bit) = (&mut bits[class as usize / 64], 1u64 << (class % 64));
-        if (*word & bit != 0) == drawn {
+        let (word, mask) = (&mut bits[class as usize / 64], 1u64 << (class % 64));
+        if (*word & mask != 0) == drawn {
             return;
         }
-        *word ^= bit;
+        *word ^= mask;
         match drawn {
             true => self.marks += 1,
             false => self.marks -= 1,
@@ -137,23 +138,35 @@ impl TargetFilter {
             let line = u64::from(class) | high << low;
             // A group that begins in the line before has the same high bits.
             let place = self.place(line << LINE_SHIFT) - back;
-            self.count(data, gs, place, drawn);
+            self.change_byte(data, gs, place, |byte| match drawn {
+                true => byte | bit,
+                false => byte & !bit,
+            });
         }
     }
 
     fn count(&mut self, data: &mut Shared, gs: u64, place: u64, more: bool) {
+        self.change_byte(data, gs, place, |byte| match (more, byte & WATCHED) {
+            // A count that has reached its limit stays there.
+            (_, WATCHED) | (false, 0) => byte,
+            (true, _) => byte + 1,
+            (false, _) => byte - 1,
+        });
+    }
+
+    fn change_byte(
+        &mut self,
+        data: &mut Shared,
+        gs: u64,
+        place: u64,
+        change: impl FnOnce(u8) -> u8,
+    ) {
         let at = gs + FILTER as u64 + place;
-        let count = data.byte(at);
-        if count == 0 && self.touched.len() <= MOST_TOUCHED {
+        let byte = data.byte(at);
+        if byte == 0 && self.touched.len() <= MOST_TOUCHED {
             self.touched.push(place as u32);
         }
-        // A count that has reached its limit stays there.
-        let count = match (more, count) {
-            (_, u8::MAX) => u8::MAX,
-            (true, n) => n + 1,
-            (false, n) => n.saturating_sub(1),
-        };
-        data.write(at, &[count]);
+        data.write(at, &[change(byte)]);
     }
 
     /// Whether this processor has a `pext` that is faster than what replaces it. AMD's first

@@ -67,6 +67,13 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"statcch1");
 /// All bits of an address but those that choose its place in the table of jumps.
 pub const HIGH_BITS: u64 = !(JUMP_ENTRIES as u64 - 1);
 
+/// Bits of a byte of the filter: how many watched lines it stands for,
+pub const WATCHED: u8 = 0x3f;
+/// whether for drawn ones,
+pub const DRAWN: u8 = 0x80;
+/// and whether for the lines before drawn ones.
+pub const BEFORE_DRAWN: u8 = 0x40;
+
 /// Offsets in the state block, from gs.
 pub mod state {
     use super::Gpr;
@@ -93,6 +100,8 @@ pub mod state {
     pub const MASK: i32 = 0x38;
     /// [`super::HIGH_BITS`].
     pub const HIGH: i32 = 0x50;
+    /// [`super::WATCHED`], as a word.
+    pub const WATCHED: i32 = 0x58;
     /// The thread's fs base.
     pub const FS: i32 = 0x40;
     /// The program's values of general registers, by encoding number.

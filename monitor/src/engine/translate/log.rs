@@ -311,6 +311,10 @@ impl LogReader {
                     self.suspect_sharing(shape, view, observer);
                 }
             }
+            // The thread looks for none any more where these accesses began.
+            if count >> 31 != 0 && draws && !dynamic {
+                self.beside(shape, view, observer);
+            }
             until_sample = observer.until_sample();
         }
         observer.skip(harmless);

@@ -53,6 +53,8 @@ pub(super) struct Pending {
     state: State,
     scratch: Scratch,
     adds: Adds,
+    /// What was looked up; nothing where no place of the filter is for drawn lines.
+    looked_up: Vec<LookUp>,
 }
 
 fn plan(record: &Record) -> Plan {
@@ -122,6 +124,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
             state: entry,
             scratch,
             adds: plan.adds,
+            looked_up: Vec::new(),
         });
     }
     // Sums without flags end in rcx, which the instruction for it asks for.
@@ -207,6 +210,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
         state: opened,
         scratch,
         adds: plan.adds,
+        looked_up: if wide { lookups } else { Vec::new() },
     })
 }
 
@@ -408,6 +412,8 @@ pub(super) fn keep(
     let rcx = scratch.take_this(out, state, Gpr::Rcx);
     let count = scratch.take(out, state);
     state.spilled = scratch.spilled();
+    let given = pending.scratch.taken().union(scratch.taken());
+    spend(out, record.log, &pending.looked_up, given, [rcx, count]);
     exits.tables.records.push(RecordShape {
         fragment: exits.id,
         items: record.done as u16,
@@ -454,6 +460,33 @@ pub(super) fn keep(
     }
     exits.full(out, record.log, state, pending.resume);
     [Some((pending.field, start)), counted]
+}
+
+/// Writes the code by which a record that is kept for its own sake takes back that drawn lines are looked for where it was looked up. `given`
+/// have not the program's values, `scratch` (rcx first) are free. No flag is touched.
+fn spend(out: &mut Stretch, log: Gpr, looked_up: &[LookUp], given: GprSet, scratch: [Gpr; 2]) {
+    if looked_up.is_empty() {
+        return;
+    }
+    let [rcx, byte] = scratch;
+    // While every record is kept, the reader of the log does it.
+    out.asm.load_byte(rcx, state::DUE);
+    out.asm.lea(rcx, rcx, -i64::from(NOT_DUE));
+    out.asm.jrcxz(JUMP_BYTES);
+    let over = out.asm.jump(out.asm.here());
+    let to = Place {
+        address: rcx,
+        third: byte,
+        mask: None,
+        wide: true,
+    };
+    for look in looked_up {
+        let place = look.without(given).place(out, log, &to, false);
+        out.asm.load_byte_indexed(byte, place, FILTER);
+        out.asm.extract(byte, byte, state::WATCHED);
+        out.asm.store_byte_indexed(place, FILTER, byte);
+    }
+    out.asm.patch(over, out.asm.here());
 }
 
 /// Adds the record's accesses to `count`.

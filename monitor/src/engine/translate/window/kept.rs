@@ -52,7 +52,7 @@ impl Translate {
         self.looked_everywhere &= !self.quiet;
         let bytes = |accesses: u64| (accesses as f64 * self.words_per_access * 8.0) as u64;
         let end = |accesses: u64| COUNT_DUE.wrapping_add(accesses).wrapping_neg();
-        let behind = BURST.min(left - next);
+        let behind = (observer.left_of_cluster() + BURST).min(left - next);
         let (count, end, bytes) = if self.quiet {
             let count = COUNT_DUE.wrapping_sub(quiet.min(QUIET_MOST));
             (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)

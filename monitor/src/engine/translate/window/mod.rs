@@ -44,7 +44,7 @@ const LOG_AT_LEAST: u64 = 4 << 10;
 const LOG_QUIET: u64 = (64 << 10) + 2048;
 /// Accesses kept behind the next sample: the rest of its cluster, as a rule, and most reuses are found among them. (Of
 /// 500, 1000, 2000 and 4000, 4000 cost least for a sample, on xz, mcf and python: 28, 27 and 45 us, where 1000 took 38, 26 and 50.)
-const BURST: u64 = 4_000;
+const BURST: u64 = 1000;
 /// Not worth a stop: with samples nearer to each other than this, every record is kept.
 const QUIET_LEAST: u64 = 3_000;
 /// Accesses counted between two stops at the most: gaps are told by their low 32 bits.
