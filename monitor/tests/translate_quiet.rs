@@ -5,7 +5,8 @@ mod support;
 #[path = "support/translated.rs"]
 mod translated;
 
-use statcache::observe::{Ended, Observer, Outcome, Sample};
+use statcache::engine::translate::filter::TargetFilter;
+use statcache::observe::{Ended, Observer, Outcome, Returns, Sample};
 use support::{MARK_BEGIN, Tracee, Tracees, exclusive};
 use translated::{Looking, Plan};
 
@@ -16,12 +17,19 @@ struct Found {
     refs: [u64; 5],
     samples: Vec<Sample>,
     stops: u64,
+    /// Records kept for what they might touch.
+    suspected: u64,
+    returns: Option<Returns>,
     expected: Option<u64>,
     /// Nothing had to run natively.
     whole: bool,
 }
 
 fn find(name: &str, period: u64, looking: Looking) -> Option<Found> {
+    find_by(name, looking, Observer::new(period, SEED))
+}
+
+fn find_by(name: &str, looking: Looking, observer: Observer) -> Option<Found> {
     let (_tracees, program) = Tracees::build(name)?;
     let (tracee, stopped) = Tracee::launch(&program, &[]);
     let stopped = match Tracee::run_past(stopped, MARK_BEGIN) {
@@ -35,7 +43,7 @@ fn find(name: &str, period: u64, looking: Looking) -> Option<Found> {
         looking,
         ..Plan::WHOLE
     };
-    let mut run = translated::run(stopped, plan, Observer::new(period, SEED), false);
+    let mut run = translated::run(stopped, plan, observer, false);
     let whole = run.declined.is_empty();
     let expected = tracee.ended(run.event).expected_accesses(name);
     let mut samples = run.observer.drain_finished();
@@ -46,6 +54,8 @@ fn find(name: &str, period: u64, looking: Looking) -> Option<Found> {
         refs: run.observer.refs(),
         samples,
         stops: run.stats.stops,
+        suspected: run.stats.suspected,
+        returns: run.observer.take_returns(),
         expected,
         whole,
     })
@@ -88,6 +98,43 @@ fn every_sample_of_an_aligned_walk_is_the_same() {
             );
         }
     }
+}
+
+/// Threads stop looking for drawn lines by themselves once they have kept an access to one: no first touch is lost by that, and what
+/// follows it is not kept.
+#[test]
+fn every_first_touch_of_a_drawn_line_is_the_same() {
+    let _turn = exclusive();
+    without_randomization();
+    if !TargetFilter::fast_extract() {
+        return println!("SKIP drawn lines: no fast pext");
+    }
+    let drawing = || {
+        let mut observer = Observer::new(1 << 40, SEED);
+        observer.draw_lines();
+        observer
+    };
+    let name = "wander";
+    let Some(exact) = find_by(name, Looking::Everywhere, drawing()) else {
+        return;
+    };
+    let quiet = find_by(name, Looking::Wide, drawing()).expect("built before");
+    let plain = find(name, 1 << 40, Looking::Wide).expect("built before");
+    let touches = |found: &Found| {
+        let returns = found.returns.as_ref().expect("drawn");
+        let at = returns.kept.iter().map(|t| (t.ip, t.address, t.position));
+        (returns.seen, at.collect::<Vec<_>>())
+    };
+    let (all, kept) = touches(&exact);
+    println!(
+        "{all} first touches, {} records kept, {} without drawn lines",
+        quiet.suspected, plain.suspected
+    );
+    assert_eq!(touches(&quiet), (all, kept));
+    assert!(all > 50 && quiet.whole);
+    assert_eq!(quiet.accesses, exact.accesses);
+    // For each line, and for the one before.
+    assert!(quiet.suspected <= plain.suspected + 3 * u64::from(all) + 20);
 }
 
 #[test]
