@@ -10,6 +10,7 @@ mod changing;
 mod checked;
 mod close;
 mod count;
+mod lookup;
 mod scratch;
 
 pub use build::{Wanted, log_candidates, side, translate};
