@@ -1,7 +1,7 @@
 //! `statcache report`: a profile as text.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ use crate::analysis::{Analysis, By};
 use crate::profile::Profile;
 use crate::profile::types::LINE_SIZES;
 use crate::report::{self, Options, Source, Sources};
+use crate::symbols;
 
 /// Raw options of `report`.
 #[derive(Clone, Debug, Args)]
@@ -158,7 +159,8 @@ struct Disk<'a> {
 impl Sources for Disk<'_> {
     fn read(&self, path: &str) -> Option<Source> {
         let path = Path::new(&self.profile.header.cwd).join(path);
-        let bytes = fs::read(&path).ok()?;
+        let mut bytes = Vec::new();
+        symbols::open_regular(&path)?.read_to_end(&mut bytes).ok()?;
         let started = Duration::try_from_secs_f64(self.profile.header.start_unix_s).ok()?;
         let newer = fs::metadata(&path)
             .and_then(|m| m.modified())

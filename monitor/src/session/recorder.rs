@@ -11,6 +11,7 @@ use crate::profile::types::{
     Estimate, FirstTouch, FirstTouches, Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome,
     ProcessRecord, Record, SampleRecord, Shared, TakenSample, WindowRecord, sample_flags,
 };
+use crate::symbols;
 use crate::tracee::maps::{Backing, Mapping, Maps};
 use nix::unistd::Pid;
 use object::read::elf::ProgramHeader;
@@ -400,7 +401,7 @@ fn describe(path: &Path, start: u64) -> Option<(u64, Option<u64>, String)> {
     if path == Path::new("[vdso]") {
         return Some((start, None, String::new()));
     }
-    let file = std::fs::File::open(path).ok()?;
+    let file = symbols::open_regular(path)?;
     let cache = object::ReadCache::new(file);
     let elf = object::read::elf::ElfFile64::<object::Endianness, _>::parse(&cache).ok()?;
     use object::Object;

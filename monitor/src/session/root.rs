@@ -64,7 +64,7 @@ impl ForeignFiles {
 impl Files for ForeignFiles {
     fn read(&self, path: &Path) -> Option<Vec<u8>> {
         if self.0.contains_key(path) {
-            return std::fs::read(self.find(path.to_str()?)).ok();
+            return symbols::read_object(&self.find(path.to_str()?));
         }
         SystemFiles::default().read(path)
     }

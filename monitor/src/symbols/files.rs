@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::object_file::{self, Links};
@@ -29,10 +30,40 @@ impl Files for SystemFiles {
             return own_vdso();
         }
         match &self.root {
-            Some(root) => fs::read(root.join(path.strip_prefix("/").ok()?)).ok(),
-            None => fs::read(path).ok(),
+            Some(root) => read_object(&root.join(path.strip_prefix("/").ok()?)),
+            None => read_object(path),
         }
     }
+}
+
+/// Opens an ordinary file. Programs map devices, too, some of which have no end and some of which do something when they are opened, and
+/// by now a path may lead to somebody's pipe, which would keep us waiting.
+#[must_use]
+pub fn open_regular(path: &Path) -> Option<fs::File> {
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut options = fs::OpenOptions::new();
+    options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.open(path).ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
+/// The bytes of an object file. Of others, which programs map as data and which may be of any size, only the first four are looked at.
+#[must_use]
+pub fn read_object(path: &Path) -> Option<Vec<u8>> {
+    let mut file = open_regular(path)?;
+    let mut bytes = vec![0; 4];
+    file.read_exact(&mut bytes).ok()?;
+    if bytes != *b"\x7fELF" {
+        return None;
+    }
+    let length = file.metadata().ok()?.len();
+    // One that grows meanwhile is not waited for.
+    file.take(length).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// The vdso has no file; every process of a kernel maps the same, so ours will do.
@@ -171,6 +202,25 @@ mod tests {
         ];
         assert_eq!(found, expected.map(PathBuf::from));
         assert!(debug_candidates(Path::new("/x"), "a", &Links::default()).is_empty());
+    }
+
+    /// Programs map devices and data, too.
+    #[test]
+    fn nothing_but_objects_is_read() {
+        let files = SystemFiles::default();
+        assert_eq!(files.read(Path::new("/dev/zero")), None);
+        let own = std::env::current_exe().expect("we have one");
+        let bytes = files.read(&own).expect("an object");
+        assert_eq!(bytes, fs::read(&own).expect("readable"));
+        let place = tempfile::tempdir().expect("a directory");
+        let data = place.path().join("data");
+        fs::write(&data, [0; 100]).expect("room");
+        assert_eq!(files.read(&data), None);
+        assert!(open_regular(&data).is_some());
+        assert!(open_regular(place.path()).is_none());
+        let pipe = place.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert!(open_regular(&pipe).is_none());
     }
 
     #[test]

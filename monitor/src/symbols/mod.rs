@@ -18,7 +18,7 @@ use rayon::prelude::*;
 
 use crate::profile::types::{Frame, Instr, Module, ModuleId};
 
-pub use files::{Files, SystemFiles};
+pub use files::{Files, SystemFiles, open_regular, read_object};
 pub use frames::short_module_name;
 pub use object_file::build_id;
 pub use perf_map::{names_of_generated, open_ordinary};
