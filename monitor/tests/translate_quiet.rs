@@ -18,7 +18,7 @@ struct Found {
     samples: Vec<Sample>,
     stops: u64,
     /// Records kept for what they might touch.
-    suspected: u64,
+    waiting: u64,
     returns: Option<Returns>,
     expected: Option<u64>,
     /// Nothing had to run natively.
@@ -54,7 +54,7 @@ fn find_by(name: &str, looking: Looking, observer: Observer) -> Option<Found> {
         refs: run.observer.refs(),
         samples,
         stops: run.stats.stops,
-        suspected: run.stats.suspected,
+        waiting: run.stats.waiting,
         returns: run.observer.take_returns(),
         expected,
         whole,
@@ -128,13 +128,13 @@ fn every_first_touch_of_a_drawn_line_is_the_same() {
     let (all, kept) = touches(&exact);
     println!(
         "{all} first touches, {} records kept, {} without drawn lines",
-        quiet.suspected, plain.suspected
+        quiet.waiting, plain.waiting
     );
     assert_eq!(touches(&quiet), (all, kept));
     assert!(all > 50 && quiet.whole);
     assert_eq!(quiet.accesses, exact.accesses);
     // For each line, and for the one before.
-    assert!(quiet.suspected <= plain.suspected + 3 * u64::from(all) + 20);
+    assert!(quiet.waiting <= plain.waiting + 3 * u64::from(all) + 20);
 }
 
 #[test]

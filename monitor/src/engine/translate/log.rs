@@ -412,7 +412,7 @@ impl LogReader {
         !held
     }
 
-    /// A record was kept for nothing: perhaps for drawn lines behind those it touches.
+    /// A record was kept: perhaps for drawn lines behind those it touches.
     #[inline(never)]
     fn beside(&self, shape: Shape, view: &[u64; VIEW], observer: &mut Observer) {
         for line in self.lines(shape, view) {

@@ -132,8 +132,8 @@ pub struct Stats {
     pub signals: u64,
     /// Declined instructions.
     pub declined: u64,
-    /// Records kept because of what they might touch, not because a sample was near.
-    pub suspected: u64,
+    /// Records kept for what they might touch, not because a sample was near.
+    pub waiting: u64,
 }
 
 /// How a window goes on with another turn.
