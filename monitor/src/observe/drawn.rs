@@ -277,7 +277,8 @@ impl Observer {
             .collect()
     }
 
-    /// An access that began in `line` was kept: it may have been for a drawn line, which had been touched by then or is the one behind.
+    /// An access that began in `line` was kept, and touched nothing to be looked at: it may have been for a drawn line, which had been
+    /// touched by then or is the one behind.
     pub fn beside(&mut self, line: u64) {
         let Some(drawn) = &mut self.drawn else { return };
         let behind = class_of(line + 1);

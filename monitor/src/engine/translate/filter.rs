@@ -1,6 +1,6 @@
 //! The filter of watched lines that translated code looks into: one byte for every class of addresses,
-//! the number of watched lines that an access there may touch, and whether a drawn one. The thread itself takes the latter back once
-//! it has kept a record for it (`fragment/lookup.rs`): its next accesses, which are many as a rule, need not be looked at.
+//! the number of watched lines that an access there may touch, and whether it touches a drawn one. The thread itself takes the latter back
+//! once it has kept a record for it (`fragment/lookup.rs`): its next accesses, which are many as a rule, need not be looked at.
 //!
 //! Translated code looks up the first byte of up to [`GROUP_BYTES`] bytes only, so that a watched line
 //! is entered under the line before it too. No line is ever missed; a class shared with other lines

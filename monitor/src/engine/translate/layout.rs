@@ -100,8 +100,8 @@ pub mod state {
     pub const MASK: i32 = 0x38;
     /// [`super::HIGH_BITS`].
     pub const HIGH: i32 = 0x50;
-    /// [`super::WATCHED`], as a word.
-    pub const WATCHED: i32 = 0x58;
+    /// A word with all bits of a byte of the filter but [`super::DRAWN`].
+    pub const NOT_DRAWN: i32 = 0x58;
     /// The thread's fs base.
     pub const FS: i32 = 0x40;
     /// The program's values of general registers, by encoding number.

@@ -311,10 +311,6 @@ impl LogReader {
                     self.suspect_sharing(shape, view, observer);
                 }
             }
-            // The thread looks for none any more where these accesses began.
-            if count >> 31 != 0 && draws && !dynamic {
-                self.beside(shape, view, observer);
-            }
             until_sample = observer.until_sample();
         }
         observer.skip(harmless);
@@ -412,7 +408,7 @@ impl LogReader {
         !held
     }
 
-    /// A record was kept: perhaps for drawn lines behind those it touches.
+    /// A record was kept for nothing: perhaps for drawn lines behind those it touches.
     #[inline(never)]
     fn beside(&self, shape: Shape, view: &[u64; VIEW], observer: &mut Observer) {
         for line in self.lines(shape, view) {

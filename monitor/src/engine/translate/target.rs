@@ -1,7 +1,7 @@
 //! The runtime's memory in the target: its data region and the arenas.
 
 use super::cache::{ARENA_BYTES, REACH};
-use super::layout::{DATA_BYTES, END_ALIGN, HIGH_BITS, LOG_BYTES, MAGIC, SLACK, WATCHED, state};
+use super::layout::{DATA_BYTES, DRAWN, END_ALIGN, HIGH_BITS, LOG_BYTES, MAGIC, SLACK, state};
 use super::memory::Shared;
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::{self, CallSite};
@@ -72,8 +72,9 @@ pub fn map_runtime(
         let mut data = Data { memory, end, gs };
         data.memory.write_word(gs + state::MAGIC as u64, MAGIC);
         data.memory.write_word(gs + state::HIGH as u64, HIGH_BITS);
-        let watched = u64::from(WATCHED);
-        data.memory.write_word(gs + state::WATCHED as u64, watched);
+        let not_drawn = u64::from(!DRAWN);
+        data.memory
+            .write_word(gs + state::NOT_DRAWN as u64, not_drawn);
         Ok((data, arenas))
     });
     Ok((stopped, result))

@@ -169,8 +169,8 @@ impl LookUp {
     }
 }
 
-/// Writes the code by which a record that is kept for its own sake takes back that drawn lines are looked for where it was looked up. `given`
-/// have not the program's values, `scratch` (rcx first) are free. No flag is touched.
+/// Writes the code by which a record that is kept for its own sake takes back that drawn lines are looked for where it was looked up: they
+/// are touched. (That groups are looked for which begin in the line before one stays: this one need not have come to it.) `given` have not the program's values, `scratch` (rcx first) are free. No flag is touched.
 pub(super) fn spend(
     out: &mut Stretch,
     log: Gpr,
@@ -196,7 +196,7 @@ pub(super) fn spend(
     for look in looked_up {
         let place = look.without(given).place(out, log, &to, false);
         out.asm.load_byte_indexed(byte, place, FILTER);
-        out.asm.extract(byte, byte, state::WATCHED);
+        out.asm.extract(byte, byte, state::NOT_DRAWN);
         out.asm.store_byte_indexed(place, FILTER, byte);
     }
     out.asm.patch(over, out.asm.here());
