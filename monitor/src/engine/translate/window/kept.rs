@@ -145,7 +145,6 @@ impl Translate {
         }
         self.reader
             .read(words, count, self.fs_base, &self.cache, observer);
-        self.stats.waiting = self.reader.waiting;
         for line in self.reader.take_suspects() {
             observer.suspect_where(|watched| self.filter.is_shared(line, watched));
         }
@@ -187,13 +186,13 @@ impl Translate {
         observer: &mut Observer,
         control: &mut impl Control,
     ) -> Result<Next> {
-        let (hits, waiting) = (observer.filter_hits(), self.stats.waiting);
+        let (hits, waiting) = (observer.filter_hits(), self.reader.waiting);
         self.drain(self.log_pointer(), None, observer);
         if !self.exact {
             let ip = self.cache.fragment(fragment).ip;
             self.pieces.read(self.stats.stops, observer.accesses(), ip);
         }
-        let waiting = self.stats.waiting - waiting;
+        let waiting = self.reader.waiting - waiting;
         let observes = self.duty != Duty::Count;
         let suspect =
             observes && waiting >= FALSE_LEAST && observer.filter_hits() - hits <= waiting / 8;

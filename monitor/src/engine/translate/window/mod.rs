@@ -132,8 +132,6 @@ pub struct Stats {
     pub signals: u64,
     /// Declined instructions.
     pub declined: u64,
-    /// Records kept for what they might touch, not because a sample was near.
-    pub waiting: u64,
 }
 
 /// How a window goes on with another turn.
