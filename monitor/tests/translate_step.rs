@@ -232,6 +232,7 @@ checks!(
     returns,
     segment,
     selfmodifying,
+    stack,
     string,
     syscalls,
     x87
@@ -315,7 +316,7 @@ fn ignored() {
 fn what_cannot_be_translated_runs_natively() {
     let _turn = exclusive();
     let declined: [(&str, &[&str]); 4] = [
-        ("stack", &["flags popped"]),
+        ("popped", &["flags popped that trap, or go downwards"]),
         ("backwards", &["direction flag set"]),
         ("patient", &[]),
         ("handles_sigtrap", &[]),

@@ -6,6 +6,8 @@
     lea     r14, [rip + pointer]
     lea     rax, [rip + callee]
     mov     [r14], rax
+    xor     r10d, r10d
+    xor     r11d, r11d
     begin
 again:
     push    rbx                         # 1
@@ -36,6 +38,15 @@ behind:
     push    rdx
     popfq
     expect  2 * N
+    stc
+    pushfq                              # 1
+    cmp     ebx, ebx
+    popfq                               # 1
+    expect  2 * N
+    adc     r10d, 0
+    jz      kept
+    inc     r11d
+kept:
     dec     ebx
     jnz     again
     end
@@ -43,6 +54,10 @@ behind:
     wrong_if nz, 1
     test    r9d, 0x100
     wrong_if nz, 2
+    cmp     r10d, N
+    wrong_if ne, 3
+    test    r11d, r11d
+    wrong_if z, 4
     finish
 
 callee:

@@ -2,6 +2,10 @@
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
+/// Flags that would hinder an engine's own code, or that no engine allows for: traps (TF), strings downwards (DF), nested tasks (NT) and
+/// checks of alignment (AC); Intel SDM vol. 1, 3.4.3.
+pub const HINDERING_FLAGS: u32 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18;
+
 /// Where control goes after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
@@ -36,6 +40,8 @@ pub enum Flow {
         /// Bytes of arguments dropped from the stack besides.
         pop: u16,
     },
+    /// To the following instruction, where the flags popped have none of [`HINDERING_FLAGS`]; else to be executed natively.
+    PopFlags,
     /// Into the kernel by `syscall`.
     Syscall,
     /// To be executed natively, outside of any engine; the reason as a lower-case fragment.
@@ -52,6 +58,7 @@ pub fn classify(instruction: &Instruction) -> Flow {
     let near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
     let target = if near { instruction.near_branch64() } else { 0 };
     match instruction.flow_control() {
+        FlowControl::Next if instruction.mnemonic() == Mnemonic::Popfq => Flow::PopFlags,
         FlowControl::Next => Flow::Next,
         FlowControl::UnconditionalBranch if near => Flow::Jump { target },
         FlowControl::ConditionalBranch if near => {
@@ -106,7 +113,7 @@ fn declined(instruction: &Instruction) -> Option<&'static str> {
         Rdgsbase | Wrgsbase | Wrfsbase | Swapgs => "segment base",
         Mov | Pop if writes_segment => "segment register written",
         Lfs | Lgs | Lss => "segment register written",
-        Popf | Popfq => "flags popped",
+        Popf => "flags popped",
         Std => "direction flag set",
         Xbegin | Xend | Xabort | Xtest => "memory transaction",
         Bndldx | Bndstx | Bndmov | Bndcl | Bndcn | Bndcu | Bndmk => "bound register",

@@ -30,7 +30,7 @@ mod tests;
 pub use access::{Access, AddressExpr, Kind, Mask, RepCondition, Shape, Unsupported};
 pub use describe::accesses;
 pub use evaluate::{Expansion, Registers, evaluate};
-pub use flow::{Flow, classify};
+pub use flow::{Flow, HINDERING_FLAGS, classify};
 pub use gpr::{Gpr, GprSet};
 pub use liveness::{
     STATUS_FLAGS, flags_killed, flags_live_before, flags_modified, flags_read, gprs_killed,

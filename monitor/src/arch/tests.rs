@@ -170,6 +170,7 @@ fn flow_of_every_class_of_instruction() {
             Flow::IndirectJump => "indirect jump".into(),
             Flow::IndirectCall => "indirect call".into(),
             Flow::Ret { pop } => format!("ret {pop}"),
+            Flow::PopFlags => "pop flags".into(),
             Flow::Syscall => "syscall".into(),
             Flow::Decline(reason) => format!("decline {reason}"),
         },

@@ -48,7 +48,9 @@ pub fn revealing(
                 .map(|gpr| View::new(stopped, regs).value(gpr));
             ([in_register.or(indirect), None], false)
         }
-        Flow::Next | Flow::Syscall | Flow::Decline(_) => ([Some(behind), None], false),
+        Flow::Next | Flow::PopFlags | Flow::Syscall | Flow::Decline(_) => {
+            ([Some(behind), None], false)
+        }
     };
     successors.into_iter().flatten().find_map(|ip| {
         let next = decoder.at(stopped, ip).ok()?;

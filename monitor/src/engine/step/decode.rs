@@ -89,7 +89,7 @@ fn decode(
         (Flow::Decline(_), _)
             if matches!(
                 instruction.mnemonic(),
-                Popf | Popfq | Std | Rdgsbase | Wrgsbase | Wrfsbase
+                Popf | Std | Rdgsbase | Wrgsbase | Wrfsbase
             ) =>
         {
             None

@@ -223,6 +223,12 @@ impl Asm {
         self.own(Instruction::with2(Code::Test_rm32_imm32, low32(gpr), bits));
     }
 
+    /// `test dword [rsp], bits`
+    pub fn test_top(&mut self, bits: u32) {
+        let top = MemoryOperand::with_base(Register::RSP);
+        self.own(Instruction::with2(Code::Test_rm32_imm32, top, bits));
+    }
+
     /// `shr register, bits`
     pub fn shift_right(&mut self, gpr: Gpr, bits: u32) {
         self.own(Instruction::with2(

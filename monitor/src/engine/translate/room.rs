@@ -141,7 +141,11 @@ fn follow(
         let flow = arch::classify(&instruction);
         if !matches!(
             flow,
-            Flow::Next | Flow::Jump { .. } | Flow::Call { .. } | Flow::CondJump { .. }
+            Flow::Next
+                | Flow::PopFlags
+                | Flow::Jump { .. }
+                | Flow::Call { .. }
+                | Flow::CondJump { .. }
         ) {
             // What is read there, and what is behind, anything may need; but what it names is read soon.
             way.read = way

@@ -312,6 +312,9 @@ impl Former {
         self.path.push(instruction.ip());
         let (step, then) = match arch::classify(&instruction) {
             Flow::Next => (Step::Next, Ok(next)),
+            Flow::PopFlags if self.items.is_empty() => (Step::Next, Ok(next)),
+            // What it may lead out to has nothing of a trace behind it.
+            Flow::PopFlags => return Err(End::Fall(instruction.ip())),
             Flow::Jump { target } => (Step::Elided, self.follow(target)),
             Flow::Call { target } => {
                 // A call of what is next asks where it is, and does not return.

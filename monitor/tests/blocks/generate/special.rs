@@ -168,7 +168,8 @@ impl Generator<'_> {
             return Ok(());
         }
         self.depth += 1;
-        match self.rng.random_range(0..5) {
+        let pushed = self.rng.random_range(0..5);
+        match pushed {
             0 => {
                 let at = self.memory(true)?;
                 self.add(Instruction::with1(Code::Push_rm64, at)?)?;
@@ -185,7 +186,9 @@ impl Generator<'_> {
         }
         let length = self.rng.random_range(0..3);
         self.body(length)?;
-        if self.rng.random_range(0..3) == 0 {
+        if pushed == 2 && self.rng.random() {
+            self.a.popfq()?;
+        } else if self.rng.random_range(0..3) == 0 {
             let at = self.memory(true)?;
             self.add(Instruction::with1(Code::Pop_rm64, at)?)?;
         } else {

@@ -17,8 +17,8 @@ use super::{
     Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Patch, Stretch,
     Tables, inside,
 };
-use crate::arch::{Gpr, GprSet, Mask, RepCondition, Shape};
-use iced_x86::{Instruction, Register};
+use crate::arch::{self, Flow, Gpr, GprSet, Mask, RepCondition, Shape};
+use iced_x86::{Code, Instruction, Register};
 
 /// Registers for the log pointer, least used by compilers first. Never rsp; never rcx, which
 /// the decision at the end and indirect transfers use.
@@ -102,6 +102,7 @@ pub fn translate(
     let (entry, warm_entry) = builder.entry(trace.ip, in_front);
     let skips_exit = builder.compare(trace.ip, &trace.source)?;
     let comparison = warm_entry..builder.hot.asm.here();
+    builder.pops_flags(&trace);
     let (items, end) = builder.items(&trace, tail, room)?;
     let indirect = matches!(end, End::Indirect);
     builder.end(&trace.items[..items], tail, end, room)?;
@@ -312,6 +313,21 @@ impl Builder<'_> {
     fn compare(&mut self, ip: u64, source: &Source) -> Result<Option<u64>, OutOfReach> {
         let (hot, cold) = (&mut self.hot, &mut self.cold);
         changing::compare((hot, cold), self.log, ip, source, &mut self.exits)
+    }
+
+    /// Where the first item pops flags that would hinder the code of ours, leaves for the monitor before it. All others are overwritten by it.
+    fn pops_flags(&mut self, trace: &Trace) {
+        let first = trace.items.first().map(|item| &item.instruction);
+        if !first.is_some_and(|first| arch::classify(first) == Flow::PopFlags) {
+            return;
+        }
+        let mut state = self.inside(trace.ip, 0);
+        state.open = None;
+        let kind = ExitKind::Declined("flags popped that trap, or go downwards");
+        let cold = &mut self.cold;
+        let (pad, _) = self.exits.pad(cold, self.log, state, Some(trace.ip), kind);
+        self.hot.asm.test_top(arch::HINDERING_FLAGS);
+        self.hot.asm.branch(Code::Jne_rel32_64, pad);
     }
 
     /// Emits the ways in, that by the table of jumps first if it is to be in front; gives the addresses of that for canonical registers, and of

@@ -143,7 +143,7 @@ impl Translate {
             libc::SYS_shmat | libc::SYS_shmdt | libc::SYS_remap_file_pages => {
                 self.code.set_stale();
             }
-            libc::SYS_rt_sigreturn => self.storm.begins(accesses),
+            libc::SYS_rt_sigreturn => self.storm.goes_on(accesses),
             _ => {}
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Storm {
     /// Accesses up to the last signal, or to where the thread went on.
     last: u64,
     signals: u32,
+    /// Whether no signal has come since the window or turn began.
+    fresh: bool,
 }
 
 impl Storm {
@@ -28,6 +30,11 @@ impl Storm {
 
     /// A signal has interrupted the thread, after so many accesses.
     pub(super) fn came(&mut self, accesses: u64) {
+        if std::mem::take(&mut self.fresh) {
+            // It may have come long ago, while the thread was held.
+            self.last = accesses;
+            return;
+        }
         self.signals = match accesses.saturating_sub(self.last) < Self::NEXT_TO_NOTHING {
             true => self.signals + 1,
             false => self.signals.saturating_sub(1),
@@ -35,8 +42,14 @@ impl Storm {
         self.last = accesses;
     }
 
-    /// The thread goes on after so many accesses: a window begins, or a handler has returned.
+    /// A window or turn begins after so many accesses.
     pub(super) fn begins(&mut self, accesses: u64) {
+        self.fresh = true;
+        self.last = accesses;
+    }
+
+    /// The thread goes on after so many, as a handler has returned.
+    pub(super) fn goes_on(&mut self, accesses: u64) {
         self.last = accesses;
     }
 
@@ -264,10 +277,17 @@ mod tests {
         for _ in 0..=Storm::SIGNALS {
             assert!(!storm.take());
             storm.came(accesses);
-            storm.begins(accesses + 1_000);
+            storm.goes_on(accesses + 1_000);
             accesses += 1_003;
         }
         assert!(storm.take() && !storm.take());
+        // One that had to wait for each turn of the thread.
+        for turn in 0..100 {
+            storm.begins(1_000 * turn);
+            storm.came(1_000 * turn);
+            storm.goes_on(1_000 * turn + 100);
+            assert!(!storm.take());
+        }
         // Every other one finds the thread further on.
         for signal in 0..1_000 {
             accesses += if signal % 2 == 0 { 3 } else { 300 };
