@@ -78,9 +78,9 @@ impl Engine {
         }
     }
 
-    /// As [`Translate::go_on`]; where it is the `begin` of a window, that window begins anew.
-    pub fn go_on(&mut self, how: GoesOn, begin: bool) {
-        if let (Engine::Translate(engine), false) = (self, begin) {
+    /// As [`Translate::go_on`].
+    pub fn go_on(&mut self, how: GoesOn) {
+        if let Engine::Translate(engine) = self {
             engine.go_on(how);
         }
     }

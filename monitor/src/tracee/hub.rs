@@ -74,6 +74,8 @@ struct Thread {
     interrupted_call: Option<u64>,
     /// It is in a call, and stops at its end by itself.
     in_call: bool,
+    /// It is held at the end of a call that it was left in.
+    rests: bool,
     /// What is left of a call of its own that we have cut.
     completion: Option<Box<Completion>>,
 }
@@ -255,6 +257,11 @@ pub fn left_in_call(tid: Pid) {
 /// Whether a thread is in a call at whose end it stops by itself. To stop it there could have the call return early.
 pub fn is_in_call(tid: Pid) -> bool {
     with(|hub| hub.is_in_call(tid)).unwrap_or(false)
+}
+
+/// Whether a thread that was left in a call is held at its end, and has executed nothing of its own since.
+pub fn rests_since_call(tid: Pid) -> bool {
+    with(|hub| hub.threads.get(&tid.as_raw()).is_some_and(|t| t.rests)).unwrap_or(false)
 }
 
 /// Asks a thread to stop and waits for that, or for what happens to it first. One that is stopped at its system calls
@@ -552,6 +559,12 @@ impl Hub {
         }
     }
 
+    fn set_rests(&mut self, tid: Pid, rests: bool) {
+        if let Some(thread) = self.threads.get_mut(&tid.as_raw()) {
+            thread.rests = rests;
+        }
+    }
+
     fn is_in_call(&self, tid: Pid) -> bool {
         let thread = self.threads.get(&tid.as_raw());
         thread.is_some_and(|thread| thread.in_call)
@@ -581,6 +594,7 @@ impl Hub {
             spared: None,
             interrupted_call: None,
             in_call: false,
+            rests: false,
             completion: None,
         };
         if self.threads.insert(tid.as_raw(), known).is_some() {

@@ -31,12 +31,15 @@ use crate::profile::ProfileError;
 use crate::profile::types::{InstrId, ProcessRecord};
 use crate::tracee::{Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Samples at the beginning of a window that tell where it began.
 const FIRST_SAMPLES: usize = 64;
+
+/// Accesses of a run observed as a whole for which [`Engine::expansion`] is not asked again: it goes through all that was translated.
+const EXPANSION_KEPT: u64 = 1_000_000;
 
 /// What is seen of one thread, or of one thread after the other.
 struct Lane {
@@ -100,6 +103,10 @@ pub struct Observed {
     speeds: Speeds,
     /// CPU seconds of threads that have not run since their last turn of the window.
     held: BTreeMap<i32, f64>,
+    /// Threads whose last turn of the window ended in a call.
+    left: BTreeSet<i32>,
+    /// [`Engine::expansion`] as last asked, and the lane's accesses then.
+    expansion: Option<(f64, u64)>,
     /// Whether all threads are observed in turn, in one lane.
     together: bool,
     /// The thread that had the last turn, in which it made no system call.
@@ -159,6 +166,8 @@ impl Observed {
             in_turn: InTurn::default(),
             speeds: Speeds::default(),
             held: BTreeMap::new(),
+            left: BTreeSet::new(),
+            expansion: None,
             together: false,
             calm: None,
             let_gone: 0,
@@ -241,6 +250,7 @@ impl Observed {
             }
         });
         self.held.clear();
+        self.left.clear();
         self.calm = None;
         self.in_turn = InTurn::default();
         (self.cost, self.first) = (Cost::default(), (Cost::default(), 0));
@@ -341,6 +351,7 @@ impl Observed {
         let (Some(engine), Some(lane)) = (&mut self.engine, self.lanes.get_mut(&key)) else {
             return Ok((WindowEnd::Closed(stopped), 0, None));
         };
+        self.left.remove(&tid.as_raw());
         let begun = Instant::now();
         let cpu = match self.held.remove(&tid.as_raw()) {
             Some(cpu) => cpu,
@@ -360,10 +371,11 @@ impl Observed {
             lane.observer
                 .begin_turn(tid.as_raw(), self.speeds.pace(tid.as_raw()));
             let how = GoesOn {
+                anew: begins,
                 counting: counts,
                 rested,
             };
-            engine.go_on(how, begins);
+            engine.go_on(how);
         }
         let mut pace = Pace {
             signals,
@@ -406,6 +418,9 @@ impl Observed {
         if let (Ok(WindowEnd::Closed(_)), true) = (&end, self.together) {
             self.held.insert(tid.as_raw(), cpu_now);
         }
+        if let Ok(WindowEnd::Left(_)) = &end {
+            self.left.insert(tid.as_raw());
+        }
         if let Ok(WindowEnd::Declined(_, reason)) = &end {
             *self.declined.entry(reason).or_default() += 1;
             lane.windows.declined += 1;
@@ -413,10 +428,23 @@ impl Observed {
                 self.paused.insert(tid.as_raw(), cpu_now);
             }
         }
+        let now = before + accesses;
+        let known = self.expansion.filter(|(_, at)| match self.full {
+            true => !clocked && now.saturating_sub(*at) < EXPANSION_KEPT,
+            false => !counts,
+        });
+        let expansion = match known {
+            Some((known, _)) => known,
+            None => {
+                let asked = self.engine.as_ref().map_or(1.0, Engine::expansion);
+                self.expansion = Some((asked, now));
+                asked
+            }
+        };
         if clocked {
-            self.learn_speed(tid, cost, accesses);
+            self.learn_speed(tid, cost, accesses, expansion);
         }
-        let inside = self.inside_of(cost, accesses);
+        let inside = self.inside_of(cost, accesses, expansion);
         self.native_s += accesses as f64 / self.weights.native_rate(inside).max(1.0);
         Ok((end?, accesses, error))
     }
@@ -462,29 +490,30 @@ impl Observed {
 
     /// How the last window ran: of several threads, the one it was opened for.
     pub fn inside(&self) -> Inside {
+        let expansion = self.engine.as_ref().map_or(1.0, Engine::expansion);
         match self.first.1 {
             // It has not had its turn.
-            0 => self.inside_of(self.cost, self.accesses()),
-            accesses => self.inside_of(self.first.0, accesses),
+            0 => self.inside_of(self.cost, self.accesses(), expansion),
+            accesses => self.inside_of(self.first.0, accesses, expansion),
         }
     }
 
     /// Learns from a turn of a run observed as a whole what stops cost and how fast the thread is.
-    fn learn_speed(&mut self, tid: Pid, cost: Cost, accesses: u64) {
+    fn learn_speed(&mut self, tid: Pid, cost: Cost, accesses: u64, expansion: f64) {
         self.stops.learn_bare(cost, accesses);
         let clocked = Clocked {
             // What new code took is too uncertain to say anything of the rest.
             accesses: if cost.misses == 0 { accesses } else { 0 },
             cache_s: self.stops.cache_s(cost),
-            expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
+            expansion,
         };
         self.speeds.clocked(tid.as_raw(), clocked);
     }
 
-    fn inside_of(&self, cost: Cost, accesses: u64) -> Inside {
+    fn inside_of(&self, cost: Cost, accesses: u64, expansion: f64) -> Inside {
         let seen = Inside {
             per_second: 0.0,
-            expansion: self.engine.as_ref().map_or(1.0, Engine::expansion),
+            expansion,
             together: self.together,
             mostly_stops: false,
             of_others: false,

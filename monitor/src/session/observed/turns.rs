@@ -69,12 +69,13 @@ impl Observed {
         self.held.contains_key(&tid.as_raw())
     }
 
-    /// Whether all threads are held since their last turns, or in a system call since that does not end unnoticed.
+    /// Whether all threads are held since their last turns, or in a system call since that does not end unnoticed, or held at its end.
     pub(super) fn is_at_rest(&self) -> bool {
         let threads = hub::process(self.process.pid).map(|process| process.threads);
+        let back = |tid: Pid| self.left.contains(&tid.as_raw()) && hub::rests_since_call(tid);
         threads.is_some_and(|tids| {
             tids.iter()
-                .all(|&tid| self.is_held(tid) || hub::is_in_call(tid))
+                .all(|&tid| self.is_held(tid) || hub::is_in_call(tid) || back(tid))
         })
     }
 
@@ -89,6 +90,7 @@ impl Observed {
         let let_gone = hub::let_gone();
         if std::mem::replace(&mut self.let_gone, let_gone) != let_gone {
             self.held.clear();
+            self.left.clear();
         }
         self.speeds
             .begin_round(threads.iter().map(|stopped| stopped.tid().as_raw()));

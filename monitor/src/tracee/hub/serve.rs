@@ -230,11 +230,14 @@ impl Hub {
         let Some(stopped) = self.wait_to_die(stopped) else {
             return;
         };
-        if self.is_in_call(tid) && stopped.has_left_call() {
+        let comes_of_call = self.is_in_call(tid) && stopped.has_left_call();
+        if comes_of_call {
             self.set_in_call(tid, false);
         }
+        self.set_rests(tid, false);
         if self.hold && self.may_hold(tid) {
-            self.hold_or_resume(stopped);
+            let is_held = self.hold_or_resume(stopped);
+            self.set_rests(tid, is_held && comes_of_call);
             return;
         }
         let (how, signal) = match stopped.reason {
@@ -282,7 +285,8 @@ impl Hub {
         process.is_some_and(|process| !process.borrows_memory)
     }
 
-    fn hold_or_resume(&mut self, stopped: Stopped) {
+    /// Holds a thread that is at its own registers; true if it is.
+    fn hold_or_resume(&mut self, stopped: Stopped) -> bool {
         let clean = match stopped.reason {
             StopReason::Syscall => stopped.leaves_call(),
             StopReason::Interrupt => leave_kernel(&stopped),
@@ -291,7 +295,7 @@ impl Hub {
         if clean {
             self.held.push_back(stopped);
             self.end_alone();
-            return;
+            return true;
         }
         let (how, signal) = match stopped.reason {
             StopReason::Signal(signal) => (Resume::Syscall, signal),
@@ -300,6 +304,7 @@ impl Hub {
             _ => (Resume::Syscall, 0),
         };
         let _ = stopped.resume(how, signal);
+        false
     }
 
     /// A process of its own, not the first.

@@ -137,9 +137,11 @@ pub struct Stats {
 /// How a window goes on with another turn.
 #[derive(Clone, Copy, Debug)]
 pub struct GoesOn {
+    /// Whether what was executed is counted anew.
+    pub anew: bool,
     /// Whether it is the turn of the thread whose speed is looked at.
     pub counting: bool,
-    /// Whether no thread of the process has run since the last turn, nor left a system call: what is mapped is what it was.
+    /// Whether no thread of the process has run since the last turn: what is mapped is what it was, but for calls that it was left in.
     pub rested: bool,
 }
 
@@ -380,15 +382,18 @@ impl Translate {
     ) -> Result<WindowEnd> {
         let goes_on = std::mem::take(&mut self.goes_on);
         self.remapping.remove(&stopped.tid().as_raw());
-        if !self.remapping.is_empty() || !goes_on.is_some_and(|how| how.rested) {
+        let rested = goes_on.is_some_and(|how| how.rested);
+        if !rested || !self.remapping.is_empty() {
             self.code.set_stale();
         }
         match goes_on {
-            Some(how) => self.reader.count_records(how.counting),
-            None => {
+            Some(how) if !how.anew => self.reader.count_records(how.counting),
+            _ => {
                 self.reader.reset();
                 self.looked_everywhere = true;
-                self.unfiltered.clear();
+                if !rested {
+                    self.unfiltered.clear();
+                }
                 self.cache.begin_window();
             }
         }
