@@ -17,6 +17,7 @@ use crate::session::signals::{Signals, Wait};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
 use crate::tracee::{Result, Running, StopReason, Stopped, hub, procinfo};
+use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 /// Time of a lap: several times that of the stop at its end, and short, so that code met for the first time spoils few.
@@ -241,8 +242,9 @@ impl Observed {
         timing.limit_misses(if long { MOST_MISSES_LONG } else { MOST_MISSES });
         if let Some(Engine::Translate(engine)) = &self.engine {
             let changes = engine.cache().compares() || timing.cache().compares();
-            if changes && self.process.threads.len() > 1 {
-                // Others may be writing code just now.
+            let runs = |other: &Pid| *other != tid && procinfo::is_running(pid, *other);
+            if changes && self.process.threads.iter().any(runs) {
+                // It may be writing code just now.
                 return Ok(WindowEnd::Closed(stopped));
             }
             timing.follow(engine);
