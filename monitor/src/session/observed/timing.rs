@@ -28,7 +28,7 @@ const LAPS: usize = 5;
 const LAPS_MORE: usize = 8;
 const FEW_MISSES: u64 = 10;
 /// Laps of a long stay, which tells how code warms up; every so many-th is one, and has more misses.
-const LAPS_LONG: usize = 17;
+const LAPS_LONG: usize = 34;
 const LONG_ONE_IN: u32 = 4;
 const MOST_MISSES_LONG: u64 = 250;
 /// Fewest and most accesses of a lap.

@@ -22,7 +22,7 @@ pub struct Piece {
 
 /// Pieces of a window, and of a thread's turn: each costs a look at the thread's clock.
 const MOST: usize = 96;
-const MOST_IN_TURN: usize = 24;
+const MOST_IN_TURN: usize = 44;
 
 /// The pieces of the present window.
 #[derive(Debug, Default)]
