@@ -8,6 +8,7 @@ use super::filter::LineFilter;
 use super::turns::{Lane, Moment, Remotely, Round, Together};
 use super::{Access, LINE_SHIFTS, last_byte};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// How the watch of a sample ended at one line size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,11 +90,14 @@ impl Watch {
 /// An empty range.
 const NO_LINES: (u64, u64) = (1, 0);
 
+/// The watches of a line: seldom more than one.
+type Ids = SmallVec<[u32; 4]>;
+
 #[derive(Debug)]
 pub(super) struct WatchTable {
     watches: Vec<Watch>,
     free: Vec<u32>,
-    by_line: FxHashMap<u64, Vec<u32>>,
+    by_line: FxHashMap<u64, Ids>,
     filter: LineFilter,
     finished: Vec<Sample>,
     hits: u64,
@@ -231,7 +235,7 @@ impl WatchTable {
         self.filter.remove(line);
         self.changed(line, false);
         if let Some(ids) = self.by_line.get_mut(&line) {
-            ids.retain(|&other| other != id);
+            ids.retain(|other| *other != id);
             if ids.is_empty() {
                 self.by_line.remove(&line);
                 self.suspected.remove(&line);
