@@ -102,6 +102,10 @@ pub mod state {
     pub const HIGH: i32 = 0x50;
     /// A word with all bits of a byte of the filter but [`super::DRAWN`].
     pub const NOT_DRAWN: i32 = 0x58;
+    /// The same with all bits but [`super::BEFORE_DRAWN`],
+    pub const NOT_BEFORE: i32 = 0x60;
+    /// and with [`super::DRAWN`] alone.
+    pub const DRAWN: i32 = 0x68;
     /// The thread's fs base.
     pub const FS: i32 = 0x40;
     /// The program's values of general registers, by encoding number.

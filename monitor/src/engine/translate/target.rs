@@ -1,7 +1,9 @@
 //! The runtime's memory in the target: its data region and the arenas.
 
 use super::cache::{ARENA_BYTES, REACH};
-use super::layout::{DATA_BYTES, DRAWN, END_ALIGN, HIGH_BITS, LOG_BYTES, MAGIC, SLACK, state};
+use super::layout::{
+    BEFORE_DRAWN, DATA_BYTES, DRAWN, END_ALIGN, HIGH_BITS, LOG_BYTES, MAGIC, SLACK, state,
+};
 use super::memory::Shared;
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::{self, CallSite};
@@ -72,9 +74,14 @@ pub fn map_runtime(
         let mut data = Data { memory, end, gs };
         data.memory.write_word(gs + state::MAGIC as u64, MAGIC);
         data.memory.write_word(gs + state::HIGH as u64, HIGH_BITS);
-        let not_drawn = u64::from(!DRAWN);
-        data.memory
-            .write_word(gs + state::NOT_DRAWN as u64, not_drawn);
+        let masks = [
+            (state::NOT_DRAWN, !DRAWN),
+            (state::NOT_BEFORE, !BEFORE_DRAWN),
+            (state::DRAWN, DRAWN),
+        ];
+        for (at, mask) in masks {
+            data.memory.write_word(gs + at as u64, u64::from(mask));
+        }
         Ok((data, arenas))
     });
     Ok((stopped, result))

@@ -54,7 +54,7 @@ pub(super) struct Pending {
     state: State,
     scratch: Scratch,
     adds: Adds,
-    /// What was looked up; nothing where no place of the filter is for drawn lines.
+    /// What was looked up; nothing where records are always kept, and on processors without a fast `pext`.
     looked_up: Vec<LookUp>,
 }
 
@@ -250,8 +250,27 @@ pub(super) fn keep(
     let rcx = scratch.take_this(out, state, Gpr::Rcx);
     let count = scratch.take(out, state);
     state.spilled = scratch.spilled();
-    let given = pending.scratch.taken().union(scratch.taken());
-    spend(out, record.log, &pending.looked_up, given, [rcx, count]);
+    if !pending.looked_up.is_empty() {
+        let sum = scratch.take(out, state);
+        state.spilled = scratch.spilled();
+        let given = pending.scratch.taken().union(scratch.taken());
+        let looked_up = &pending.looked_up;
+        let kept = spend(out, record.log, looked_up, given, [rcx, count, sum]);
+        out.asm.load(count, state::COUNT);
+        out.asm.lea(count, count, record.accesses.len() as i64);
+        out.asm.save(state::COUNT, count);
+        let passed = State {
+            open: None,
+            ..state
+        };
+        out.mark(passed);
+        scratch.give_back_but(out, passed, &pending.scratch);
+        out.asm.jump(pending.back);
+        for jump in kept {
+            out.asm.patch(jump, out.asm.here());
+        }
+        out.mark(state);
+    }
     exits.tables.records.push(RecordShape {
         fragment: exits.id,
         items: record.done as u16,

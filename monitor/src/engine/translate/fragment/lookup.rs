@@ -34,6 +34,8 @@ pub(super) struct LookUp {
     base: Option<Source>,
     index: Option<(Source, u8)>,
     low: u64,
+    /// Last byte, relative to the first.
+    extent: u8,
 }
 
 /// Registers for it.
@@ -55,6 +57,16 @@ impl LookUp {
             base: of(group.base, false),
             index: index.or(fs),
             low: group.low,
+            extent: group.extent,
+        }
+    }
+
+    /// That of its last byte.
+    fn end(&self) -> LookUp {
+        LookUp {
+            low: self.low.wrapping_add(u64::from(self.extent)),
+            extent: 0,
+            ..*self
         }
     }
 
@@ -78,7 +90,7 @@ impl LookUp {
         LookUp {
             base: self.base.map(logged),
             index: self.index.map(|(source, scale)| (logged(source), scale)),
-            low: self.low,
+            ..self
         }
     }
 
@@ -169,24 +181,24 @@ impl LookUp {
     }
 }
 
-/// Writes the code by which a record that is kept for its own sake takes back that drawn lines are looked for where it was looked up: they
-/// are touched. (That groups are looked for which begin in the line before one stays: this one need not have come to it.) `given` have not the program's values, `scratch` (rcx first) are free. No flag is touched.
+/// Writes the code by which a thread that is not to keep every record sees what it has found in the filter. That drawn lines are looked for
+/// where groups begin and end is taken back: they are touched. Who only begins before such a line and does not reach it need not be kept.
+/// `given` have not the program's values, `scratch` (rcx first) are free. No flag is touched. Returns the jumps to where the record is kept; what is
+/// behind is for one that is not.
 pub(super) fn spend(
     out: &mut Stretch,
     log: Gpr,
     looked_up: &[LookUp],
     given: GprSet,
-    scratch: [Gpr; 2],
-) {
-    if looked_up.is_empty() {
-        return;
-    }
-    let [rcx, byte] = scratch;
+    scratch: [Gpr; 3],
+) -> [u64; 2] {
+    let [rcx, byte, sum] = scratch;
     // While every record is kept, the reader of the log does it.
     out.asm.load_byte(rcx, state::DUE);
     out.asm.lea(rcx, rcx, -i64::from(NOT_DUE));
     out.asm.jrcxz(JUMP_BYTES);
-    let over = out.asm.jump(out.asm.here());
+    let due = out.asm.jump(out.asm.here());
+    out.asm.constant32(sum, 0);
     let to = Place {
         address: rcx,
         third: byte,
@@ -194,12 +206,19 @@ pub(super) fn spend(
         wide: true,
     };
     for look in looked_up {
-        let place = look.without(given).place(out, log, &to, false);
-        out.asm.load_byte_indexed(byte, place, FILTER);
-        out.asm.extract(byte, byte, state::NOT_DRAWN);
-        out.asm.store_byte_indexed(place, FILTER, byte);
+        for (at, worth) in [(*look, state::NOT_BEFORE), (look.end(), state::DRAWN)] {
+            let place = at.without(given).place(out, log, &to, false);
+            out.asm.load_byte_indexed(byte, place, FILTER);
+            out.asm.extract(byte, byte, worth);
+            out.asm.lea_sum(sum, sum, byte);
+            out.asm.load_byte_indexed(byte, place, FILTER);
+            out.asm.extract(byte, byte, state::NOT_DRAWN);
+            out.asm.store_byte_indexed(place, FILTER, byte);
+        }
     }
-    out.asm.patch(over, out.asm.here());
+    out.asm.lea(rcx, sum, 0);
+    out.asm.jrcxz(JUMP_BYTES);
+    [due, out.asm.jump(out.asm.here())]
 }
 
 #[cfg(test)]
@@ -223,6 +242,7 @@ mod tests {
             base: Some(held(Gpr::R8)),
             index: Some((held(Gpr::Rdi), 8)),
             low: 0,
+            extent: 0,
         };
         let gone = |gprs: &[Gpr]| look.without(gprs.iter().copied().collect());
         assert!(!gone(&[]).needs_third());
@@ -233,6 +253,7 @@ mod tests {
             base: Some(Source::Held(Gpr::R8, 1, 1 << 40)),
             index: None,
             low: 0,
+            extent: 0,
         };
         assert!(far.needs_third());
         assert!(!far.without([Gpr::R8].into_iter().collect()).needs_third());

@@ -145,6 +145,7 @@ impl Translate {
         }
         self.reader
             .read(words, count, self.fs_base, &self.cache, observer);
+        self.stats.records = self.reader.records;
         for line in self.reader.take_suspects() {
             observer.suspect_where(|watched| self.filter.is_shared(line, watched));
         }

@@ -126,6 +126,8 @@ pub struct Stats {
     pub misses: u64,
     /// Stops because the log was full.
     pub full: u64,
+    /// Records of accesses that were kept.
+    pub records: u64,
     /// System calls made during windows.
     pub syscalls: u64,
     /// Signals that arrived during windows.
