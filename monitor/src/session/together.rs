@@ -303,6 +303,7 @@ impl Session<'_> {
             return Ok(Done::default());
         }
         if !observed.is_held(tid) && !observed.is_free(&stopped)? {
+            observed.goes_natively(tid);
             stopped.resume(Resume::Continue, 0)?;
             return Ok(Done::default());
         }

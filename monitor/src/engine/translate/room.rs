@@ -154,6 +154,8 @@ fn follow(
             break;
         }
         way.execute(&instruction, factory);
+        // It may have what is behind it trap.
+        way.faults |= flow == Flow::PopFlags;
         match flow {
             Flow::CondJump { target } => {
                 let next = follow(code, instruction.next_ip(), way, left, factory);

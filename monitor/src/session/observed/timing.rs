@@ -106,6 +106,8 @@ struct Laps<'a> {
     empty_left: usize,
     first: bool,
     empty: bool,
+    /// Whether they end when the thread wakes another, which may write code.
+    alone: bool,
     /// Accesses of one, and when it began.
     accesses: u64,
     begun: Instant,
@@ -170,6 +172,10 @@ impl Control for Laps<'_> {
         self.left = self.left.saturating_sub(1);
         self.accesses = self.accesses.clamp(LEAST, MOST);
         self.accesses
+    }
+
+    fn has_woken(&mut self) -> bool {
+        self.alone
     }
 }
 
@@ -240,6 +246,7 @@ impl Observed {
         let (warming, observer) = (&mut timing.warming, &mut timing.observer);
         let timing = &mut timing.engine;
         timing.limit_misses(if long { MOST_MISSES_LONG } else { MOST_MISSES });
+        let mut alone = false;
         if let Some(Engine::Translate(engine)) = &self.engine {
             let changes = engine.cache().compares() || timing.cache().compares();
             let runs = |other: &Pid| *other != tid && procinfo::is_running(pid, *other);
@@ -247,6 +254,7 @@ impl Observed {
                 // It may be writing code just now.
                 return Ok(WindowEnd::Closed(stopped));
             }
+            alone = changes && self.process.threads.len() > 1;
             timing.follow(engine);
         }
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE);
@@ -258,6 +266,7 @@ impl Observed {
             empty_left: EMPTY_LAPS,
             first: true,
             empty: false,
+            alone,
             accesses: accesses.clamp(LEAST, MOST_FIRST),
             begun: Instant::now(),
             started: Instant::now(),

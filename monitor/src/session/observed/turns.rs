@@ -79,6 +79,11 @@ impl Observed {
         })
     }
 
+    /// The thread goes on natively without having had a turn.
+    pub fn goes_natively(&mut self, tid: Pid) {
+        self.left.remove(&tid.as_raw());
+    }
+
     /// Whether they are.
     pub fn is_shared(&self) -> bool {
         self.together

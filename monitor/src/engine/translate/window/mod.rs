@@ -183,7 +183,7 @@ pub struct Translate {
     looked_everywhere: bool,
     /// The next thread's turn belongs to the window before it; whether its speed is looked at.
     goes_on: Option<GoesOn>,
-    /// Threads left in calls that may change what is mapped at any time.
+    /// Threads left in calls that may change what is mapped, or how calls are filtered, at any time.
     remapping: FxHashSet<i32>,
     /// Quiet logs in a row that held next to no touches of watched lines.
     false_logs: u32,
@@ -383,19 +383,18 @@ impl Translate {
         control: &mut impl Control,
     ) -> Result<WindowEnd> {
         let goes_on = std::mem::take(&mut self.goes_on);
+        let remapped = !self.remapping.is_empty();
         self.remapping.remove(&stopped.tid().as_raw());
         let rested = goes_on.is_some_and(|how| how.rested);
-        if !rested || !self.remapping.is_empty() {
+        if !rested || remapped {
             self.code.set_stale();
+            self.unfiltered.clear();
         }
         match goes_on {
             Some(how) if !how.anew => self.reader.count_records(how.counting),
             _ => {
                 self.reader.reset();
                 self.looked_everywhere = true;
-                if !rested {
-                    self.unfiltered.clear();
-                }
                 self.cache.begin_window();
             }
         }

@@ -221,7 +221,7 @@ pub(super) fn stopped_with_its_process(stopped: Stopped) -> Result<Next> {
     )))
 }
 
-/// Whether the system call of this number may change what is mapped.
+/// Whether the system call of this number may change what is mapped, or how calls are filtered.
 pub(super) fn may_remap(number: u64) -> bool {
     matches!(
         number as i64,
@@ -233,6 +233,8 @@ pub(super) fn may_remap(number: u64) -> bool {
             | libc::SYS_shmat
             | libc::SYS_shmdt
             | libc::SYS_remap_file_pages
+            | libc::SYS_seccomp
+            | libc::SYS_prctl
     )
 }
 

@@ -50,6 +50,7 @@ impl Storm {
 
     /// The thread goes on after so many, as a handler has returned.
     pub(super) fn goes_on(&mut self, accesses: u64) {
+        self.fresh = false;
         self.last = accesses;
     }
 
