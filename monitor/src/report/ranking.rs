@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::format::{base_name, count, interval, percent, short_function, whole_percent};
+use super::run::cure;
 use super::source::Sources;
 use super::style::{Ink, Style, fit};
 use crate::analysis::sizes::label;
@@ -110,11 +111,11 @@ impl Table<'_> {
         }
         self.rest(listed, style, &mut out);
         if weak {
-            let text = "  ~ weak: too few samples; cure: longer run, higher --overhead, or --full";
+            let text = format!("  ~ weak: too few samples; cure: {}", cure(self.header));
             let _ = writeln!(
                 out,
                 "{}",
-                style.paint(Ink::Faint, &fit(text, style.width, style))
+                style.paint(Ink::Faint, &fit(&text, style.width, style))
             );
         }
         out

@@ -8,6 +8,7 @@ use super::format::{count, percent, plural, seconds};
 use super::style::{Ink, Style, fit, wrap};
 use crate::analysis::sizes::format_size;
 use crate::analysis::{Analysis, Totals};
+use crate::profile::types::Header;
 
 /// Distance of the bounds of an undecided size from which it is worth a word.
 const UNDECIDED: f64 = 0.01;
@@ -58,7 +59,11 @@ pub(super) fn observation(analysis: &Analysis<'_>, curve: &[CurvePoint], style: 
     [
         fact("observed", &observed(analysis, &totals), style),
         fact("samples", &samples(&totals), style),
-        fact("certainty", &certainty(curve, &totals, style), style),
+        fact(
+            "certainty",
+            &certainty(curve, &totals, &analysis.profile.header, style),
+            style,
+        ),
     ]
     .concat()
 }
@@ -139,8 +144,16 @@ fn samples(t: &Totals) -> String {
     text
 }
 
+/// What gives more samples than a run of this kind.
+pub(super) fn cure(header: &Header) -> &'static str {
+    match header.full {
+        true => "longer run",
+        false => "longer run, higher --overhead, or --full",
+    }
+}
+
 /// One sentence on how far the curve can be trusted.
-fn certainty(curve: &[CurvePoint], totals: &Totals, style: &Style) -> String {
+fn certainty(curve: &[CurvePoint], totals: &Totals, header: &Header, style: &Style) -> String {
     if curve.is_empty() {
         return "none: there are no samples".to_owned();
     }
@@ -170,12 +183,12 @@ fn certainty(curve: &[CurvePoint], totals: &Totals, style: &Style) -> String {
     if let Some((_, w)) = weak.iter().max_by_key(|(_, w)| w.needed) {
         let _ = write!(
             text,
-            "; weak at {} of {} sizes: about {} samples would do, {} were taken \
-             (longer run, higher --overhead, or --full)",
+            "; weak at {} of {} sizes: about {} samples would do, {} were taken ({})",
             weak.len(),
             curve.len(),
             count(rough(w.needed)),
-            count(totals.samples as f64)
+            count(totals.samples as f64),
+            cure(header)
         );
     }
     text

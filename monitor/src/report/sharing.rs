@@ -6,8 +6,10 @@ use statcache_model::Sharing;
 
 use super::format::{interval, percent};
 use super::ranking::{heat, name_of};
+use super::run::cure;
 use super::style::{Ink, Style, fit, wrap};
 use crate::analysis::{Pair, SharingFigures, Subject};
+use crate::profile::types::Header;
 
 /// Pairs shown at most.
 const PAIRS: usize = 5;
@@ -48,7 +50,7 @@ pub(super) fn in_short(figures: &SharingFigures) -> String {
 }
 
 /// The section of a report.
-pub(super) fn section(figures: &SharingFigures, style: &Style) -> String {
+pub(super) fn section(figures: &SharingFigures, header: &Header, style: &Style) -> String {
     let note = "64-byte lines, private caches of any size";
     let mut out = style.heading("Sharing between threads", note);
     out.push_str(&wrap(&overall(figures, style), style.width, 0));
@@ -75,11 +77,14 @@ pub(super) fn section(figures: &SharingFigures, style: &Style) -> String {
         let _ = writeln!(out, "{}", style.paint(Ink::Faint, &text));
     }
     if shown.iter().any(|p| p.verdict == Sharing::NoVerdict) {
-        let text = "  ~ weak: too few samples for a verdict; cure: longer run, higher --overhead, or --full";
+        let text = format!(
+            "  ~ weak: too few samples for a verdict; cure: {}",
+            cure(header)
+        );
         let _ = writeln!(
             out,
             "{}",
-            style.paint(Ink::Faint, &fit(text, style.width, style))
+            style.paint(Ink::Faint, &fit(&text, style.width, style))
         );
     }
     for text in advice(figures, &shown) {
