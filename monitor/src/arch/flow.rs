@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind};
 
-/// Flags that would hinder an engine's own code, or that no engine allows for: traps (TF), strings downwards (DF), nested tasks (NT) and
+/// Flags that would hinder the code of a code cache, or that it does not allow for: traps (TF), strings downwards (DF), nested tasks (NT) and
 /// checks of alignment (AC); Intel SDM vol. 1, 3.4.3.
 pub const HINDERING_FLAGS: u32 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18;
 
