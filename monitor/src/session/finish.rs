@@ -164,6 +164,15 @@ impl Session<'_> {
                 "observe the whole run with --full",
             );
         }
+        let left_alone = hub::left_alone();
+        if left_alone > 0 {
+            warn(
+                format!(
+                    "{left_alone} processes were not followed: what started them traces others itself, as debuggers do"
+                ),
+                "none, while it does",
+            );
+        }
         if dropped > 0 {
             warn(
                 format!(

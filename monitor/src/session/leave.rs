@@ -230,6 +230,7 @@ pub fn remove(stopped: Stopped, left: &Left) -> Result<Stopped> {
     for (what, number, [first, second]) in calls.chain(left.descriptors.iter().map(close)) {
         let args = [first, second, 0, 0, 0, 0];
         match caller.call(what, number, args) {
+            Ok(_) if number == libc::SYS_munmap => hub::give_space_back(tid, second),
             Ok(_) | Err(TraceError::Remote { .. }) => {}
             // A signal came first: it is delivered, and what remains is for another time.
             Err(TraceError::Unsuitable { .. }) => break,

@@ -314,6 +314,8 @@ impl Session<'_> {
             accesses,
             ended: false,
         };
+        // It has withdrawn.
+        rounds.ended |= observed.engine.is_none();
         match end {
             WindowEnd::Closed(stopped) => ready.push(stopped),
             WindowEnd::Left(_) => {}

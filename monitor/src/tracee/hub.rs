@@ -10,8 +10,12 @@ mod serve;
 
 use super::completion::{Completion, Progress};
 use super::remote::restart_pending;
+use super::space::Space;
 pub use super::stops::{leave_kernel, mend};
-use super::{Event, Regs, Result, Resume, Running, StopReason, Stopped, procinfo, transfers};
+use super::tracers::Tracers;
+use super::{
+    Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo, transfers,
+};
 pub use dying::{is_wanted_out, set_in_cache};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -33,6 +37,8 @@ pub struct Process {
     pub image: u32,
     /// Whether it was there before us.
     pub found: bool,
+    /// Whether its program traces others itself, so that its children are left to it.
+    pub traces: bool,
     /// Whether it runs in the memory of its parent (`vfork`, until it executes a program).
     pub borrows_memory: bool,
     /// Threads that are traced.
@@ -93,6 +99,11 @@ struct Hub {
     follow: Follow,
     threads: FxHashMap<i32, Thread>,
     processes: FxHashMap<i32, Process>,
+    /// What we have mapped into processes, where there is something.
+    spaces: FxHashMap<i32, Space>,
+    tracers: Tracers,
+    /// Processes left to a parent that traces.
+    left_alone: u64,
     ended: Vec<Process>,
     queue: VecDeque<Pending>,
     /// The thread that somebody waits for.
@@ -147,6 +158,9 @@ pub fn open(follow: Follow) -> Open {
         follow,
         threads: FxHashMap::default(),
         processes: FxHashMap::default(),
+        spaces: FxHashMap::default(),
+        tracers: Tracers::default(),
+        left_alone: 0,
         ended: Vec::new(),
         queue: VecDeque::new(),
         awaited: None,
@@ -190,6 +204,7 @@ pub fn add_found(tid: Pid) {
         hub.birth(tid);
         if let Some(process) = hub.processes.get_mut(&tid.as_raw()) {
             process.found = true;
+            process.traces = hub.tracers.is_one(tid);
         }
     });
 }
@@ -241,6 +256,45 @@ pub fn knows(tid: Pid) -> bool {
 /// Processes that have ended since the last call.
 pub fn take_ended() -> Vec<Process> {
     with(|hub| std::mem::take(&mut hub.ended)).unwrap_or_default()
+}
+
+/// Processes so far that were not followed because the program that started them traces others itself.
+pub fn left_alone() -> u64 {
+    with(|hub| hub.left_alone).unwrap_or(0)
+}
+
+/// Makes room for `bytes` that we are about to map into the process of thread `tid`, if its address space is limited. With 0:
+/// sees whether the program has limited it meanwhile.
+///
+/// # Errors
+/// [`TraceError::Unsuitable`] when that takes more rights than we have.
+pub fn take_space(tid: Pid, bytes: u64) -> Result<()> {
+    with(|hub| {
+        let Some(pid) = hub.threads.get(&tid.as_raw()).map(|thread| thread.pid) else {
+            return Ok(());
+        };
+        let space = hub.spaces.entry(pid.as_raw()).or_default();
+        if bytes == 0 && space.is_empty() {
+            return Ok(());
+        }
+        space.take(pid, bytes).map_err(|error| TraceError::Unsuitable {
+            tid,
+            reason: format!(
+                "its address space is limited (ulimit -v), and we may not raise that by what we map ({error}): raise the hard limit"
+            ),
+        })
+    })
+    .unwrap_or(Ok(()))
+}
+
+/// Notes that `bytes` of ours are not mapped into the process of thread `tid` any more, or could not be.
+pub fn give_space_back(tid: Pid, bytes: u64) {
+    with(|hub| {
+        let pid = hub.threads.get(&tid.as_raw()).map(|thread| thread.pid)?;
+        let space = hub.spaces.get_mut(&pid.as_raw())?;
+        space.give_back(pid, bytes);
+        Some(())
+    });
 }
 
 /// Asks a running thread to stop; to be waited for. `None` when it is gone.
@@ -609,6 +663,7 @@ impl Hub {
                 ppid,
                 image: 0,
                 found: false,
+                traces: false,
                 borrows_memory: false,
                 threads: Vec::new(),
                 born: Instant::now(),
@@ -621,6 +676,10 @@ impl Hub {
         });
         if process.threads.is_empty() {
             process.borrows_memory = procinfo::share_memory(ppid, pid);
+            // A fork copies the mappings and the limit.
+            if let Some(space) = self.spaces.get(&ppid.as_raw()).cloned() {
+                self.spaces.insert(pid.as_raw(), space);
+            }
         }
         process.threads.push(tid);
     }
@@ -638,6 +697,10 @@ impl Hub {
         }
         if let Some(process) = self.processes.get_mut(&tid.as_raw()) {
             process.image += 1;
+            process.traces = self.tracers.is_one(tid);
+            if let Some(mut space) = self.spaces.remove(&tid.as_raw()) {
+                space.give_all_back(tid);
+            }
             process.borrows_memory = false;
             process.threads.retain(|&t| t != former);
             if !process.threads.contains(&tid) {
@@ -682,6 +745,7 @@ impl Hub {
             }
             process.status = Some(status);
             process.ended = Some(Instant::now());
+            self.spaces.remove(&pid);
             self.ended.push(process);
         }
     }

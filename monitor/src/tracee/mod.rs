@@ -12,8 +12,10 @@ pub mod maps;
 pub mod near;
 pub mod procinfo;
 pub mod remote;
+mod space;
 pub mod spare;
 pub mod stops;
+mod tracers;
 pub mod transfers;
 
 use nix::sys::ptrace;
@@ -463,6 +465,11 @@ impl Stopped {
     /// As [`Stopped::resume`].
     pub fn detach(self, signal: i32) -> Result<()> {
         hub::detaching(&self);
+        self.detach_newborn(signal)
+    }
+
+    /// As [`Stopped::detach`], of one of which the hub knows nothing to be given up.
+    fn detach_newborn(self, signal: i32) -> Result<()> {
         // SAFETY: as in `resume`.
         let rc = unsafe {
             libc::ptrace(

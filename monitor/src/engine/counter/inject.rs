@@ -10,7 +10,7 @@
 use super::shim::{IMAGE, Shim};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::{self, CallSite, Caller};
-use crate::tracee::{Result, Stopped, TraceError};
+use crate::tracee::{Result, Stopped, TraceError, hub};
 use nix::unistd::Pid;
 use object::elf::{FileHeader64, PF_W, PT_LOAD, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_RELATIVE};
 use object::read::elf::{ElfFile, ProgramHeader};
@@ -211,6 +211,7 @@ fn map(caller: &mut Caller<'_>, image: &Image, base: u64) -> Result<(Shim, Write
         Err(error) => {
             let span = BLOCK_BYTES as u64 + image.bytes;
             caller.call("munmap", libc::SYS_munmap, [base, span, 0, 0, 0, 0])?;
+            hub::give_space_back(caller.tid(), span);
             Err(error)
         }
     }
@@ -247,9 +248,13 @@ fn share(
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
     let whole = [base, span, protection, flags, fd, 0];
-    let at = caller.call("mmap", libc::SYS_mmap, whole)?;
+    hub::take_space(tid, span)?;
+    let at = caller
+        .call("mmap", libc::SYS_mmap, whole)
+        .inspect_err(|_| hub::give_space_back(tid, span))?;
     if at != base {
         caller.call("munmap", libc::SYS_munmap, [at, span, 0, 0, 0, 0])?;
+        hub::give_space_back(tid, span);
         let reason = "the kernel is too old to map at a chosen address".into();
         return Err(TraceError::Unsuitable { tid, reason });
     }

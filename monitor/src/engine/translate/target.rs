@@ -7,7 +7,7 @@ use super::layout::{
 use super::memory::Shared;
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::{self, CallSite};
-use crate::tracee::{Result, Stopped, TraceError};
+use crate::tracee::{Result, Stopped, TraceError, hub};
 use std::fs::File;
 
 /// A region to be mapped into the target.
@@ -117,10 +117,17 @@ fn arena_request(address: u64) -> Request {
     }
 }
 
-/// First multiple of 4 GiB, well away from where programs and libraries live, around which the
-/// region is free.
+/// Where data regions are looked for, in multiples of 4 GiB: below the libraries (mmap(2) fills the address space downwards
+/// from at least 0x7efc_0000_0000 with 28 random bits of page number), where it does not split what they leave free, and
+/// where programs built with sanitizers suffer it: below 0x1000_8000_0000 lies the shadow of AddressSanitizer, and
+/// ThreadSanitizer ends programs that have something mapped at more than 0x5680_0000_0000 and less than
+/// 0x7e80_0000_0000 (compiler-rt, `tsan_platform.h`; MemorySanitizer: less than 0x7000_0000_0000).
+const DATA_PLACES: [std::ops::Range<u64>; 2] = [0x7e90..0x7ef0, 0x2000..0x4000];
+
+/// First multiple of 4 GiB in [`DATA_PLACES`] around which the region is free.
 fn data_end(maps: &Maps) -> Option<u64> {
-    (0x1000..0x4000u64).map(|k| k * END_ALIGN).find(|end| {
+    let mut ends = DATA_PLACES.into_iter().flatten().map(|k| k * END_ALIGN);
+    ends.find(|end| {
         let (low, high) = (end - LOG_BYTES, end + DATA_BYTES - LOG_BYTES);
         maps.0.iter().all(|m| m.end <= low || m.start >= high)
     })
@@ -239,19 +246,23 @@ fn map_requests(
             fd,
             offset,
         ];
+        hub::take_space(tid, request.bytes)?;
         let at = match caller.call("mmap", libc::SYS_mmap, args) {
             Ok(at) => at,
             Err(error) => {
+                hub::give_space_back(tid, request.bytes);
                 // All or nothing, but where a signal came first: then it stays until all of ours is taken away.
                 for mapped in shared.iter().filter(|_| is_taken(&error)) {
                     let (address, bytes) = (mapped.remote(), mapped.bytes());
                     caller.call("munmap", libc::SYS_munmap, [address, bytes, 0, 0, 0, 0])?;
+                    hub::give_space_back(tid, bytes);
                 }
                 return Err(error);
             }
         };
         if at != request.address {
             caller.call("munmap", libc::SYS_munmap, [at, request.bytes, 0, 0, 0, 0])?;
+            hub::give_space_back(tid, request.bytes);
             let reason = "the kernel is too old to map at a chosen address".into();
             return Err(TraceError::Unsuitable { tid, reason });
         }

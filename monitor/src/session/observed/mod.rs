@@ -25,7 +25,7 @@ use super::signals::Signals;
 use super::speeds::{Clocked, Speeds};
 use super::spread::FULL_PERIOD;
 use super::weights::{Inside, Weights};
-use crate::engine::translate::window::{GoesOn, WindowEnd};
+use crate::engine::translate::window::{GoesOn, SPACE_LIMITED, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
 use crate::profile::types::{InstrId, ProcessRecord};
@@ -446,7 +446,13 @@ impl Observed {
         }
         let inside = self.inside_of(cost, accesses, expansion);
         self.native_s += accesses as f64 / self.weights.native_rate(inside).max(1.0);
-        Ok((end?, accesses, error))
+        let end = match end? {
+            WindowEnd::Declined(stopped, reason) if reason == SPACE_LIMITED => {
+                WindowEnd::Declined(self.withdraw(stopped, reason)?, reason)
+            }
+            end => end,
+        };
+        Ok((end, accesses, error))
     }
 
     /// Closes the window of a sampled run; it is recorded with the next one.

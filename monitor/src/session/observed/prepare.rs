@@ -153,6 +153,21 @@ impl Observed {
         Ok(stopped)
     }
 
+    /// Takes all that is ours out of a process that goes on natively from here, but for what it borrows: no thread may be in it.
+    pub(super) fn withdraw(&mut self, stopped: Stopped, reason: &str) -> Result<Stopped> {
+        if self.process.borrows_memory {
+            return Ok(stopped);
+        }
+        if let Err(error) = self.close_all(Ended::Cut) {
+            tracing::debug!(%error, "the last part of a process is not in the profile");
+        }
+        self.engine = None;
+        (self.timing, self.times) = (None, false);
+        self.beside = Beside::default();
+        self.refused = Some(reason.to_owned());
+        leave::remove(stopped, &Left::find(self.process.pid))
+    }
+
     fn new_image(&mut self, image: u32) -> std::result::Result<(), ProfileError> {
         // The old image's lines are gone: what was watched is never touched again.
         let closed = self.close_all(Ended::Exit);

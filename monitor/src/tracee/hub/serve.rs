@@ -217,12 +217,14 @@ impl Hub {
     pub(super) fn act(&mut self, stopped: Stopped) {
         let tid = stopped.tid();
         self.draw_near(tid);
-        if self.follow == Follow::Threads && self.is_foreign(tid) {
+        let is_traced = self.is_to_be_traced(tid);
+        if is_traced || self.follow == Follow::Threads && self.is_foreign(tid) {
+            self.left_alone += u64::from(is_traced);
             let signal = match stopped.reason {
                 StopReason::Signal(signal) => signal,
                 _ => 0,
             };
-            let _ = stopped.detach(signal);
+            let _ = stopped.detach_newborn(signal);
             self.gone(tid, 0);
             self.ended.retain(|p| p.pid != tid);
             return;
@@ -305,6 +307,15 @@ impl Hub {
         };
         let _ = stopped.resume(how, signal);
         false
+    }
+
+    /// A process that was just born to one that traces others itself.
+    fn is_to_be_traced(&self, tid: Pid) -> bool {
+        let process = self.processes.get(&tid.as_raw());
+        process.is_some_and(|process| {
+            let parent = self.processes.get(&process.ppid.as_raw());
+            process.id > 0 && process.image == 0 && parent.is_some_and(|parent| parent.traces)
+        })
     }
 
     /// A process of its own, not the first.

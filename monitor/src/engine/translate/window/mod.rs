@@ -229,6 +229,9 @@ enum Next {
     End(WindowEnd),
 }
 
+/// Why windows end in a program that has limited its address space since we came, where that limit may not be raised.
+pub const SPACE_LIMITED: &str = "the program has limited its address space (RLIMIT_AS)";
+
 impl Translate {
     /// Prepares process `pid`, stopped in user mode with its own registers, to be observed. The
     /// outer error means that it is gone; after the inner one it can go on natively.
@@ -389,6 +392,9 @@ impl Translate {
         if !rested || remapped {
             self.code.set_stale();
             self.unfiltered.clear();
+            if hub::take_space(stopped.tid(), 0).is_err() {
+                return Ok(WindowEnd::Declined(stopped, SPACE_LIMITED));
+            }
         }
         match goes_on {
             Some(how) if !how.anew => self.reader.count_records(how.counting),

@@ -1,9 +1,9 @@
 //! The thread at its own registers during a window: system calls, handlers, restartable sequences.
 
 use super::signal::stopped_by_signal;
-use super::{At, Control, Next, Translate, Waited, WindowEnd};
+use super::{At, Control, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
-use crate::tracee::{Regs, Result, Resume, Running, StopReason, Stopped, procinfo};
+use crate::tracee::{Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
 
 impl Translate {
     /// Waits for a thread outside of the cache. Only one in a system call may be left there: any other
@@ -174,6 +174,11 @@ impl Translate {
                     None => self.syscall_entry(stopped, regs, observer),
                     Some((number, args)) => {
                         self.after_syscall(number, &args, observer.accesses());
+                        if limits_space(number, &args) && hub::take_space(stopped.tid(), 0).is_err()
+                        {
+                            self.drain(self.log_pointer(), None, observer);
+                            return Ok(Next::End(WindowEnd::Declined(stopped, SPACE_LIMITED)));
+                        }
                         if let Some(reason) = stopped.must_leave_after(number, &args) {
                             self.drain(self.log_pointer(), None, observer);
                             return Ok(Next::End(WindowEnd::Declined(stopped, reason)));
@@ -221,7 +226,17 @@ pub(super) fn stopped_with_its_process(stopped: Stopped) -> Result<Next> {
     )))
 }
 
-/// Whether the system call of this number may change what is mapped, or how calls are filtered.
+/// Whether a system call sets the limit of the address space (setrlimit(2)): of this process, most likely.
+fn limits_space(number: u64, args: &Regs) -> bool {
+    let space = u64::from(libc::RLIMIT_AS);
+    match number as i64 {
+        libc::SYS_setrlimit => args.rdi == space,
+        libc::SYS_prlimit64 => args.rsi == space && args.rdx != 0,
+        _ => false,
+    }
+}
+
+/// Whether the system call of this number may change what is mapped or may be, or how calls are filtered.
 pub(super) fn may_remap(number: u64) -> bool {
     matches!(
         number as i64,
@@ -233,6 +248,8 @@ pub(super) fn may_remap(number: u64) -> bool {
             | libc::SYS_shmat
             | libc::SYS_shmdt
             | libc::SYS_remap_file_pages
+            | libc::SYS_setrlimit
+            | libc::SYS_prlimit64
             | libc::SYS_seccomp
             | libc::SYS_prctl
     )

@@ -1,0 +1,101 @@
+//! Programs that trace others, limit their address space, or need parts of it for themselves: they do what they do alone.
+
+#[path = "support/c.rs"]
+mod c;
+#[path = "support/cli.rs"]
+mod cli;
+
+use cli::{WAYS, lossy, native, readable, shell_status, text, under};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `words` print and return the same under `options`; what the profiler said.
+fn same(words: &[&str], options: &[&str]) -> (Output, statcache::profile::Profile) {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let alone = native(place.path(), words, b"");
+    let found = under(place.path(), place.path(), options, words, b"");
+    let said = lossy(&found.stderr);
+    assert_eq!(
+        (shell_status(&found), lossy(&found.stdout)),
+        (shell_status(&alone), lossy(&alone.stdout)),
+        "{words:?} {options:?}: {said}"
+    );
+    let profile = readable(&place.path().join("p"));
+    (found, profile)
+}
+
+#[test]
+fn tracers_trace() {
+    let Some((_place, program)) = c::build("tracer") else {
+        return;
+    };
+    let program = text(&program);
+    for options in WAYS {
+        let (found, _) = same(&[&program], options);
+        assert!(lossy(&found.stdout).starts_with("traced yes, status 4\ncloned, status 5\n"));
+        let said = lossy(&found.stderr);
+        assert!(said.contains("traces others itself"), "{said}");
+    }
+    same(&[&program], &["--no-follow"]);
+}
+
+/// Where its limit can be raised by what we map, the program is observed; where it cannot, it is not. It has the same room in both.
+#[test]
+fn address_space_is_the_programs() {
+    let Some((_place, program)) = c::build("limited") else {
+        return;
+    };
+    let program = text(&program);
+    for options in WAYS {
+        let soft = format!("ulimit -S -v 2000000; exec {program}");
+        let (_, profile) = same(&["sh", "-c", &soft], options);
+        let observed: u64 = profile.windows.iter().map(|w| w.accesses).sum();
+        assert!(observed > 100_000, "{observed}");
+        let hard = format!("ulimit -v 2000000; exec {program}");
+        same(&["sh", "-c", &hard], options);
+        // Children inherit it.
+        let inherited = format!("ulimit -S -v 2000000; {program}; {program}");
+        same(&["sh", "-c", &inherited], options);
+    }
+    // At a moment of its own: seen where its system calls are.
+    same(&[&program, "2000000"], &["--full"]);
+}
+
+#[test]
+fn shadows_of_sanitizers_stay_free() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tracees/threads.c");
+    for sanitizer in ["address", "thread"] {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let program = place.path().join("program");
+        let built = Command::new("cc")
+            .args(["-O1", "-g", "-pthread", &format!("-fsanitize={sanitizer}")])
+            .arg("-o")
+            .args([&program, &source])
+            .output();
+        match built {
+            Ok(output) if output.status.success() => {}
+            why => {
+                println!("SKIP {sanitizer}: cannot be built here: {why:?}");
+                continue;
+            }
+        }
+        let program = text(&program);
+        // That for leaks traces the process that it is in, which nobody else may do meanwhile.
+        let words = [
+            "env",
+            "ASAN_OPTIONS=detect_leaks=0",
+            &program,
+            "2",
+            "60",
+            "5",
+        ];
+        let alone = native(place.path(), &words, b"");
+        if shell_status(&alone) != 7 {
+            println!("SKIP {sanitizer}: {}", lossy(&alone.stderr));
+            continue;
+        }
+        for options in WAYS {
+            same(&words, options);
+        }
+    }
+}
