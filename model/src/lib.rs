@@ -36,7 +36,8 @@
 //!   it is worth points at the large sizes). The paper's plain mean is [`Options::plain_mean`].
 //!   A long window counts for more than its stretch where its pieces differ as much as windows do (`worth`).
 //! * **Intervals** of curves are meant to hold at 94 % and state two parts. *Sampling*, windows with
-//!   gaps: block bootstrap over windows through the solver, with the bounds of the windows' weights;
+//!   gaps: block bootstrap over windows through the solver, with the bounds of the windows' weights, and where windows are fewer than a dozen
+//!   a spread between them as other programs have it;
 //!   gapless: the spread of the samples' influences on the ratio (its own miss, first touches, the
 //!   stack distances of others, times what one miss adds later), those taken close together as one. *Model*: what the samples taken
 //!   inside others' intervals count beyond the equation (pairs weighed by how likely both were to be

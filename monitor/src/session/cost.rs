@@ -183,6 +183,7 @@ mod tests {
         let seen = Inside {
             per_second: 0.0,
             expansion: 1.2,
+            calls: 0.0,
             together: false,
             mostly_stops: false,
             of_others: false,

@@ -135,6 +135,7 @@ impl Sums {
         let inside = Inside {
             per_second: self.accesses / self.cache_s,
             expansion: self.expanded / self.accesses,
+            calls: 0.0,
             together: true,
             mostly_stops: false,
             of_others: false,

@@ -9,6 +9,7 @@ mod dying;
 mod serve;
 
 use super::completion::{Completion, Progress};
+use super::procinfo::Counts;
 use super::remote::restart_pending;
 use super::space::Space;
 pub use super::stops::{leave_kernel, mend};
@@ -47,6 +48,10 @@ pub struct Process {
     pub born: Instant,
     /// CPU seconds it had used by then.
     pub cpu_before_s: f64,
+    /// What the kernel had counted by then, and as of the last exit of a thread that is its first or its last.
+    pub counts_before: Counts,
+    /// See [`Process::counts_before`].
+    pub counts: Counts,
     /// CPU seconds of all its threads, as of the last exit of one of them.
     pub cpu_s: f64,
     /// Peak memory in bytes, as of the same moment.
@@ -56,6 +61,9 @@ pub struct Process {
     /// When that was.
     pub ended: Option<Instant>,
 }
+
+/// What `/proc` tells of CPU time in, in seconds (proc(5): hundredths, for every host there is).
+const TICK_S: f64 = 0.01;
 
 /// Which newborn processes are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -657,6 +665,12 @@ impl Hub {
         let (next_id, processes) = (&mut self.next_id, &mut self.processes);
         let process = processes.entry(pid.as_raw()).or_insert_with(|| {
             *next_id += 1;
+            let cpu_before_s = procinfo::process_clock_s(pid).unwrap_or(0.0);
+            // Of a newborn there is nothing to be read.
+            let counts_before = match cpu_before_s > TICK_S {
+                true => procinfo::counts(pid).unwrap_or_default(),
+                false => Counts::default(),
+            };
             Process {
                 id: *next_id - 1,
                 pid,
@@ -667,7 +681,9 @@ impl Hub {
                 borrows_memory: false,
                 threads: Vec::new(),
                 born: Instant::now(),
-                cpu_before_s: procinfo::process_clock_s(pid).unwrap_or(0.0),
+                cpu_before_s,
+                counts_before,
+                counts: counts_before,
                 cpu_s: 0.0,
                 footprint_bytes: 0,
                 status: None,
@@ -725,6 +741,7 @@ impl Hub {
         if tid == process.pid || process.threads.len() == 1 {
             let bytes = procinfo::footprint_bytes(process.pid).unwrap_or(0);
             process.footprint_bytes = process.footprint_bytes.max(bytes);
+            process.counts = procinfo::counts(process.pid).unwrap_or(process.counts);
         }
     }
 

@@ -42,6 +42,41 @@ pub fn process_clock_s(pid: Pid) -> Option<f64> {
     Some(time.tv_sec() as f64 + time.tv_nsec() as f64 * 1e-9)
 }
 
+/// What the kernel counts of a process, ended threads included (proc(5), `stat`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// CPU seconds in user mode, by ticks.
+    pub user_s: f64,
+    /// CPU seconds in the kernel, by ticks.
+    pub system_s: f64,
+    /// Page faults without input or output.
+    pub faults: f64,
+}
+
+impl std::ops::Sub for Counts {
+    type Output = Counts;
+
+    fn sub(self, before: Counts) -> Counts {
+        Counts {
+            user_s: self.user_s - before.user_s,
+            system_s: self.system_s - before.system_s,
+            faults: self.faults - before.faults,
+        }
+    }
+}
+
+/// [`Counts`] so far.
+pub fn counts(pid: Pid) -> Option<Counts> {
+    short(&format!("/proc/{pid}/stat"), |text| {
+        let seconds = |of_field| Some(number(text, of_field)? as f64 / clock_ticks());
+        Some(Counts {
+            user_s: seconds(14)?,
+            system_s: seconds(15)?,
+            faults: number(text, 10)? as f64,
+        })
+    })
+}
+
 /// Process id of a thread's process, and of the parent (proc(5), `Tgid`, `PPid`).
 pub fn family(tid: Pid) -> Option<(Pid, Pid)> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;

@@ -1,5 +1,6 @@
 //! One process of the run: its engine, what is seen of its threads, and its part of the profile.
 
+mod clock;
 mod meanwhile;
 mod prepare;
 mod timing;
@@ -7,6 +8,7 @@ mod turns;
 mod warming;
 mod whereabouts;
 
+use clock::NativeClock;
 pub use meanwhile::Meanwhile;
 use timing::{Beside, Timing};
 pub use turns::InTurn;
@@ -24,7 +26,7 @@ use super::schedule::Plan;
 use super::signals::Signals;
 use super::speeds::{Clocked, Speeds};
 use super::spread::FULL_PERIOD;
-use super::weights::{Inside, Weights};
+use super::weights::{ANY_RATE, Inside, Weights};
 use crate::engine::translate::window::{GoesOn, SPACE_LIMITED, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
@@ -85,7 +87,10 @@ pub struct Observed {
     paused: BTreeMap<i32, f64>,
     /// CPU seconds of its threads inside windows.
     in_windows_s: f64,
-    /// CPU seconds outside of windows when the present one was opened.
+    native_clock: NativeClock,
+    /// System calls in windows, and accesses.
+    calls: (u64, u64),
+    /// Native clock when the present one was opened.
     opened_at_s: f64,
     /// Wall seconds of its windows.
     pub window_wall_s: f64,
@@ -133,6 +138,8 @@ impl Observed {
             command: procinfo::command(process.pid),
         };
         Observed {
+            native_clock: NativeClock::new(process.counts_before),
+            calls: (0, 0),
             image: process.image,
             engine: None,
             timing: None,
@@ -266,6 +273,7 @@ impl Observed {
         if full {
             lane.observer.draw_lines();
         }
+        self.pause_native_clock();
         self.opened_at_s = self.native_clock_s();
         self.look(self.opened_at_s);
         match self.weights.open(self.opened_at_s) {
@@ -297,6 +305,7 @@ impl Observed {
             };
             self.whereabouts.follow(&threads, image, gap_s);
             self.looked_s = self.native_clock_s();
+            self.native_clock.go_on(procinfo::counts(self.process.pid));
         }
     }
 
@@ -326,10 +335,29 @@ impl Observed {
     }
 
     /// CPU seconds of the process outside of windows.
-    fn native_clock_s(&self) -> f64 {
+    fn outside_s(&self) -> f64 {
         let clock = procinfo::process_clock_s(self.process.pid);
         let clock = clock.unwrap_or(self.process.cpu_s).max(self.process.cpu_s);
         clock - self.process.cpu_before_s - self.in_windows_s
+    }
+
+    /// Its native clock in seconds.
+    fn native_clock_s(&mut self) -> f64 {
+        let rate = self.weights.last_rate().unwrap_or(ANY_RATE);
+        let calls = match self.calls {
+            (_, 0) => f64::INFINITY,
+            // One more than there were: that there was none says little.
+            (calls, accesses) => (calls + 1) as f64 / accesses as f64 * rate,
+        };
+        self.native_clock.advance(self.outside_s(), calls)
+    }
+
+    /// Its threads are about to be held, or in our code.
+    fn pause_native_clock(&mut self) {
+        if !self.full {
+            let now = procinfo::counts(self.process.pid);
+            self.native_clock.pause(now.or(Some(self.process.counts)));
+        }
     }
 
     /// Runs the open window of the thread, or its turn of `turn` accesses; books its time. Returns how it
@@ -408,9 +436,11 @@ impl Observed {
         };
         let calls = engine.stats().syscalls - stats.syscalls;
         self.calm = (calls == 0).then_some(tid);
+        self.calls.0 += calls;
         self.cost += cost;
         self.in_windows_s += cost.thread_s;
         let accesses = lane.observer.accesses() - before;
+        self.calls.1 += accesses;
         if first {
             self.first.0 += cost;
             self.first.1 += accesses;
@@ -520,6 +550,7 @@ impl Observed {
         let seen = Inside {
             per_second: 0.0,
             expansion,
+            calls: self.calls.0 as f64 / self.calls.1.max(1) as f64,
             together: self.together,
             mostly_stops: false,
             of_others: false,
@@ -531,6 +562,8 @@ impl Observed {
     /// profile (`cut`).
     pub fn finish(mut self, cut: bool) -> Remains {
         let mut result = self.close_all(if cut { Ended::Cut } else { Ended::Exit });
+        self.pause_native_clock();
+        let outside_s = self.outside_s();
         let native = self.native_clock_s();
         if let Some(last) = self.weights.finish(native) {
             result = result.and(self.recorder.window(last));
@@ -574,7 +607,7 @@ impl Observed {
             process: self.process,
         };
         let process = &mut remains.process;
-        process.cpu_s = native + self.in_windows_s;
+        process.cpu_s = outside_s + self.in_windows_s;
         if process.status.is_none() {
             process.footprint_bytes = procinfo::footprint_bytes(process.pid).unwrap_or(0);
         }

@@ -237,7 +237,9 @@ impl Observed {
             return Ok(WindowEnd::Closed(stopped));
         }
         // Where it is in that cache tells nothing.
-        self.look(self.native_clock_s());
+        self.pause_native_clock();
+        let now_s = self.native_clock_s();
+        self.look(now_s);
         let Some(timing) = &mut self.timing else {
             return Ok(WindowEnd::Closed(stopped));
         };
