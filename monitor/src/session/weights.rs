@@ -52,6 +52,8 @@ const CALL_S: f64 = 0.6e-6;
 pub const HIGHEST_RATE: f64 = 8e9;
 /// See [`ANY_RATE`].
 pub const OTHERS_SPREAD: f64 = 3.0;
+/// Windows that tell by how far they differ what others would have shown.
+const ENOUGH_WINDOWS: f64 = 12.0;
 /// Windows by whose rates one is guessed that says nothing of its own: one or two may be of unlike code, such as a
 /// `rep stosb` over megabytes, which makes ten accesses where other code makes one.
 pub const ENOUGH_OTHERS: usize = 3;
@@ -437,11 +439,23 @@ impl Weights {
         const DEVIATIONS: f64 = 2.0;
         let sampling = DEVIATIONS * self.variance.sqrt();
         let Estimate { value, low, high } = self.total;
+        let few = self.few();
+        let under = (value - low).hypot(value - value / few);
+        let over = (high - value).hypot(value * few - value);
         Estimate {
             value,
-            low: (value - sampling.hypot(value - low)).max(self.seen),
-            high: value + sampling.hypot(high - value),
+            low: (value - sampling.hypot(under)).max(self.seen),
+            high: value + sampling.hypot(over),
         }
+    }
+
+    /// By what factor the total may be off because windows are too few to tell what there is besides.
+    fn few(&self) -> f64 {
+        let all_s: f64 = self.completed.iter().map(|w| w.native_s).sum();
+        let shares = self.completed.iter().map(|w| w.native_s / all_s.max(1e-9));
+        let lone: f64 = shares.map(|share| share * share).sum();
+        let fewer = (1.0 - self.completed.len() as f64 / ENOUGH_WINDOWS).max(0.0);
+        OTHERS_SPREAD.powf((fewer * lone).sqrt())
     }
 }
 
@@ -534,27 +548,31 @@ mod tests {
 
     #[test]
     fn the_total_is_less_certain_where_windows_differ() {
-        let total = |rates: [f64; 4]| {
+        let total = |windows: usize, rates: [f64; 2]| {
             let mut weights = Weights::default();
-            for (turn, rate) in rates.into_iter().enumerate() {
-                let at = turn as f64 + 0.5;
+            for turn in 0..windows {
+                let (at, rate) = (turn as f64 + 0.5, rates[turn % 2]);
                 weights.open(at);
                 weights.close(window(1000), at, inside(rate));
                 weights.timed(like(rate), 0);
             }
-            weights.finish(4.0);
+            weights.finish(windows as f64);
             weights.total()
         };
         let width = |e: Estimate| (e.high - e.low) / e.value;
-        let (even, uneven) = (total([1e8; 4]), total([1e8, 9e8, 1e8, 9e8]));
+        let (even, uneven) = (total(24, [1e8; 2]), total(24, [1e8, 9e8]));
         assert!(
-            (even.value / 4e8 - 1.0).abs() < 1e-3 && width(even) < 0.7,
+            (even.value / 24e8 - 1.0).abs() < 1e-3 && width(even) < 0.7,
             "{even:?}"
         );
         assert!(
-            width(uneven) > width(even) + 0.5 && uneven.low >= 4000.0,
+            width(uneven) > width(even) + 0.3 && uneven.low >= 24_000.0,
             "{uneven:?}"
         );
+        // Of two or one nothing is known of what lies between them.
+        let (two, one) = (total(2, [1e8; 2]), total(1, [1e8; 2]));
+        assert!(width(two) > width(even) + 0.5, "{two:?}");
+        assert!(width(one) > width(two) + 0.5, "{one:?}");
     }
 
     #[test]
