@@ -50,6 +50,40 @@ fn a_busy_server_is_watched_again_and_again() {
     assert!(child.wait().expect("waited").success());
 }
 
+/// As of servers that start a process for each client.
+#[test]
+fn a_parent_that_waits_points_to_its_children() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let started = |script: &str| {
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", script]).stdin(Stdio::piped());
+        command.spawn().expect("started")
+    };
+    // The one sleeps in a call of its own, the other while its child does.
+    for (script, points) in [("read line", false), ("sh -c 'read line'; true", true)] {
+        let mut child = started(script);
+        let begun = || {
+            let path = format!("/proc/{0}/task/{0}/children", child.id());
+            let has_child = std::fs::read_to_string(path).is_ok_and(|text| !text.is_empty());
+            has_child == points
+        };
+        assert!(awaited(begun));
+        let found = attach(&place.path().join("p"), &["--for", "0.2"], child.id());
+        let said = lossy(&found.stderr);
+        assert!(
+            found.status.success() && said.contains("no thread of it ran"),
+            "{said}"
+        );
+        assert_eq!(
+            said.contains("attach to those of its children"),
+            points,
+            "{said}"
+        );
+        drop(child.stdin.take());
+        assert!(child.wait().is_ok());
+    }
+}
+
 #[test]
 fn killed_while_attached_and_attached_again() {
     let Some((place, program)) = build("server") else {

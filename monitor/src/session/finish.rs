@@ -135,9 +135,16 @@ impl Session<'_> {
         let windows: u32 = self.remains.iter().map(|r| r.counts.0).sum();
         if windows == 0 && self.remains.iter().all(|r| r.warnings.is_empty()) {
             let (what, remedy) = if self.attached {
+                let remedy = match procinfo::children(self.first) {
+                    0 => "watch it longer, while it works",
+                    // As servers do that start a process for each client.
+                    _ => {
+                        "attach to those of its children that work: the ones it had before are not followed"
+                    }
+                };
                 (
                     "no thread of it ran while it was watched: there is nothing to report",
-                    "watch it longer, while it works",
+                    remedy,
                 )
             } else {
                 (

@@ -239,6 +239,16 @@ pub fn standing(pid: Pid) -> Option<Standing> {
     })
 }
 
+/// Children of a process (proc(5), `children`); none where the kernel does not tell.
+pub fn children(pid: Pid) -> usize {
+    let of = |tid: &Pid| {
+        let path = format!("/proc/{pid}/task/{tid}/children");
+        let listed = std::fs::read_to_string(path).unwrap_or_default();
+        listed.split_ascii_whitespace().count()
+    };
+    tasks(pid).unwrap_or_default().iter().map(of).sum()
+}
+
 /// Threads of a process.
 pub fn tasks(pid: Pid) -> std::io::Result<Vec<Pid>> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
