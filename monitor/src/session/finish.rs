@@ -135,12 +135,13 @@ impl Session<'_> {
         let windows: u32 = self.remains.iter().map(|r| r.counts.0).sum();
         if windows == 0 && self.remains.iter().all(|r| r.warnings.is_empty()) {
             let (what, remedy) = if self.attached {
-                let remedy = match procinfo::children(self.first) {
-                    0 => "watch it longer, while it works",
-                    // As servers do that start a process for each client.
-                    _ => {
+                let children = procinfo::children(self.first);
+                // As servers have them that start a process for each client.
+                let remedy = match children.iter().any(|&pid| hub::process(pid).is_none()) {
+                    true => {
                         "attach to those of its children that work: the ones it had before are not followed"
                     }
+                    false => "watch it longer, while it works",
                 };
                 (
                     "no thread of it ran while it was watched: there is nothing to report",

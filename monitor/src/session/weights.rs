@@ -439,9 +439,9 @@ impl Weights {
         const DEVIATIONS: f64 = 2.0;
         let sampling = DEVIATIONS * self.variance.sqrt();
         let Estimate { value, low, high } = self.total;
-        let few = self.few();
-        let under = (value - low).hypot(value - value / few);
-        let over = (high - value).hypot(value * few - value);
+        let (few, unseen) = (self.few(), (value - self.seen).max(0.0));
+        let under = (value - low).hypot(unseen - unseen / few);
+        let over = (high - value).hypot(unseen * few - unseen);
         Estimate {
             value,
             low: (value - sampling.hypot(under)).max(self.seen),
@@ -449,7 +449,7 @@ impl Weights {
         }
     }
 
-    /// By what factor the total may be off because windows are too few to tell what there is besides.
+    /// By what factor what was not seen may be off because windows are too few to tell what there is besides.
     fn few(&self) -> f64 {
         let all_s: f64 = self.completed.iter().map(|w| w.native_s).sum();
         let shares = self.completed.iter().map(|w| w.native_s / all_s.max(1e-9));

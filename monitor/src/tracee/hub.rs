@@ -40,6 +40,8 @@ pub struct Process {
     pub found: bool,
     /// Whether its program traces others itself, so that its children are left to it.
     pub traces: bool,
+    /// Whether it was born to such a one.
+    pub left_alone: bool,
     /// Whether it runs in the memory of its parent (`vfork`, until it executes a program).
     pub borrows_memory: bool,
     /// Threads that are traced.
@@ -662,6 +664,8 @@ impl Hub {
         if self.threads.insert(tid.as_raw(), known).is_some() {
             return;
         }
+        let parent = self.processes.get(&ppid.as_raw());
+        let of_tracer = parent.is_some_and(|parent| parent.traces);
         let (next_id, processes) = (&mut self.next_id, &mut self.processes);
         let process = processes.entry(pid.as_raw()).or_insert_with(|| {
             *next_id += 1;
@@ -678,6 +682,7 @@ impl Hub {
                 image: 0,
                 found: false,
                 traces: false,
+                left_alone: of_tracer && *next_id > 1,
                 borrows_memory: false,
                 threads: Vec::new(),
                 born: Instant::now(),

@@ -240,13 +240,20 @@ pub fn standing(pid: Pid) -> Option<Standing> {
 }
 
 /// Children of a process (proc(5), `children`); none where the kernel does not tell.
-pub fn children(pid: Pid) -> usize {
-    let of = |tid: &Pid| {
+pub fn children(pid: Pid) -> Vec<Pid> {
+    let of = |tid: Pid| {
         let path = format!("/proc/{pid}/task/{tid}/children");
         let listed = std::fs::read_to_string(path).unwrap_or_default();
-        listed.split_ascii_whitespace().count()
+        let ids = listed
+            .split_ascii_whitespace()
+            .filter_map(|id| id.parse().ok());
+        ids.map(Pid::from_raw).collect::<Vec<_>>()
     };
-    tasks(pid).unwrap_or_default().iter().map(of).sum()
+    tasks(pid)
+        .unwrap_or_default()
+        .into_iter()
+        .flat_map(of)
+        .collect()
 }
 
 /// Threads of a process.
@@ -274,15 +281,21 @@ pub fn processor(pid: Pid, tid: Pid) -> Option<usize> {
 /// Peak resident set of the process in bytes, less the shared memory it holds now (ours).
 pub fn footprint_bytes(pid: Pid) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let kib = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
-        line.trim_start_matches(':')
-            .trim()
-            .trim_end_matches(" kB")
-            .parse::<u64>()
-            .ok()
-    };
-    Some((kib("VmHWM")?.saturating_sub(kib("RssShmem").unwrap_or(0))) << 10)
+    let shared = kib(&status, "RssShmem").unwrap_or(0);
+    Some((kib(&status, "VmHWM")?.saturating_sub(shared)) << 10)
+}
+
+/// Whether a thread's process has memory locked (mlock(2)), and perhaps all that it maps from now on.
+pub fn locks_memory(tid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    kib(&status, "VmLck").is_some_and(|locked| locked > 0)
+}
+
+/// A figure of a `status` file, in KiB.
+fn kib(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let figure = line.trim_start_matches(':').trim();
+    figure.trim_end_matches(" kB").parse().ok()
 }
 
 /// Whether a thread has a filter for its system calls that it has not from us, which may kill it for one of ours.

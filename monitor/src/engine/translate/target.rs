@@ -7,7 +7,7 @@ use super::layout::{
 use super::memory::Shared;
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::{self, CallSite};
-use crate::tracee::{Result, Stopped, TraceError, hub};
+use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
 use std::fs::File;
 
 /// A region to be mapped into the target.
@@ -235,9 +235,16 @@ fn map_requests(
         .map_err(|e| local("size shared memory", e))?;
     let mut offset = 0;
     let mut shared: Vec<Shared> = Vec::new();
+    // A process that locks all it maps (mlockall(2), `MCL_FUTURE`) would have hundreds of megabytes of it allocated at once; what nobody
+    // may touch is not.
+    let locks = procinfo::locks_memory(tid);
+    hub::take_space(tid, total)?;
     for request in requests {
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
-        let protection = request.protection as u64;
+        let protection = match locks {
+            true => libc::PROT_NONE as u64,
+            false => request.protection as u64,
+        };
         let args = [
             request.address,
             request.bytes,
@@ -246,11 +253,10 @@ fn map_requests(
             fd,
             offset,
         ];
-        hub::take_space(tid, request.bytes)?;
         let at = match caller.call("mmap", libc::SYS_mmap, args) {
             Ok(at) => at,
             Err(error) => {
-                hub::give_space_back(tid, request.bytes);
+                hub::give_space_back(tid, total - offset);
                 // All or nothing, but where a signal came first: then it stays until all of ours is taken away.
                 for mapped in shared.iter().filter(|_| is_taken(&error)) {
                     let (address, bytes) = (mapped.remote(), mapped.bytes());
@@ -262,9 +268,15 @@ fn map_requests(
         };
         if at != request.address {
             caller.call("munmap", libc::SYS_munmap, [at, request.bytes, 0, 0, 0, 0])?;
-            hub::give_space_back(tid, request.bytes);
+            hub::give_space_back(tid, total - offset);
             let reason = "the kernel is too old to map at a chosen address".into();
             return Err(TraceError::Unsuitable { tid, reason });
+        }
+        if locks {
+            let (address, bytes) = (request.address, request.bytes);
+            caller.call("munlock", libc::SYS_munlock, [address, bytes, 0, 0, 0, 0])?;
+            let protect = [address, bytes, request.protection as u64, 0, 0, 0];
+            caller.call("mprotect", libc::SYS_mprotect, protect)?;
         }
         caller.leave_out_of_dumps(request.address, request.bytes)?;
         let view = Shared::map(&file, offset, request.bytes, request.address);

@@ -63,6 +63,11 @@ impl NativeClock {
         self.since = now;
     }
 
+    /// What it was seen to do is not what it does from here on.
+    pub fn forget(&mut self) {
+        self.recent.clear();
+    }
+
     /// The clock, the process having used `cpu_s` CPU seconds outside of windows, and its own code making so many calls a
     /// second at the most.
     pub fn advance(&mut self, cpu_s: f64, calls: f64) -> f64 {

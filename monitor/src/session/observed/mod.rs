@@ -27,7 +27,7 @@ use super::signals::Signals;
 use super::speeds::{Clocked, Speeds};
 use super::spread::FULL_PERIOD;
 use super::weights::{ANY_RATE, Inside, Weights};
-use crate::engine::translate::window::{GoesOn, SPACE_LIMITED, WindowEnd};
+use crate::engine::translate::window::{GoesOn, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
 use crate::profile::types::{InstrId, ProcessRecord};
@@ -344,10 +344,13 @@ impl Observed {
     /// Its native clock in seconds.
     fn native_clock_s(&mut self) -> f64 {
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE);
-        let calls = match self.calls {
-            (_, 0) => f64::INFINITY,
+        let calls = match (&self.engine, self.calls) {
             // One more than there were: that there was none says little.
-            (calls, accesses) => (calls + 1) as f64 / accesses as f64 * rate,
+            (Some(Engine::Translate(_)), (calls, accesses)) if accesses > 0 => {
+                (calls + 1) as f64 / accesses as f64 * rate
+            }
+            // The other engines do not count them.
+            _ => f64::INFINITY,
         };
         self.native_clock.advance(self.outside_s(), calls)
     }
@@ -476,13 +479,7 @@ impl Observed {
         }
         let inside = self.inside_of(cost, accesses, expansion);
         self.native_s += accesses as f64 / self.weights.native_rate(inside).max(1.0);
-        let end = match end? {
-            WindowEnd::Declined(stopped, reason) if reason == SPACE_LIMITED => {
-                WindowEnd::Declined(self.withdraw(stopped, reason)?, reason)
-            }
-            end => end,
-        };
-        Ok((end, accesses, error))
+        Ok((self.leave_space(end?)?, accesses, error))
     }
 
     /// Closes the window of a sampled run; it is recorded with the next one.

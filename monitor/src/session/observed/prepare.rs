@@ -5,7 +5,7 @@ use crate::engine::counter::inject;
 use crate::engine::counter::live::FILTERED;
 use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::{Counter, Source};
-use crate::engine::translate::window::Translate;
+use crate::engine::translate::window::{SPACE_LIMITED, Translate, WindowEnd};
 use crate::observe::Ended;
 use crate::profile::ProfileError;
 use crate::session::cost::Stops;
@@ -13,7 +13,7 @@ use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
-use crate::tracee::{Result, StopReason, Stopped, hub, procinfo};
+use crate::tracee::{Result, Resume, StopReason, Stopped, hub, procinfo};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -153,10 +153,21 @@ impl Observed {
         Ok(stopped)
     }
 
-    /// Takes all that is ours out of a process that goes on natively from here, but for what it borrows: no thread may be in it.
-    pub(super) fn withdraw(&mut self, stopped: Stopped, reason: &str) -> Result<Stopped> {
+    /// Where `end` says that the process has limited its address space, and that limit cannot be raised: takes all that is ours out of it (no
+    /// thread is in it), and leaves it alone from here on.
+    ///
+    /// # Errors
+    /// [`crate::tracee::TraceError::Gone`].
+    pub(super) fn leave_space(&mut self, end: WindowEnd) -> Result<WindowEnd> {
+        let WindowEnd::Declined(stopped, SPACE_LIMITED) = end else {
+            return Ok(end);
+        };
+        // What it borrows is its parent's.
         if self.process.borrows_memory {
-            return Ok(stopped);
+            return Ok(WindowEnd::Declined(stopped, SPACE_LIMITED));
+        }
+        if !self.full {
+            self.close(Ended::Cut);
         }
         if let Err(error) = self.close_all(Ended::Cut) {
             tracing::debug!(%error, "the last part of a process is not in the profile");
@@ -164,8 +175,16 @@ impl Observed {
         self.engine = None;
         (self.timing, self.times) = (None, false);
         self.beside = Beside::default();
-        self.refused = Some(reason.to_owned());
-        leave::remove(stopped, &Left::find(self.process.pid))
+        self.refused = Some(SPACE_LIMITED.to_owned());
+        let stopped = leave::remove(stopped, &Left::find(self.process.pid))?;
+        Ok(match stopped.reason {
+            // What came meanwhile is the program's.
+            StopReason::Signal(signal) => {
+                WindowEnd::Left(stopped.resume(Resume::Continue, signal)?)
+            }
+            StopReason::Group => WindowEnd::Left(stopped.resume(Resume::Listen, 0)?),
+            _ => WindowEnd::Declined(stopped, SPACE_LIMITED),
+        })
     }
 
     fn new_image(&mut self, image: u32) -> std::result::Result<(), ProfileError> {
@@ -178,6 +197,8 @@ impl Observed {
         self.beside = Beside::default();
         // What was learnt is of other code.
         self.stops = Stops::default();
+        self.calls = (0, 0);
+        self.native_clock.forget();
         self.refused = None;
         self.stale_gs.clear();
         closed?;

@@ -11,7 +11,7 @@ use super::super::schedule::Spent;
 use super::super::weights::{ANY_RATE, Timed};
 use super::Observed;
 use super::warming::{Lap, Warming, clean};
-use crate::engine::translate::window::{Control, Translate, Waited, WindowEnd};
+use crate::engine::translate::window::{Control, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
 use crate::session::signals::{Signals, Wait};
 use crate::tracee::maps::Maps;
@@ -316,7 +316,11 @@ impl Observed {
             .extend(laps.iter().map(|lap| lap.warm(factor)));
         self.beside.spread = spread;
         self.whereabouts.take();
-        end
+        let end = end?;
+        if let WindowEnd::Declined(_, SPACE_LIMITED) = &end {
+            *self.declined.entry(SPACE_LIMITED).or_default() += 1;
+        }
+        self.leave_space(end)
     }
 
     /// Whether a thread that was timed, or might have been, may have a window now: it is awake, and nothing else has come to it.

@@ -309,13 +309,10 @@ impl Hub {
         false
     }
 
-    /// A process that was just born to one that traces others itself.
+    /// A process that was born to one that traces others itself: this is its first stop.
     fn is_to_be_traced(&self, tid: Pid) -> bool {
         let process = self.processes.get(&tid.as_raw());
-        process.is_some_and(|process| {
-            let parent = self.processes.get(&process.ppid.as_raw());
-            process.id > 0 && process.image == 0 && parent.is_some_and(|parent| parent.traces)
-        })
+        process.is_some_and(|process| process.left_alone)
     }
 
     /// A process of its own, not the first.
