@@ -32,7 +32,9 @@ fn tracers_trace() {
     let program = text(&program);
     for options in WAYS {
         let (found, _) = same(&[&program], options);
-        assert!(lossy(&found.stdout).starts_with("traced yes, status 4\ncloned, status 5\n"));
+        assert!(
+            lossy(&found.stdout).starts_with("traced yes, status 4\ncloned, status 5\n0 refused\n")
+        );
         let said = lossy(&found.stderr);
         assert!(said.contains("traces others itself"), "{said}");
     }

@@ -608,6 +608,7 @@ impl Hub {
                         self.let_go(|of| Some(of) == pid);
                     }
                     StopReason::Exiting => self.exiting(tid),
+                    StopReason::Other(_) => self.leave_newborn_alone(tid),
                     _ => {}
                 }
             }

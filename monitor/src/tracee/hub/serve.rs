@@ -1,7 +1,9 @@
 //! Waiting for all threads at once, and letting those go on that nobody waits for.
 
 use super::super::near;
-use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
+use super::super::{
+    Event, Result, Resume, StopReason, Stopped, TraceError, decode_status, procinfo,
+};
 use super::{Follow, Hub, Pending, leave_kernel};
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
@@ -73,9 +75,9 @@ fn peek(block: bool) -> Result<Option<(Option<Pid>, Option<i32>)>> {
 }
 
 /// Takes the event of a thread that [`peek`] has seen. `None` when it is gone: a kill may come between.
-fn take(tid: Pid) -> Result<Option<i32>> {
+fn take(tid: Pid, block: bool) -> Result<Option<i32>> {
     let mut status = 0;
-    let flags = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
+    let flags = libc::__WALL | libc::__WNOTHREAD | if block { 0 } else { libc::WNOHANG };
     // SAFETY: `status` is a live i32; waitpid(2) writes nothing else.
     match unsafe { libc::waitpid(tid.as_raw(), &raw mut status, flags) } {
         0 => Ok(None),
@@ -173,7 +175,7 @@ impl Hub {
                 Fetched::Some
             });
         }
-        let Some(status) = take(tid)? else {
+        let Some(status) = take(tid, false)? else {
             return Ok(Fetched::Some);
         };
         let event = decode_status(tid, status);
@@ -307,6 +309,32 @@ impl Hub {
         };
         let _ = stopped.resume(how, signal);
         false
+    }
+
+    /// Thread `tid`, stopped at a birth perhaps: where its process traces others, its child is let go before it goes on, as it may trace
+    /// that one at once.
+    pub(super) fn leave_newborn_alone(&mut self, tid: Pid) {
+        let thread = self.threads.get(&tid.as_raw());
+        let process = thread.and_then(|thread| self.processes.get(&thread.pid.as_raw()));
+        if self.follow == Follow::Threads || !process.is_some_and(|process| process.traces) {
+            return;
+        }
+        let Ok(child) = nix::sys::ptrace::getevent(tid).map(|id| Pid::from_raw(id as i32)) else {
+            return;
+        };
+        // One whose first stop has come already is on its way, and a thread is none of its children. (Other events tell no thread's id.)
+        let is_process = procinfo::family(child).is_some_and(|(pid, _)| pid == child);
+        if self.threads.contains_key(&child.as_raw()) || !is_process {
+            return;
+        }
+        // It stops before its first instruction, or is killed.
+        let Ok(Some(status)) = take(child, true) else {
+            return;
+        };
+        if let Event::Stopped(stopped) = decode_status(child, status) {
+            self.birth(child);
+            self.act(stopped);
+        }
     }
 
     /// A process that was born to one that traces others itself: this is its first stop.
