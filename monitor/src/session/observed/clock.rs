@@ -14,7 +14,7 @@ const LEAST_S: f64 = 0.05;
 /// CPU seconds of a page fault. (Of 4 KiB: 2.2 us on a virtual machine in another; less elsewhere, and then there is less to leave in.)
 const FAULT_S: f64 = 2e-6;
 /// And of a system call, at the most. (3, 5 and 6 us on the mean in three servers.)
-const MOST_CALL_S: f64 = 10e-6;
+const MOST_CALL_S: f64 = 20e-6;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
