@@ -30,7 +30,7 @@ const STRATUM: usize = 3;
 /// Windows below which their parts are resampled instead.
 const FEW_WINDOWS: usize = 12;
 /// How far windows of one run lie apart, as a part of the miss ratio, where they are too few to tell: parts of one window, which are
-/// resampled then, differ by less. (A hundred runs of a second and less of 33 programs, one to eleven windows each: they were off by
+/// resampled then, differ by less. (A hundred runs of three seconds and less of 33 programs, one to eleven windows each: they were off by
 /// 0.6 to 2.6 of their miss ratio for each window by its weight, one half of them by 1.0 and more.)
 const FEW_APART: f64 = 0.7;
 /// Two-sided 95 % point of the normal distribution: intervals of single keys.
