@@ -1,4 +1,4 @@
-//! Programs that trace others, limit their address space, lock their memory, or need parts of it for themselves: they do what they do alone.
+//! Programs that trace others, filter their system calls, limit their address space, lock their memory, or need parts of it for themselves: they do what they do alone.
 
 #[path = "support/c.rs"]
 mod c;
@@ -83,6 +83,22 @@ fn locked_memory_does_not_grow_by_ours() {
     }
     assert_eq!(printed, "locked\nlittle\n");
     assert!(!profile.windows.is_empty(), "nothing was mapped");
+}
+
+/// The window in which the filter comes ends there, whatever it does with calls it does not know.
+#[test]
+fn filters_of_system_calls_meet_none_of_ours() {
+    let Some((_place, program)) = c::build("filtered") else {
+        return;
+    };
+    let program = text(&program);
+    for how in ["fail", "kill"] {
+        let dense: &[&str] = &["--overhead", "400"];
+        for options in WAYS.into_iter().chain([dense]) {
+            let (found, _) = same(&[&program, how], options);
+            assert_eq!(shell_status(&found), 0, "{how} {options:?}: {found:?}");
+        }
+    }
 }
 
 #[test]

@@ -229,6 +229,8 @@ enum Next {
     End(WindowEnd),
 }
 
+/// Why there are no windows of a thread whose system calls the program filters.
+const FILTERED: &str = "a seccomp filter of the program's own";
 /// Why windows end in a program that has limited its address space since we came, where that limit may not be raised.
 pub const SPACE_LIMITED: &str = "the program has limited its address space (RLIMIT_AS)";
 
@@ -317,6 +319,11 @@ impl Translate {
             }
         });
         Ok((stopped, translate))
+    }
+
+    /// Whether the program filters the thread's system calls.
+    fn is_filtered(&self, stopped: &Stopped) -> bool {
+        procinfo::seccomp_filters(stopped.tid()) > self.own_filters
     }
 
     /// The process's mappings as last read.
@@ -413,13 +420,8 @@ impl Translate {
         let regs = stopped.regs()?;
         // A filter of the program's own may kill it for the refused call that leaves the cache.
         let tid = stopped.tid();
-        if !self.unfiltered.contains(&tid.as_raw())
-            && procinfo::seccomp_filters(tid) > self.own_filters
-        {
-            return Ok(WindowEnd::Declined(
-                stopped,
-                "a seccomp filter of the program's own",
-            ));
+        if !self.unfiltered.contains(&tid.as_raw()) && self.is_filtered(&stopped) {
+            return Ok(WindowEnd::Declined(stopped, FILTERED));
         }
         self.unfiltered.insert(tid.as_raw());
         if self.in_restartable_sequence(&stopped, &regs) {

@@ -1,7 +1,7 @@
 //! The thread at its own registers during a window: system calls, handlers, restartable sequences.
 
 use super::signal::stopped_by_signal;
-use super::{At, Control, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
+use super::{At, Control, FILTERED, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
 use crate::tracee::{Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
 
@@ -179,6 +179,12 @@ impl Translate {
                             self.drain(self.log_pointer(), None, observer);
                             return Ok(Next::End(WindowEnd::Declined(stopped, SPACE_LIMITED)));
                         }
+                        // From here on it may refuse, or kill for, the calls that leave the cache; where it only refuses them, what the kernel
+                        // returns would take the place of a register of the program's.
+                        if sets_filter(number, &args) && self.is_filtered(&stopped) {
+                            self.drain(self.log_pointer(), None, observer);
+                            return Ok(Next::End(WindowEnd::Declined(stopped, FILTERED)));
+                        }
                         if let Some(reason) = stopped.must_leave_after(number, &args) {
                             self.drain(self.log_pointer(), None, observer);
                             return Ok(Next::End(WindowEnd::Declined(stopped, reason)));
@@ -224,6 +230,15 @@ pub(super) fn stopped_with_its_process(stopped: Stopped) -> Result<Next> {
     Ok(Next::End(WindowEnd::Left(
         stopped.resume(Resume::Listen, 0)?,
     )))
+}
+
+/// Whether a system call puts a filter on system calls (seccomp(2)).
+fn sets_filter(number: u64, args: &Regs) -> bool {
+    match number as i64 {
+        libc::SYS_seccomp => true,
+        libc::SYS_prctl => args.rdi == libc::PR_SET_SECCOMP as u64,
+        _ => false,
+    }
 }
 
 /// Whether a system call sets the limit of the address space (setrlimit(2)): of this process, most likely.
