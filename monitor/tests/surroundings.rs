@@ -36,7 +36,7 @@ fn tracers_trace() {
             lossy(&found.stdout).starts_with("traced yes, status 4\ncloned, status 5\n0 refused\n")
         );
         let said = lossy(&found.stderr);
-        assert!(said.contains("traces others itself"), "{said}");
+        assert!(said.contains("traces them itself"), "{said}");
     }
     same(&[&program], &["--no-follow"]);
 }

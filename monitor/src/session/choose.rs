@@ -42,7 +42,8 @@ impl Chooser {
                 .get(&process.id)
                 .is_none_or(|&before| now > before);
             used.insert(process.id, now);
-            if moved && !process.borrows_memory && may(&process) {
+            let may_be = !process.borrows_memory && !hub::may_be_traced(&process);
+            if moved && may_be && may(&process) {
                 candidates.extend(process.threads.iter().map(|&tid| (process.pid, tid)));
             }
         }

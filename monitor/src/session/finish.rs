@@ -176,7 +176,7 @@ impl Session<'_> {
         if left_alone > 0 {
             warn(
                 format!(
-                    "{left_alone} processes were not followed: what started them traces others itself, as debuggers do"
+                    "{left_alone} processes were not followed: what started them traces them itself, as debuggers do"
                 ),
                 "none, while it does",
             );

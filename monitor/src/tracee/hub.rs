@@ -38,10 +38,8 @@ pub struct Process {
     pub image: u32,
     /// Whether it was there before us.
     pub found: bool,
-    /// Whether its program traces others itself, so that its children are left to it.
+    /// Whether its program may trace others itself.
     pub traces: bool,
-    /// Whether it was born to such a one.
-    pub left_alone: bool,
     /// Whether it runs in the memory of its parent (`vfork`, until it executes a program).
     pub borrows_memory: bool,
     /// Threads that are traced.
@@ -63,6 +61,11 @@ pub struct Process {
     /// When that was.
     pub ended: Option<Instant>,
 }
+
+/// Stops at calls of a newborn that are looked at: two a call, and who asks to be traced does so among the first.
+const UNTOLD: u32 = 100;
+/// After so long a newborn that has made few calls may be observed.
+const TOLD: Duration = Duration::from_millis(100);
 
 /// What `/proc` tells of CPU time in, in seconds (proc(5): hundredths, for every host there is).
 const TICK_S: f64 = 0.01;
@@ -94,6 +97,8 @@ struct Thread {
     rests: bool,
     /// What is left of a call of its own that we have cut.
     completion: Option<Box<Completion>>,
+    /// Of a child of a program that may trace it: stops at its first calls to come, which tell whether it is to be traced.
+    untold: u32,
 }
 
 #[derive(Debug)]
@@ -268,7 +273,13 @@ pub fn take_ended() -> Vec<Process> {
     with(|hub| std::mem::take(&mut hub.ended)).unwrap_or_default()
 }
 
-/// Processes so far that were not followed because the program that started them traces others itself.
+/// Whether a process was born just now to a program that may be about to trace it.
+pub fn may_be_traced(process: &Process) -> bool {
+    let untold = |hub: &mut Hub| Some(hub.threads.get(&process.pid.as_raw())?.untold > 0);
+    process.born.elapsed() < TOLD && with(untold).flatten().unwrap_or(false)
+}
+
+/// Processes so far that were left to the program that started them, which traces them itself.
 pub fn left_alone() -> u64 {
     with(|hub| hub.left_alone).unwrap_or(0)
 }
@@ -608,7 +619,6 @@ impl Hub {
                         self.let_go(|of| Some(of) == pid);
                     }
                     StopReason::Exiting => self.exiting(tid),
-                    StopReason::Other(_) => self.leave_newborn_alone(tid),
                     _ => {}
                 }
             }
@@ -661,6 +671,7 @@ impl Hub {
             in_call: false,
             rests: false,
             completion: None,
+            untold: 0,
         };
         if self.threads.insert(tid.as_raw(), known).is_some() {
             return;
@@ -683,7 +694,6 @@ impl Hub {
                 image: 0,
                 found: false,
                 traces: false,
-                left_alone: of_tracer && *next_id > 1,
                 borrows_memory: false,
                 threads: Vec::new(),
                 born: Instant::now(),
@@ -696,6 +706,10 @@ impl Hub {
                 ended: None,
             }
         });
+        if process.threads.is_empty() && process.id > 0 && of_tracer {
+            let thread = self.threads.get_mut(&tid.as_raw());
+            thread.into_iter().for_each(|thread| thread.untold = UNTOLD);
+        }
         if process.threads.is_empty() {
             process.borrows_memory = procinfo::share_memory(ppid, pid);
             // A fork copies the mappings and the limit.

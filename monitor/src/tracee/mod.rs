@@ -299,6 +299,11 @@ impl Stopped {
         self.reason == StopReason::Syscall && self.is_behind_call() && !will_be()
     }
 
+    /// Whether it is at the entry to this system call.
+    fn calls(&self, number: i64) -> bool {
+        !self.is_behind_call() && self.regs().is_ok_and(|regs| regs.orig_rax as i64 == number)
+    }
+
     /// Whether a system call stop is at the exit from a call (ptrace(2), `PTRACE_GET_SYSCALL_INFO`).
     fn is_behind_call(&self) -> bool {
         const PTRACE_GET_SYSCALL_INFO: libc::c_uint = 0x420e;

@@ -1,5 +1,6 @@
-//! Programs that trace others themselves (debuggers, `strace`): of a process with a tracer, nobody else can become one
-//! (ptrace(2), `EPERM`), so what they start is left to them.
+//! Programs that may trace others themselves: debuggers, `strace`, and browsers, which do so when a part of theirs crashes. Of a process with a
+//! tracer, nobody else can become one (ptrace(2), `EPERM`); so the first calls of what they start are looked at, and who is
+//! to be traced is left to them (`hub/serve.rs`).
 
 use nix::unistd::Pid;
 use object::read::elf::ElfFile64;

@@ -1,9 +1,7 @@
 //! Waiting for all threads at once, and letting those go on that nobody waits for.
 
 use super::super::near;
-use super::super::{
-    Event, Result, Resume, StopReason, Stopped, TraceError, decode_status, procinfo,
-};
+use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
 use super::{Follow, Hub, Pending, leave_kernel};
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
@@ -75,9 +73,9 @@ fn peek(block: bool) -> Result<Option<(Option<Pid>, Option<i32>)>> {
 }
 
 /// Takes the event of a thread that [`peek`] has seen. `None` when it is gone: a kill may come between.
-fn take(tid: Pid, block: bool) -> Result<Option<i32>> {
+fn take(tid: Pid) -> Result<Option<i32>> {
     let mut status = 0;
-    let flags = libc::__WALL | libc::__WNOTHREAD | if block { 0 } else { libc::WNOHANG };
+    let flags = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
     // SAFETY: `status` is a live i32; waitpid(2) writes nothing else.
     match unsafe { libc::waitpid(tid.as_raw(), &raw mut status, flags) } {
         0 => Ok(None),
@@ -175,7 +173,7 @@ impl Hub {
                 Fetched::Some
             });
         }
-        let Some(status) = take(tid, false)? else {
+        let Some(status) = take(tid)? else {
             return Ok(Fetched::Some);
         };
         let event = decode_status(tid, status);
@@ -219,18 +217,17 @@ impl Hub {
     pub(super) fn act(&mut self, stopped: Stopped) {
         let tid = stopped.tid();
         self.draw_near(tid);
-        let is_traced = self.is_to_be_traced(tid);
-        if is_traced || self.follow == Follow::Threads && self.is_foreign(tid) {
-            self.left_alone += u64::from(is_traced);
+        if self.follow == Follow::Threads && self.is_foreign(tid) {
             let signal = match stopped.reason {
                 StopReason::Signal(signal) => signal,
                 _ => 0,
             };
-            let _ = stopped.detach_newborn(signal);
-            self.gone(tid, 0);
-            self.ended.retain(|p| p.pid != tid);
+            self.let_newborn_go(stopped, signal);
             return;
         }
+        let Some(stopped) = self.look_who_is_traced(stopped) else {
+            return;
+        };
         let Some(stopped) = self.wait_to_die(stopped) else {
             return;
         };
@@ -311,36 +308,52 @@ impl Hub {
         false
     }
 
-    /// Thread `tid`, stopped at a birth perhaps: where its process traces others, its child is let go before it goes on, as it may trace
-    /// that one at once.
-    pub(super) fn leave_newborn_alone(&mut self, tid: Pid) {
-        let thread = self.threads.get(&tid.as_raw());
-        let process = thread.and_then(|thread| self.processes.get(&thread.pid.as_raw()));
-        if self.follow == Follow::Threads || !process.is_some_and(|process| process.traces) {
-            return;
-        }
-        let Ok(child) = nix::sys::ptrace::getevent(tid).map(|id| Pid::from_raw(id as i32)) else {
-            return;
+    /// Looks at the first calls of a child of a program that may trace it. One that asks for it, or stops itself so that its parent can come, is left to
+    /// that: `None`, as where it goes on to its next call.
+    fn look_who_is_traced(&mut self, stopped: Stopped) -> Option<Stopped> {
+        let tid = stopped.tid();
+        let Some(thread) = self.threads.get_mut(&tid.as_raw()) else {
+            return Some(stopped);
         };
-        // One whose first stop has come already is on its way, and a thread is none of its children. (Other events tell no thread's id.)
-        let is_process = procinfo::family(child).is_some_and(|(pid, _)| pid == child);
-        if self.threads.contains_key(&child.as_raw()) || !is_process {
-            return;
+        if thread.untold == 0 {
+            return Some(stopped);
         }
-        // It stops before its first instruction, or is killed.
-        let Ok(Some(status)) = take(child, true) else {
-            return;
+        match stopped.reason {
+            // Another program now, or none.
+            StopReason::Exec | StopReason::Exiting => thread.untold = 1,
+            StopReason::Signal(libc::SIGSTOP) => {
+                self.leave_to_tracer(stopped, libc::SIGSTOP);
+                return None;
+            }
+            StopReason::Syscall if stopped.calls(libc::SYS_ptrace) => {
+                self.leave_to_tracer(stopped, 0);
+                return None;
+            }
+            _ => {}
+        }
+        thread.untold -= 1;
+        let signal = match stopped.reason {
+            _ if thread.untold == 0 => return Some(stopped),
+            StopReason::Group => return Some(stopped),
+            StopReason::Signal(signal) => signal,
+            _ => 0,
         };
-        if let Event::Stopped(stopped) = decode_status(child, status) {
-            self.birth(child);
-            self.act(stopped);
-        }
+        let _ = stopped.resume(Resume::Syscall, signal);
+        None
     }
 
-    /// A process that was born to one that traces others itself: this is its first stop.
-    fn is_to_be_traced(&self, tid: Pid) -> bool {
-        let process = self.processes.get(&tid.as_raw());
-        process.is_some_and(|process| process.left_alone)
+    /// Lets a process go that somebody else is about to trace.
+    fn leave_to_tracer(&mut self, stopped: Stopped, signal: i32) {
+        self.left_alone += 1;
+        self.let_newborn_go(stopped, signal);
+    }
+
+    /// Traces a process no more that is not known to anybody yet.
+    fn let_newborn_go(&mut self, stopped: Stopped, signal: i32) {
+        let tid = stopped.tid();
+        let _ = stopped.detach_newborn(signal);
+        self.gone(tid, 0);
+        self.ended.retain(|p| p.pid != tid);
     }
 
     /// A process of its own, not the first.
