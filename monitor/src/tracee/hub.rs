@@ -5,19 +5,20 @@
 //! are passed on, group stops listened out, births and deaths booked. What a thread does in a window
 //! is not known here. Source of every rule: ptrace(2).
 
+mod calls;
 mod dying;
+mod mapped;
 mod serve;
 
-use super::completion::{Completion, Progress};
+use super::completion::Completion;
 use super::procinfo::Counts;
 use super::remote::restart_pending;
 use super::space::Space;
 pub use super::stops::{leave_kernel, mend};
 use super::tracers::Tracers;
-use super::{
-    Event, Regs, Result, Resume, Running, StopReason, Stopped, TraceError, procinfo, transfers,
-};
+use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo};
 pub use dying::{is_wanted_out, set_in_cache};
+pub use mapped::{give_space_back, take_space};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
@@ -284,40 +285,6 @@ pub fn left_alone() -> u64 {
     with(|hub| hub.left_alone).unwrap_or(0)
 }
 
-/// Makes room for `bytes` that we are about to map into the process of thread `tid`, if its address space is limited. With 0:
-/// sees whether the program has limited it meanwhile.
-///
-/// # Errors
-/// [`TraceError::Unsuitable`] when that takes more rights than we have.
-pub fn take_space(tid: Pid, bytes: u64) -> Result<()> {
-    with(|hub| {
-        let Some(pid) = hub.threads.get(&tid.as_raw()).map(|thread| thread.pid) else {
-            return Ok(());
-        };
-        let space = hub.spaces.entry(pid.as_raw()).or_default();
-        if bytes == 0 && space.is_empty() {
-            return Ok(());
-        }
-        space.take(pid, bytes).map_err(|error| TraceError::Unsuitable {
-            tid,
-            reason: format!(
-                "its address space is limited (ulimit -v), and we may not raise that by what we map ({error}): raise the hard limit"
-            ),
-        })
-    })
-    .unwrap_or(Ok(()))
-}
-
-/// Notes that `bytes` of ours are not mapped into the process of thread `tid` any more, or could not be.
-pub fn give_space_back(tid: Pid, bytes: u64) {
-    with(|hub| {
-        let pid = hub.threads.get(&tid.as_raw()).map(|thread| thread.pid)?;
-        let space = hub.spaces.get_mut(&pid.as_raw())?;
-        space.give_back(pid, bytes);
-        Some(())
-    });
-}
-
 /// Asks a running thread to stop; to be waited for. `None` when it is gone.
 pub fn interrupt(tid: Pid) -> Option<Running> {
     let running = knows(tid).then(|| Running::new(tid))?;
@@ -509,75 +476,6 @@ pub(super) fn detaching(stopped: &Stopped) {
 /// What happened to `tid`, with all others served; `None` without a hub.
 pub(super) fn wait(tid: Pid, block: bool) -> Option<Result<Option<Event>>> {
     with(|hub| hub.wait(tid, block))
-}
-
-impl Thread {
-    /// Mends what a stop of ours has done to a call, and books whether the thread is in one that is let come to its end: it would never,
-    /// were it stopped each time. `in_cache`: it was in the code cache, where it makes none.
-    fn note_call_at(&mut self, stopped: &Stopped, in_cache: bool) {
-        let asked = std::mem::take(&mut self.interrupted);
-        let ours = match stopped.reason {
-            _ if in_cache && self.completion.is_none() => asked,
-            // It uses up the request, but is not for it.
-            StopReason::Signal(_) => self.was_cut_by_ignored_signals(stopped),
-            _ => asked || self.was_cut_by_ignored_signals(stopped),
-        };
-        let stays = self.in_call && stopped.reason == StopReason::Syscall;
-        if stopped.is_replaced() {
-            // What the thread was is no more, and there may be something else in the stub's place.
-            self.completion = None;
-        }
-        if let Some(completion) = &mut self.completion {
-            match completion.at_stop(stopped, ours) {
-                Ok(Progress::Busy) => return self.in_call = true,
-                Ok(Progress::Home) => {
-                    (self.completion, self.in_call) = (None, stays);
-                    return;
-                }
-                Ok(Progress::Elsewhere) | Err(_) => {}
-            }
-        }
-        self.in_call = match stopped.reason {
-            StopReason::Interrupt | StopReason::Syscall | StopReason::Signal(_) if ours => {
-                mend(stopped).unwrap_or(false) || self.complete(stopped) || stays
-            }
-            _ => stays,
-        };
-    }
-
-    /// Whether a call was cut, if it was, by signals only that the program ignores: they stop no thread that is not traced. Looked up only
-    /// where that may be: it is read from a file.
-    fn was_cut_by_ignored_signals(&self, stopped: &Stopped) -> bool {
-        let told = match stopped.reason {
-            StopReason::Signal(signal) => Some(signal),
-            StopReason::Syscall => None,
-            _ => return false,
-        };
-        let may_be_cut = |regs: Regs| {
-            regs.rax as i64 == -i64::from(libc::EINTR) || transfers::has_fallen_short(&regs)
-        };
-        if self.completion.is_none() && !stopped.regs().is_ok_and(may_be_cut) {
-            return false;
-        }
-        let sets = procinfo::signal_sets(stopped.tid());
-        sets.is_some_and(|sets| match told {
-            Some(signal) => sets.ignores(signal),
-            None => sets.awaits_ignored_ones(),
-        })
-    }
-
-    /// Goes on with a call that has moved less than it was to, if it is one of those.
-    fn complete(&mut self, stopped: &Stopped) -> bool {
-        let regs = stopped.regs().ok();
-        let Some(completion) = regs.and_then(|regs| Completion::begin(stopped, &regs)) else {
-            return false;
-        };
-        if let Some(former) = self.completion.replace(Box::new(completion)) {
-            // The thread is through with it.
-            let _ = former.give_up(stopped);
-        }
-        true
-    }
 }
 
 impl Hub {
