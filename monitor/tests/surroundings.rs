@@ -52,9 +52,9 @@ fn address_space_is_the_programs() {
         let soft = format!("ulimit -S -v 2000000; exec {program}");
         let (_, profile) = same(&["sh", "-c", &soft], options);
         let observed: u64 = profile.windows.iter().map(|w| w.accesses).sum();
-        // The shell that it replaces makes less than a million, and it makes 52 million. (A sampled run may end before its first window.)
-        let whole = options == ["--full"];
-        assert!(!whole || observed > 40_000_000, "{observed}");
+        // The shell that it replaces makes less than a million, and it makes more than 150 million.
+        let least = if options.is_empty() { 0 } else { 150_000_000 };
+        assert!(observed > least, "{observed}");
         let hard = format!("ulimit -v 2000000; exec {program}");
         same(&["sh", "-c", &hard], options);
         // Children inherit it.
@@ -78,9 +78,7 @@ fn locked_memory_does_not_grow_by_ours() {
         return;
     }
     assert_eq!(printed, "locked\nlittle\n");
-    if profile.windows.is_empty() {
-        println!("SKIP locked_memory_does_not_grow_by_ours: it ended before anything was mapped");
-    }
+    assert!(!profile.windows.is_empty(), "nothing was mapped");
 }
 
 /// The window in which the filter comes ends there, whatever it does with calls it does not know.

@@ -9,7 +9,7 @@
 static volatile unsigned words[1 << 16];
 
 static void work(void) {
-    for (unsigned round = 0; round < 400; round++)
+    for (unsigned round = 0; round < 1200; round++)
         for (unsigned i = 0; i < 1 << 16; i++) words[(i * 7919u) & 0xffff] += i;
 }
 

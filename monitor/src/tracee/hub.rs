@@ -65,7 +65,7 @@ pub struct Process {
 
 /// Stops at calls of a newborn that are looked at: two a call, and who asks to be traced does so among the first.
 const UNTOLD: u32 = 100;
-/// After so long a newborn that has made few calls may be observed.
+/// After so long a newborn that has made few calls may be observed, and is left to nobody.
 const TOLD: Duration = Duration::from_millis(100);
 
 /// What `/proc` tells of CPU time in, in seconds (proc(5): hundredths, for every host there is).

@@ -2,7 +2,7 @@
 
 use super::super::near;
 use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
-use super::{Follow, Hub, Pending, leave_kernel};
+use super::{Follow, Hub, Pending, TOLD, leave_kernel};
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
@@ -315,6 +315,11 @@ impl Hub {
         let Some(thread) = self.threads.get_mut(&tid.as_raw()) else {
             return Some(stopped);
         };
+        let process = self.processes.get(&thread.pid.as_raw());
+        if process.is_none_or(|process| process.born.elapsed() > TOLD) {
+            // It may be observed by now, and what is ours in it must not stay.
+            thread.untold = 0;
+        }
         if thread.untold == 0 {
             return Some(stopped);
         }
