@@ -9,7 +9,7 @@
 mod common;
 
 use common::score::{Curve, INSTRUCTION_CACHES, Score, score};
-use common::{Arguments, Result, Truth, keep};
+use common::{Arguments, Result, Truth, export, keep, profiler};
 
 fn main() -> Result<()> {
     common::measure_if_asked();
@@ -90,11 +90,11 @@ fn one(
     } else {
         &["--quiet", "--full"]
     };
-    let ran = truth.run(name, long, &truth.profiler(&profile, options)?)?;
+    let ran = truth.run(name, long, &profiler(&profile, options)?)?;
     if ran.status != 0 {
         return Err(format!("ended with status {}", ran.status).into());
     }
-    score(&truth.export(&profile)?, exact)
+    score(&export(&profile)?, exact)
 }
 
 fn print(name: &str, score: &Score, floor: Option<f64>) {

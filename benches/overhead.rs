@@ -13,7 +13,7 @@ use std::fs;
 use std::process::Command;
 
 use common::score::score;
-use common::{Arguments, Ran, Result, Truth, keep};
+use common::{Arguments, Ran, Result, Truth, export, keep, profiler};
 
 fn main() -> Result<()> {
     common::measure_if_asked();
@@ -67,7 +67,7 @@ fn turns(
     rows: &mut Vec<String>,
 ) -> Result<()> {
     let profile = truth.scratch("profile");
-    let profiler = truth.profiler(&profile, options)?;
+    let profiler = profiler(&profile, options)?;
     let cachegrind: Vec<String> = [
         "valgrind",
         "-q",
@@ -99,7 +99,7 @@ fn turns(
         file_bytes = bytes.max(file_bytes);
         profiled.push(ran);
         if let Some(exact) = &exact {
-            errors.push(score(&truth.export(&profile)?, exact)?.random.mean_error());
+            errors.push(score(&export(&profile)?, exact)?.random.mean_error());
         }
         if valgrind {
             let ran = truth.run(name, long, &cachegrind)?;

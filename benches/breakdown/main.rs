@@ -12,7 +12,7 @@ mod classes;
 mod sampler;
 
 use classes::Class;
-use common::{Arguments, Result, Truth, keep};
+use common::{Arguments, Result, Truth, keep, profiler};
 use std::{env, fs};
 
 fn main() -> Result<()> {
@@ -58,7 +58,7 @@ fn one(truth: &Truth, name: &str, long: bool, rows: &mut Vec<String>) -> Result<
     let wrapper = [
         pinned,
         words(&[this, sampler::SAMPLE, report_name]),
-        truth.profiler(&profile, &["--quiet", "--full"])?,
+        profiler(&profile, &["--quiet", "--full"])?,
     ];
     let ran = truth.run(name, long, &wrapper.concat())?;
     let text = fs::read_to_string(&report)?;

@@ -150,28 +150,28 @@ impl Truth {
             output,
         })
     }
+}
 
-    /// The wrapper that profiles into `profile`.
-    pub fn profiler(&self, profile: &Path, options: &[&str]) -> Result<Vec<String>> {
-        let mut words = vec![env!("CARGO_BIN_EXE_statcache").to_owned(), "run".to_owned()];
-        words.extend(["-o".to_owned(), shown(profile)?]);
-        words.extend(options.iter().map(|&o| o.to_owned()));
-        words.push("--".to_owned());
-        Ok(words)
-    }
+/// The wrapper that profiles into `profile`.
+pub fn profiler(profile: &Path, options: &[&str]) -> Result<Vec<String>> {
+    let mut words = vec![env!("CARGO_BIN_EXE_statcache").to_owned(), "run".to_owned()];
+    words.extend(["-o".to_owned(), shown(profile)?]);
+    words.extend(options.iter().map(|&o| o.to_owned()));
+    words.push("--".to_owned());
+    Ok(words)
+}
 
-    /// A profile's JSON export.
-    pub fn export(&self, profile: &Path) -> Result<serde_json::Value> {
-        let out = Command::new(env!("CARGO_BIN_EXE_statcache"))
-            .arg("export")
-            .arg(profile)
-            .args(["--format", "json"])
-            .output()?;
-        if !out.status.success() {
-            return Err(String::from_utf8_lossy(&out.stderr).into_owned().into());
-        }
-        Ok(serde_json::from_slice(&out.stdout)?)
+/// A profile's JSON export.
+pub fn export(profile: &Path) -> Result<serde_json::Value> {
+    let out = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .arg("export")
+        .arg(profile)
+        .args(["--format", "json"])
+        .output()?;
+    if !out.status.success() {
+        return Err(String::from_utf8_lossy(&out.stderr).into_owned().into());
     }
+    Ok(serde_json::from_slice(&out.stdout)?)
 }
 
 fn shown(path: &Path) -> Result<String> {

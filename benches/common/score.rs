@@ -117,11 +117,7 @@ pub fn score(export: &Value, exact: &Value) -> Result<Score> {
 }
 
 fn curve(export: &Value, exact: &Value, policy: &str) -> Result<Curve> {
-    let ours = array(&export["curves"])?
-        .iter()
-        .find(|c| c["line_size"] == 64 && c["policy"] == policy && c["stream"] == "own")
-        .ok_or("no curve at 64 bytes")?;
-    let ours: HashMap<u64, &Value> = array(&ours["points"])?
+    let ours: HashMap<u64, &Value> = of_policy(export, policy)?
         .iter()
         .filter_map(|p| Some((p["cache_bytes"].as_u64()?, p)))
         .collect();
@@ -147,6 +143,49 @@ fn curve(export: &Value, exact: &Value, policy: &str) -> Result<Curve> {
         return Err(format!("no size of the {policy} curve in common").into());
     }
     Ok(Curve { points })
+}
+
+/// Two exports of one program, the second of a whole run, which stands for the exact curve.
+pub fn beside(export: &Value, whole: &Value, policy: &str) -> Result<Curve> {
+    let whole = of_policy(whole, policy)?;
+    let points: Vec<Point> = of_policy(export, policy)?
+        .iter()
+        .filter_map(|p| {
+            let same = whole
+                .iter()
+                .find(|w| w["cache_bytes"] == p["cache_bytes"])?;
+            Some(Point {
+                cache_bytes: p["cache_bytes"].as_u64()?,
+                exact: same["miss_ratio"].as_f64()?,
+                got: p["miss_ratio"].as_f64()?,
+                low: p["low"].as_f64()?,
+                high: p["high"].as_f64()?,
+            })
+        })
+        .collect();
+    match points.is_empty() {
+        true => Err(format!("no size of the {policy} curve in common").into()),
+        false => Ok(Curve { points }),
+    }
+}
+
+/// The process of an export that made most accesses; among those of one program, where that is given.
+pub fn process_with_most<'a>(export: &'a Value, program: Option<&str>) -> Result<&'a Value> {
+    let accesses = |p: &Value| p["totals"]["accesses_estimated"].as_f64().unwrap_or(0.0);
+    array(&export["processes"])?
+        .iter()
+        .filter(|p| program.is_none_or(|name| p["command"][0] == name))
+        .max_by(|a, b| accesses(a).total_cmp(&accesses(b)))
+        .filter(|p| accesses(p) > 0.0)
+        .ok_or_else(|| "not observed".into())
+}
+
+/// The points of the curve at 64-byte lines.
+fn of_policy<'a>(export: &'a Value, policy: &str) -> Result<&'a Vec<Value>> {
+    let curve = array(&export["curves"])?
+        .iter()
+        .find(|c| c["line_size"] == 64 && c["policy"] == policy && c["stream"] == "own");
+    array(&curve.ok_or("no curve at 64 bytes")?["points"])
 }
 
 /// An instruction as both sides can name it: file name of its object, address in the file.
