@@ -137,6 +137,28 @@ fn who_waits_for_another_is_as_far_behind_as_alone() {
     assert!(between < 20, "{between}");
 }
 
+/// Who leaves the processor to others has its turn end there: it would wait through all of its turns otherwise, call by call.
+#[test]
+fn who_yields_to_another_has_it_go_on() {
+    let Some((_place, program)) = build("yields") else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let words = [&text(&program), "600", "yields"];
+    let expected = native(Path::new("/"), &words, b"");
+    let found = under(Path::new("/"), place.path(), &["--full"], &words, b"");
+    assert_eq!(shell_status(&found), 0, "{found:?}");
+    assert_eq!(lossy(&found.stdout), lossy(&expected.stdout));
+    let windows = readable(&place.path().join("p")).windows;
+    let accesses: u64 = windows.iter().map(|w| w.accesses).sum();
+    let said = lossy(&found.stderr);
+    let times = said.lines().find_map(|line| line.parse::<u64>().ok());
+    let times = times.expect("a number on standard error");
+    println!("{times} yields beside {accesses} accesses");
+    // One in a turn of some tens of thousands, and in those at the beginning.
+    assert!(accesses > 9_000_000 && times < 2_000, "{times}, {accesses}");
+}
+
 #[test]
 fn a_shared_cache_is_told_from_private_ones() {
     let Some((_place, program)) = build("sharing") else {

@@ -355,6 +355,11 @@ impl Control for Pace<'_> {
         self.woke = true;
         self.turn.is_some()
     }
+
+    /// It waits for one that has its turn next.
+    fn ends_at_yields(&self) -> bool {
+        self.turn.is_some_and(|turn| !turn.alone)
+    }
 }
 
 impl Pace<'_> {

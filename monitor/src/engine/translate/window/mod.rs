@@ -95,6 +95,11 @@ pub trait Control {
     fn has_woken(&mut self) -> bool {
         false
     }
+
+    /// Whether the window ends where the thread leaves the processor to others (sched_yield(2)), behind the call.
+    fn ends_at_yields(&self) -> bool {
+        false
+    }
 }
 
 /// How a window ended. The thread is at its own registers.
@@ -468,7 +473,11 @@ impl Translate {
                     }
                     Waited::Event(Event::Stopped(stopped)) => {
                         let woke = has_woken(&stopped, syscall)? && control.has_woken();
-                        let late = woke || syscall.is_some() && control.is_late();
+                        let yields = syscall
+                            .is_some_and(|(number, _)| number as i64 == libc::SYS_sched_yield);
+                        let late = woke
+                            || yields && control.ends_at_yields()
+                            || syscall.is_some() && control.is_late();
                         self.stopped_natively(stopped, syscall, (handler, late), observer)?
                     }
                     Waited::Event(gone) => Next::End(WindowEnd::Gone(gone)),
