@@ -65,6 +65,29 @@ fn address_space_is_the_programs() {
     same(&[&program, "2000000"], &["--full"]);
 }
 
+/// A program at a low fixed address has all of what is behind it for its heap, and is observed also where that leaves no room near its code.
+#[test]
+fn heaps_grow_from_where_programs_end() {
+    let Some((_place, program)) = c::build_with("heap", &["-no-pie"]) else {
+        return;
+    };
+    let program = text(&program);
+    // From before the heap grows on, and with windows of a moment when it has.
+    for (options, rounds, least) in [
+        (&["--full"][..], "300", 14_000_000),
+        (&[], "60000", 100_000),
+    ] {
+        let (found, profile) = same(&[&program, rounds], options);
+        if lossy(&found.stdout).starts_with("skip") {
+            println!("SKIP heap: the kernel does not grant it alone");
+            return;
+        }
+        let observed: u64 = profile.windows.iter().map(|w| w.accesses).sum();
+        println!("{options:?}: {observed}");
+        assert!(observed > least, "{options:?}: {observed}");
+    }
+}
+
 /// What we map into it is not allocated as a whole, as what it maps itself is.
 #[test]
 fn locked_memory_does_not_grow_by_ours() {

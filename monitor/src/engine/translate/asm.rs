@@ -52,11 +52,18 @@ impl Asm {
         bytes
     }
 
-    /// Encodes `instruction` here.
+    /// Encodes `instruction` here. What it names beside itself below 2 GiB is named by its address where it is out of reach.
     ///
     /// # Errors
     /// [`OutOfReach`] when an address in it cannot be reached from here; nothing is written then.
     pub fn put(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
+        self.encode(instruction).or_else(|out_of_reach| {
+            let absolute = absolute(instruction).ok_or(out_of_reach)?;
+            self.encode(&absolute)
+        })
+    }
+
+    fn encode(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
         match self.encoder.encode(instruction, self.here()) {
             Ok(length) => {
                 self.length += length;
@@ -484,6 +491,19 @@ fn gs(offset: i32) -> MemoryOperand {
         false,
         Register::GS,
     )
+}
+
+/// The same by an absolute address, sign-extended from 32 bits (Intel SDM vol. 2, 2.2.1.3), where it names one below 2 GiB beside itself.
+fn absolute(instruction: &Instruction) -> Option<Instruction> {
+    let named = instruction.is_ip_rel_memory_operand();
+    let address = instruction.ip_rel_memory_address();
+    (named && i32::try_from(address).is_ok()).then(|| {
+        let mut absolute = *instruction;
+        absolute.set_memory_base(Register::None);
+        absolute.set_memory_displacement64(address);
+        absolute.set_memory_displ_size(8);
+        absolute
+    })
 }
 
 #[cfg(test)]

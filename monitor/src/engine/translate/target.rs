@@ -1,11 +1,11 @@
 //! The runtime's memory in the target: its data region and the arenas.
 
-use super::cache::{ARENA_BYTES, REACH};
+use super::cache::{ARENA_BYTES, FAR, LOW, REACH, serves};
 use super::layout::{
     BEFORE_DRAWN, DATA_BYTES, DRAWN, END_ALIGN, HIGH_BITS, LOG_BYTES, MAGIC, SLACK, state,
 };
 use super::memory::Shared;
-use crate::tracee::maps::Maps;
+use crate::tracee::maps::{Mapping, Maps};
 use crate::tracee::remote::{self, CallSite};
 use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
 use std::fs::File;
@@ -56,7 +56,7 @@ pub fn map_runtime(
         }];
         let mut places: Vec<u64> = Vec::new();
         for &ip in near {
-            if places.iter().any(|p| p.abs_diff(ip) < REACH) {
+            if places.iter().any(|&place| serves(place, ip)) {
                 continue;
             }
             let place = arena_place(maps, ip).ok_or_else(|| no_room("a code cache"))?;
@@ -122,7 +122,8 @@ fn arena_request(address: u64) -> Request {
 /// where programs built with sanitizers suffer it: below 0x1000_8000_0000 lies the shadow of AddressSanitizer, and
 /// ThreadSanitizer ends programs that have something mapped at more than 0x5680_0000_0000 and less than
 /// 0x7e80_0000_0000 (compiler-rt, `tsan_platform.h`; MemorySanitizer: less than 0x7000_0000_0000).
-const DATA_PLACES: [std::ops::Range<u64>; 2] = [0x7e90..0x7ef0, 0x2000..0x4000];
+const DATA_PLACES: [std::ops::Range<u64>; 2] =
+    [FAR.start / END_ALIGN..FAR.end / END_ALIGN, 0x2000..0x4000];
 
 /// First multiple of 4 GiB in [`DATA_PLACES`] around which the region is free.
 fn data_end(maps: &Maps) -> Option<u64> {
@@ -133,19 +134,30 @@ fn data_end(maps: &Maps) -> Option<u64> {
     })
 }
 
-/// A place for an arena within reach of `ip`, far enough below that neither the break heap above a
-/// program nor the libraries that come later below the loader are in its way.
+/// A place for an arena of code at `ip`: within reach of it, far enough below that the libraries that come later below the loader are not in its
+/// way. That of a program at a low address lies far away: the break heap, which may grow from its end for gigabytes, has all of what is near.
 fn arena_place(maps: &Maps, ip: u64) -> Option<u64> {
     let reach = REACH - (256 << 20);
     let low = ip.saturating_sub(reach).max(1 << 20);
     let high = ip.saturating_add(reach).min(1 << 47);
-    // A program at a low fixed address has no room below; its heap grows from its end.
-    let wish = if ip < 1 << 31 {
+    let wish = if ip < LOW {
         ip + (1 << 30) + (512 << 20)
     } else {
         ip - (1 << 30)
     };
-    maps.hole(wish, ARENA_BYTES, 1 << 21, low, high)
+    let far = far_place(maps).filter(|_| ip < LOW);
+    far.or_else(|| maps.hole(wish, ARENA_BYTES, 1 << 21, low, high))
+}
+
+/// The first one free between data regions.
+fn far_place(maps: &Maps) -> Option<u64> {
+    let mut places = DATA_PLACES[0]
+        .clone()
+        .map(|k| k * END_ALIGN + END_ALIGN / 2);
+    places.find(|&place| {
+        let taken = |m: &Mapping| m.end > place && m.start < place + ARENA_BYTES;
+        !maps.0.iter().any(taken)
+    })
 }
 
 /// Times that places are looked for, when other threads of the target take them for themselves in between.

@@ -13,6 +13,16 @@ const FRAGMENT_ROOM: u64 = 32 << 10;
 /// How far code may lie from its arena for 32-bit displacements to reach all of it.
 pub const REACH: u64 = (1 << 31) - ARENA_BYTES - (64 << 20);
 
+/// Code below this address names all below it by 32-bit absolute addresses, wherever it lies.
+pub const LOW: u64 = 1 << 31;
+/// Where arenas of such code lie: where the data regions do, half way between them.
+pub const FAR: std::ops::Range<u64> = 0x7e90 << 32..0x7ef0 << 32;
+
+/// Whether an arena at `place` serves code at `ip`.
+pub fn serves(place: u64, ip: u64) -> bool {
+    place.abs_diff(ip) < REACH || ip < LOW && FAR.contains(&place)
+}
+
 /// One stretch of the cache.
 #[derive(Debug)]
 pub struct Arena {
@@ -76,6 +86,6 @@ impl Arena {
     }
 
     pub(super) fn reaches(&self, ip: u64) -> bool {
-        self.memory.remote().abs_diff(ip) < REACH
+        serves(self.memory.remote(), ip)
     }
 }

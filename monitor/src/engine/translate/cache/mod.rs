@@ -8,7 +8,7 @@ mod known;
 mod links;
 mod usage;
 
-pub use arena::{ARENA_BYTES, Arena, REACH};
+pub use arena::{ARENA_BYTES, Arena, FAR, LOW, REACH, serves};
 pub use known::Followed;
 
 use super::fragment::{self, ExitKind, Fragment, FragmentId, Tables, Wanted};
