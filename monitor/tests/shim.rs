@@ -35,6 +35,17 @@ fn system_calls_on_watched_pages() {
 }
 
 #[test]
+fn the_kernel_comes_to_write_to_watched_pages() {
+    if let Some(seen) = exact("restartable") {
+        let ended = |id| {
+            let of = |event: &&Event| event.kind == kind::ENDED && event.id == id;
+            seen.events.iter().filter(of).count()
+        };
+        assert_eq!([ended(1), ended(2)], [1, 1]);
+    }
+}
+
+#[test]
 fn interrupted_system_calls() {
     exact("interrupted");
 }

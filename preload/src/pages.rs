@@ -311,20 +311,34 @@ pub fn forget_all(held: &mut Held) {
     held.armed = 0;
 }
 
+/// Of a `struct rseq`, with room for what newer kernels add.
+pub const RSEQ_BYTES: u64 = 256;
+
+/// Where each thread's `struct rseq` lies from the base of its fs segment.
+pub fn note_rseq(from_fs: u64) {
+    if let Some(block) = block() {
+        block.rseq.store(from_fs, Ordering::Relaxed);
+    }
+}
+
+/// Begin and length of what lies near the control block of a thread with this base of `fs`.
+pub fn near_control_block(fs: u64) -> (u64, u64) {
+    (fs.saturating_sub(PAGE_BYTES), 2 * PAGE_BYTES)
+}
+
 /// Whether some thread's memory near its control block, or its alternate stack, lies on the page: the kernel writes to the
 /// one at any time (rseq), handlers of ours may have to run on the other.
 pub fn reserved(page: u64) -> bool {
-    /// With room for what newer kernels add.
-    const RSEQ_BYTES: u64 = 256;
     let rseq = block().map_or(0, |block| block.rseq.load(Ordering::Relaxed));
     let overlaps = |low: u64, bytes: u64| {
         bytes > 0 && page < low.saturating_add(bytes) && low < page + PAGE_BYTES
     };
     threads::all().any(|thread| {
         let fs = thread.fs.load(Ordering::Relaxed);
-        let [low, size] = &thread.alternate;
-        fs != 0 && overlaps(fs.saturating_sub(PAGE_BYTES), 2 * PAGE_BYTES)
+        let [stack, size] = &thread.alternate;
+        let (low, bytes) = near_control_block(fs);
+        fs != 0 && overlaps(low, bytes)
             || fs != 0 && rseq != 0 && overlaps(fs.wrapping_add(rseq), RSEQ_BYTES)
-            || overlaps(low.load(Ordering::Relaxed), size.load(Ordering::Relaxed))
+            || overlaps(stack.load(Ordering::Relaxed), size.load(Ordering::Relaxed))
     })
 }

@@ -50,6 +50,7 @@ pub mod nr {
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
     pub const SECCOMP: u64 = 317;
     pub const EXECVEAT: u64 = 322;
+    pub const RSEQ: u64 = 334;
     pub const MLOCK2: u64 = 325;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const IO_URING_SETUP: u64 = 425;

@@ -18,7 +18,7 @@ use statcache_abi::{PAGE_BYTES, ended, result};
 
 use crate::frame::{Context, SignalInfo, code, reg, sig};
 use crate::state::{Held, count, lock};
-use crate::sys::nr;
+use crate::sys::{self, nr};
 use crate::threads::{Current, NO_CALL};
 use crate::touch::{Touch, is_quick, touch};
 use crate::{pages, process, requests, signals, text};
@@ -32,6 +32,7 @@ const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const PR_SET_SECCOMP: u64 = 22;
 /// Operations of `seccomp`: strict, by a filter.
 const SECCOMP_SET_MODE: [u64; 2] = [0, 1];
+const ARCH_SET_FS: u64 = 0x1002;
 const MAP_FIXED: u64 = 0x10;
 const MADV_POPULATE: [u64; 2] = [22, 23];
 const PROT_MASK: u64 = 7;
@@ -120,6 +121,18 @@ pub fn dispatched(current: &mut Option<Current>, info: &SignalInfo, context: &mu
         nr::RT_SIGTIMEDWAIT if signals::awaits_pending(&mut held, thread, context) => return,
         nr::IO_URING_SETUP | nr::IO_URING_ENTER | nr::IO_URING_REGISTER => {
             pages::bar(&mut held, result::ASYNCHRONOUS, ended::UNMAPPED);
+            return ordinary(held, thread, number, context);
+        }
+        nr::ARCH_PRCTL if a[0] == ARCH_SET_FS => {
+            let (low, bytes) = pages::near_control_block(a[1]);
+            pages::release(&mut held, low, bytes, ended::UNMAPPED);
+            thread.shared.fs.store(a[1], Ordering::Relaxed);
+            return ordinary(held, thread, number, context);
+        }
+        // As the dynamic loader does when it has set up the first thread.
+        nr::RSEQ => {
+            pages::release(&mut held, a[0], pages::RSEQ_BYTES, ended::UNMAPPED);
+            pages::note_rseq(a[0].wrapping_sub(sys::fs_base()));
             return ordinary(held, thread, number, context);
         }
         nr::MPROTECT => mprotect(&mut held, a),
