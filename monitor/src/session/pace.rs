@@ -240,6 +240,8 @@ pub struct Pace<'a> {
     pub whole: bool,
     /// Set when the thread has woken another one.
     pub woke: bool,
+    /// Set when its turn ended because it left the processor to others.
+    pub yielded: bool,
     /// Set when a cut could not be written: the profile ends there.
     pub error: Option<ProfileError>,
     /// When the turn of the thread began.
@@ -357,8 +359,12 @@ impl Control for Pace<'_> {
     }
 
     /// It waits for one that has its turn next.
-    fn ends_at_yields(&self) -> bool {
-        self.turn.is_some_and(|turn| !turn.alone)
+    fn ends_at_yields(&mut self) -> bool {
+        self.yielded = match self.turn {
+            Some(turn) => !turn.alone,
+            None => self.accesses.is_none() && hub::any_held(),
+        };
+        self.yielded
     }
 }
 

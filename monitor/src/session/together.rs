@@ -261,7 +261,7 @@ impl Session<'_> {
         result
     }
 
-    /// Takes the threads of the next round, the first of which is drawn at random: as many as there are
+    /// Takes the threads of the next round, the first of which is drawn at random, of those that do not wait for others where there are such: as many as there are
     /// processors for them, the same ones for about as long as the kernel would let them run.
     fn draw(&mut self, id: u32, ready: &mut Vec<Stopped>) -> Vec<Stopped> {
         let Some(observed) = self.observed.get_mut(&id) else {
@@ -282,6 +282,7 @@ impl Session<'_> {
         let rest = ready.split_off(most.min(ready.len()));
         let mut waiting = std::mem::replace(ready, rest);
         waiting.shuffle(&mut self.random);
+        waiting.sort_by_key(|stopped| observed.running().yields(stopped.tid()));
         waiting
     }
 

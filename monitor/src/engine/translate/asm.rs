@@ -52,15 +52,15 @@ impl Asm {
         bytes
     }
 
-    /// Encodes `instruction` here. What it names beside itself below 2 GiB is named by its address where it is out of reach.
+    /// Encodes `instruction` here. What it names beside itself below 4 GiB is named by its address where it is out of reach.
     ///
     /// # Errors
     /// [`OutOfReach`] when an address in it cannot be reached from here; nothing is written then.
     pub fn put(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
-        self.encode(instruction).or_else(|out_of_reach| {
-            let absolute = absolute(instruction).ok_or(out_of_reach)?;
-            self.encode(&absolute)
-        })
+        match absolute(instruction, self.here()) {
+            Some(absolute) => self.encode(&absolute),
+            None => self.encode(instruction),
+        }
     }
 
     fn encode(&mut self, instruction: &Instruction) -> Result<(), OutOfReach> {
@@ -493,17 +493,27 @@ fn gs(offset: i32) -> MemoryOperand {
     )
 }
 
-/// The same by an absolute address, sign-extended from 32 bits (Intel SDM vol. 2, 2.2.1.3), where it names one below 2 GiB beside itself.
-fn absolute(instruction: &Instruction) -> Option<Instruction> {
-    let named = instruction.is_ip_rel_memory_operand();
+/// The same by an absolute address of 32 bits, where it names one beside itself that is out of reach from `here`. Below 2 GiB its sign is extended
+/// (Intel SDM vol. 2, 2.2.1.3), from there to 4 GiB the address size is 32 bits.
+fn absolute(instruction: &Instruction, here: u64) -> Option<Instruction> {
+    /// Longer than any instruction.
+    const LONGEST: u64 = 16;
+    const SIGNED: u64 = i32::MAX as u64;
+    if !instruction.is_ip_rel_memory_operand() {
+        return None;
+    }
     let address = instruction.ip_rel_memory_address();
-    (named && i32::try_from(address).is_ok()).then(|| {
-        let mut absolute = *instruction;
-        absolute.set_memory_base(Register::None);
-        absolute.set_memory_displacement64(address);
-        absolute.set_memory_displ_size(8);
-        absolute
-    })
+    let size = match address {
+        _ if address.abs_diff(here) < SIGNED - LONGEST => return None,
+        0..=SIGNED => 8,
+        _ if u32::try_from(address).is_ok() => 4,
+        _ => return None,
+    };
+    let mut absolute = *instruction;
+    absolute.set_memory_base(Register::None);
+    absolute.set_memory_displacement64(address);
+    absolute.set_memory_displ_size(size);
+    Some(absolute)
 }
 
 #[cfg(test)]
@@ -518,6 +528,57 @@ mod tests {
             assert_eq!(low8(gpr).size(), 1);
         }
         assert!(![Gpr::Rsp, Gpr::Rdi].map(low8).contains(&Register::AH));
+    }
+
+    /// What an instruction names beside itself it names wherever it is copied to, or is refused.
+    #[test]
+    fn what_is_out_of_reach_is_named_by_its_address() {
+        const FAR: u64 = 0x7e90_8000_0000;
+        // mov rax,[rip]; add dword [rip],imm8; lea rcx,[rip]; vaddps ymm0,ymm1,[rip]; call [rip]; push [rip]
+        let all: [&[u8]; 6] = [
+            &[0x48, 0x8b, 0x05, 0, 0, 0, 0],
+            &[0x83, 0x05, 0, 0, 0, 0, 7],
+            &[0x48, 0x8d, 0x0d, 0, 0, 0, 0],
+            &[0xc5, 0xf4, 0x58, 0x05, 0, 0, 0, 0],
+            &[0xff, 0x15, 0, 0, 0, 0],
+            &[0xff, 0x35, 0, 0, 0, 0],
+        ];
+        for bytes in all {
+            for (named, reached) in [
+                (0x40_2000, true),
+                (0x7fff_ffff, true),
+                (0x8000_0000, true),
+                (0xffff_ffff, true),
+                (0x1_0000_0000, false),
+            ] {
+                let mut from =
+                    Decoder::with_ip(64, bytes, 0x4000_0000, DecoderOptions::NONE).decode();
+                from.set_memory_displacement64(named);
+                let mut asm = Asm::new(FAR);
+                assert_eq!(asm.put(&from).is_ok(), reached, "{named:x} {from}");
+                let written = asm.into_bytes();
+                let copy = Decoder::with_ip(64, &written, FAR, DecoderOptions::NONE).decode();
+                if !reached {
+                    assert!(written.is_empty());
+                    continue;
+                }
+                assert_eq!(copy.len(), written.len());
+                assert_eq!(
+                    (copy.code(), copy.memory_base()),
+                    (from.code(), Register::None)
+                );
+                let operand = (0..copy.op_count()).find(|&op| copy.op_kind(op) == OpKind::Memory);
+                let found = copy.virtual_address(operand.expect("memory"), 0, |_, _, _| Some(0));
+                assert_eq!(found, Some(named), "{copy}");
+            }
+            // In reach it is as it was.
+            let near = Decoder::with_ip(64, bytes, 0x4000_0000, DecoderOptions::NONE).decode();
+            let mut asm = Asm::new(0x5000_0000);
+            assert_eq!(asm.put(&near), Ok(()));
+            let written = asm.into_bytes();
+            let copy = Decoder::with_ip(64, &written, 0x5000_0000, DecoderOptions::NONE).decode();
+            assert!(copy.is_ip_rel_memory_operand());
+        }
     }
 
     #[test]

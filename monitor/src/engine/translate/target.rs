@@ -32,7 +32,7 @@ pub struct Data {
 /// What is mapped into a target: its data region and the arenas.
 pub type Runtime = (Data, Vec<Shared>);
 
-/// Maps the data region and an arena near each of `near` into the target, which is stopped in user
+/// Maps the data region and an arena for the code at each of `near` into the target, which is stopped in user
 /// mode at its own registers and is so again afterwards.
 ///
 /// # Errors
@@ -87,7 +87,7 @@ pub fn map_runtime(
     Ok((stopped, result))
 }
 
-/// Maps one more arena near `ip`.
+/// Maps one more arena, for code at `ip`.
 ///
 /// # Errors
 /// As [`map_runtime`].
@@ -141,6 +141,7 @@ fn arena_place(maps: &Maps, ip: u64) -> Option<u64> {
     let low = ip.saturating_sub(reach).max(1 << 20);
     let high = ip.saturating_add(reach).min(1 << 47);
     let wish = if ip < LOW {
+        // In the way of its heap, where nothing far away is free.
         ip + (1 << 30) + (512 << 20)
     } else {
         ip - (1 << 30)

@@ -416,6 +416,7 @@ impl Observed {
             before,
             whole: self.full,
             woke: false,
+            yielded: false,
             error: None,
             begun,
             ends: if turn.is_some() { None } else { self.ends },
@@ -427,6 +428,7 @@ impl Observed {
         hub::set_alone(None);
         let error = pace.error;
         self.in_turn.woke |= pace.woke;
+        self.in_turn.has_yielded(tid, pace.yielded);
         lane.observer.end_turn();
         self.window_wall_s += begun.elapsed().as_secs_f64();
         // It may have another id by now, or none: its clock as of the last stop is lost then.

@@ -6,6 +6,7 @@ use crate::session::pace::{self, Turn};
 use crate::session::schedule::Plan;
 use crate::tracee::{Stopped, hub};
 use nix::unistd::Pid;
+use rustc_hash::FxHashSet;
 
 /// What is remembered from round to round.
 #[derive(Debug, Default)]
@@ -14,6 +15,8 @@ pub struct InTurn {
     pub threads: Vec<i32>,
     /// Rounds since they were drawn.
     pub rounds: u32,
+    /// Those whose last turns ended because they left the processor to others.
+    yielded: FxHashSet<i32>,
     /// Whether one of the present round has woken another.
     pub(super) woke: bool,
     /// Most accesses of a turn, where they do.
@@ -28,6 +31,20 @@ const BRIEF_TURN: u64 = 5_000;
 const LONE_TURN: u64 = 1_000_000;
 /// It is no more than one part in so many of all so far: runs are cut between turns.
 const LONE_FRACTION: u64 = 1000;
+
+impl InTurn {
+    pub(super) fn has_yielded(&mut self, tid: Pid, yielded: bool) {
+        match yielded {
+            true => self.yielded.insert(tid.as_raw()),
+            false => self.yielded.remove(&tid.as_raw()),
+        };
+    }
+
+    /// Whether the thread's next turn is likely to be of a few accesses: those of the others are as long as the first one.
+    pub fn yields(&self, tid: Pid) -> bool {
+        self.yielded.contains(&tid.as_raw())
+    }
+}
 
 impl Observed {
     /// The lane of a thread.

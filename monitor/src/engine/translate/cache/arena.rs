@@ -4,16 +4,16 @@ use super::super::fragment::FragmentId;
 use super::super::memory::Shared;
 use super::super::runtime::{self, Duty, Runtime};
 
-/// Bytes of an arena. Within reach of every 32-bit displacement from the module it serves.
+/// Bytes of an arena.
 pub const ARENA_BYTES: u64 = 320 << 20;
 /// Share of an arena for hot code.
 pub(super) const HOT_BYTES: u64 = 96 << 20;
 /// Room a fragment needs at the most, hot or cold.
 const FRAGMENT_ROOM: u64 = 32 << 10;
-/// How far code may lie from its arena for 32-bit displacements to reach all of it.
+/// How far code may lie from its arena for 32-bit displacements to reach all of it; see [`serves`] for what lies at low addresses.
 pub const REACH: u64 = (1 << 31) - ARENA_BYTES - (64 << 20);
 
-/// Code below this address names all below it by 32-bit absolute addresses, wherever it lies.
+/// Copies of code below this address name what it names by 32-bit absolute addresses, wherever they lie.
 pub const LOW: u64 = 1 << 31;
 /// Where arenas of such code lie: where the data regions do, half way between them.
 pub const FAR: std::ops::Range<u64> = 0x7e90 << 32..0x7ef0 << 32;

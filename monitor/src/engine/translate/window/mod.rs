@@ -97,7 +97,7 @@ pub trait Control {
     }
 
     /// Whether the window ends where the thread leaves the processor to others (sched_yield(2)), behind the call.
-    fn ends_at_yields(&self) -> bool {
+    fn ends_at_yields(&mut self) -> bool {
         false
     }
 }
