@@ -1,4 +1,4 @@
-//! Running the workloads of a ground-truth harness, natively and under the profiler.
+//! Running the workloads of a ground-truth harness, natively and under the profiler, and what benchmarks without one share.
 //!
 //! The harness is a directory named by `STATCACHE_TRUTH`: `workloads.tsv`, `run.sh` (which builds
 //! programs and inputs, and runs one in the environment its results were made in) and `results/`.

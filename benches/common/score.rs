@@ -1,4 +1,4 @@
-//! An exported profile held against what exact tracing found.
+//! An exported profile held against what exact tracing found, or against that of a whole run.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -169,15 +169,22 @@ pub fn beside(export: &Value, whole: &Value, policy: &str) -> Result<Curve> {
     }
 }
 
-/// The process of an export that made most accesses; among those of one program, where that is given.
-pub fn process_with_most<'a>(export: &'a Value, program: Option<&str>) -> Result<&'a Value> {
+/// The process of an export that made most accesses, of those with this command where one is given; an error where several have its command, so
+/// that it might be another one in another run.
+pub fn process_with_most<'a>(export: &'a Value, command: Option<&Value>) -> Result<&'a Value> {
     let accesses = |p: &Value| p["totals"]["accesses_estimated"].as_f64().unwrap_or(0.0);
-    array(&export["processes"])?
+    let all = array(&export["processes"])?;
+    let most = all
         .iter()
-        .filter(|p| program.is_none_or(|name| p["command"][0] == name))
+        .filter(|p| command.is_none_or(|command| p["command"] == *command))
         .max_by(|a, b| accesses(a).total_cmp(&accesses(b)))
         .filter(|p| accesses(p) > 0.0)
-        .ok_or_else(|| "not observed".into())
+        .ok_or("not observed")?;
+    let same = all.iter().filter(|p| p["command"] == most["command"]);
+    match same.count() {
+        1 => Ok(most),
+        _ => Err("several processes of one command".into()),
+    }
 }
 
 /// The points of the curve at 64-byte lines.
