@@ -8,6 +8,8 @@ use crate::profile::Profile;
 
 /// Rows at most.
 const ROWS: usize = 12;
+/// A first process that weighs less than this share of the busiest only started it, as a script's shell does.
+const STARTER: f64 = 0.1;
 
 /// The first process and all others.
 fn all(profile: &Profile) -> impl Iterator<Item = &Profile> {
@@ -38,17 +40,15 @@ pub fn select<'p>(profile: &'p Profile, wanted: &str) -> Option<&'p Profile> {
 }
 
 /// The process that a report shows unless told otherwise: the first, or where nothing of that was
-/// seen, the busiest.
+/// seen, or next to nothing was done by it, the busiest of which something was.
 #[must_use]
 pub fn default(profile: &Profile) -> &Profile {
-    if !profile.windows.is_empty() {
-        return profile;
-    }
-    profile
-        .others
-        .iter()
-        .max_by(|a, b| weight(a).total_cmp(&weight(b)))
-        .unwrap_or(profile)
+    let seen = profile.others.iter().filter(|p| !p.windows.is_empty());
+    let busiest = seen.max_by(|a, b| weight(a).total_cmp(&weight(b)));
+    let is_starter = |busiest: &&Profile| {
+        profile.windows.is_empty() || weight(profile) < STARTER * weight(busiest)
+    };
+    busiest.filter(is_starter).unwrap_or(profile)
 }
 
 /// Their names, for an error message.
@@ -97,4 +97,33 @@ pub fn list(profile: &Profile, shown: &Profile, style: &Style) -> String {
     }
     out.push('\n');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::example;
+    use crate::profile::types::{Estimate, Record};
+
+    fn process(windows: u32) -> Profile {
+        let window = |index| Record::Window(example::window(index, 1000, Estimate::default()));
+        let windows = (0..windows).map(window);
+        let records: Vec<Record> = example::beginning().into_iter().chain(windows).collect();
+        Profile::from_records(records).unwrap()
+    }
+
+    #[test]
+    fn the_first_is_shown_unless_it_only_started_the_others() {
+        for (first, others, shown) in [
+            (1, &[][..], 1),
+            (2, &[15, 3], 2),
+            (1, &[3, 15], 15),
+            (0, &[3, 4], 4),
+            (0, &[0], 0),
+        ] {
+            let mut profile = process(first);
+            profile.others = others.iter().map(|&windows| process(windows)).collect();
+            assert_eq!(default(&profile).windows.len(), shown, "{first} {others:?}");
+        }
+    }
 }

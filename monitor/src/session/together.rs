@@ -254,15 +254,15 @@ impl Session<'_> {
             return result;
         };
         for tid in gone {
-            observed.forget_speed(tid);
+            observed.forget_thread(tid);
             rounds.error = rounds.error.take().or(observed.thread_ended(tid).err());
         }
         rounds.error = rounds.error.take().or(observed.end_round().err());
         result
     }
 
-    /// Takes the threads of the next round, the first of which is drawn at random, of those that do not wait for others where there are such: as many as there are
-    /// processors for them, the same ones for about as long as the kernel would let them run.
+    /// Takes the threads of the next round, as many as there are processors for them, the same ones for about as long as the kernel would let them
+    /// run. The first is drawn at random, of those that did not wait for others in their last turns where there are such.
     fn draw(&mut self, id: u32, ready: &mut Vec<Stopped>) -> Vec<Stopped> {
         let Some(observed) = self.observed.get_mut(&id) else {
             return std::mem::take(ready);

@@ -143,8 +143,9 @@ impl Observed {
     }
 
     /// The thread is no more.
-    pub fn forget_speed(&mut self, tid: Pid) {
+    pub fn forget_thread(&mut self, tid: Pid) {
         self.speeds.forget(tid.as_raw());
+        self.in_turn.has_yielded(tid, false);
     }
 
     /// The thread's turn in a round, in which the fastest thread makes `most` accesses. Of a run observed as a whole, one that is
