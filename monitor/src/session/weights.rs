@@ -31,7 +31,7 @@ const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 1.0, 3.0);
 /// memory they run meanwhile. (Chosen: with half of it the accesses of two programs that wait for memory were estimated 4 and 7 % too low, without
 /// it 13 and 20 % too high, so 1 % too low and right; four runs each, on one host.)
 const ADDED_COUNTING_S: f64 = 0.8e-9;
-/// By what factor counting slows warm code down at the most. (Of 24 programs kept in the counting cache for all of a run, on one host: 1.0 to 2.0,
+/// By what factor counting slows warm code down at the most. (Of 24 programs kept in the counting cache for all of a run, on one host: 0.6 to 2.0,
 /// but 2.2, 2.5 and 2.6 of jq and interpreters of Scheme and Tcl. What the window beside executed may say more: its code is not quite what was timed.)
 const MOST_COUNTING: f64 = 2.5;
 /// Windows whose rates are kept.
