@@ -182,6 +182,7 @@ mod tests {
         };
         let seen = Inside {
             per_second: 0.0,
+            accesses: f64::INFINITY,
             expansion: 1.2,
             calls: 0.0,
             together: false,

@@ -134,6 +134,7 @@ impl Sums {
         }
         let inside = Inside {
             per_second: self.accesses / self.cache_s,
+            accesses: f64::INFINITY,
             expansion: self.expanded / self.accesses,
             calls: 0.0,
             together: true,
