@@ -95,7 +95,12 @@ impl LineFilter {
     #[inline(always)]
     pub fn may_hold_bytes(&self, first: u64, extent: u64) -> bool {
         let last = first.wrapping_add(extent);
-        self.counts[self.slot(first >> 6)] | self.counts[self.slot(last >> 6)] != 0
+        let slot = self.slot(first >> 6);
+        let beside = match (first ^ last) >> (6 + NEIGHBOURS) {
+            0 => slot + ((last >> 6) - (first >> 6)) as usize & MASK as usize,
+            _ => self.slot(last >> 6),
+        };
+        self.counts[slot] | self.counts[beside] != 0
             || self.apart.is_some()
                 && (self.is_marked_apart(first >> 6) || self.is_marked_apart(last >> 6))
     }
@@ -172,6 +177,30 @@ impl LineFilter {
         self.apart = None;
         for entry in self.counts.iter_mut() {
             *entry &= MOST;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines side by side have their entries side by side, but for the last one of a neighbourhood and the next one.
+    #[test]
+    fn bytes_of_either_line_are_held() {
+        let boundary = 0x7fff_1230_0000u64;
+        for seed in 0..50 {
+            for first_line in [boundary - 64, boundary, boundary + 64 * 77] {
+                for held in [first_line, first_line + 64] {
+                    let mut filter = LineFilter::new(seed);
+                    filter.add(held >> 6);
+                    // From the last byte of the first line into the second one, and within each.
+                    assert!(filter.may_hold_bytes(first_line + 63, 40));
+                    assert_eq!(filter.may_hold_bytes(first_line, 63), held == first_line);
+                    let second = filter.may_hold_bytes(first_line + 64, 63);
+                    assert_eq!(second, held != first_line);
+                }
+            }
         }
     }
 }

@@ -20,6 +20,8 @@ struct Group {
     /// Last byte, relative to the first.
     extent: u8,
     base: u8,
+    /// 1, or 0 without a base: a factor, as compilers make a jump of a mask, which is guessed wrong often.
+    based: u8,
     index: u8,
     scale: u8,
     /// Bit a: no member crosses a 16-byte line when the first byte is at a modulo 16.
@@ -31,9 +33,8 @@ impl Group {
     #[inline(always)]
     fn address(&self, view: &[u64; VIEW]) -> u64 {
         let word = |word: u8| view[usize::from(word) % VIEW];
-        let base = word(self.base) & u64::from(self.base != 0).wrapping_neg();
         self.low
-            .wrapping_add(base)
+            .wrapping_add(word(self.base).wrapping_mul(u64::from(self.based)))
             .wrapping_add(word(self.index).wrapping_mul(u64::from(self.scale)))
     }
 }
@@ -227,6 +228,12 @@ impl LogReader {
         if self.shapes.len() < records.len() {
             self.shapes.resize(records.len(), Shape::default());
         }
+        // Looked up while the record before is read: it is seldom in the first-level cache. (Behind the last one lies no header.)
+        let shape_at = |shapes: &[Shape], at: usize| {
+            let shape = shapes.get(split_header(log[at]).0);
+            shape.copied().unwrap_or_default()
+        };
+        let mut next = shape_at(&self.shapes, at);
         while at < length {
             let view: &[u64; VIEW] = log[at..at + VIEW]
                 .try_into()
@@ -234,9 +241,16 @@ impl LogReader {
             let (id, words) = split_header(view[0]);
             at += words;
             self.records += 1;
-            let mut shape = self.shapes[id];
+            let mut shape = std::mem::replace(&mut next, shape_at(&self.shapes, at));
             if shape.kind == Kinds::Unknown {
-                shape = self.learn(id, cache);
+                // It may be known since it was looked up.
+                shape = match self.shapes[id] {
+                    Shape {
+                        kind: Kinds::Unknown,
+                        ..
+                    } => self.learn(id, cache),
+                    known => known,
+                };
             }
             let count = (view[0] >> 32) as u32;
             unseen += u64::from(count.wrapping_sub(self.count));
@@ -244,7 +258,8 @@ impl LogReader {
             self.count = count.wrapping_add(u32::from(shape.adds));
             // Those kept for their own sake, `rep` above all, would stand beside a few of the others.
             let counted = self.counting && count >> 31 == 0;
-            self.shapes[id].seen = shape.seen.saturating_add(u32::from(counted));
+            let seen = &mut self.shapes[id].seen;
+            *seen = seen.saturating_add(u32::from(counted));
             let dynamic = shape.kind == Kinds::Dynamic;
             let accesses = u64::from(shape.accesses);
             let due = harmless + unseen + accesses >= until_sample;
@@ -466,6 +481,7 @@ impl LogReader {
                 low,
                 extent: group.extent,
                 base: group.base,
+                based: u8::from(group.base != 0),
                 index: group.index,
                 scale: group.scale,
                 no_span: group.no_span,
