@@ -97,7 +97,7 @@ impl LineFilter {
         let last = first.wrapping_add(extent);
         let slot = self.slot(first >> 6);
         let beside = match (first ^ last) >> (6 + NEIGHBOURS) {
-            0 => slot + ((last >> 6) - (first >> 6)) as usize & MASK as usize,
+            0 => (slot + ((last >> 6) - (first >> 6)) as usize) & MASK as usize,
             _ => self.slot(last >> 6),
         };
         self.counts[slot] | self.counts[beside] != 0
