@@ -88,6 +88,16 @@ fn a_parent_that_waits_points_to_its_children() {
             points,
             "{said}"
         );
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        assert!(said.contains(children.trim()), "{said}");
+        let mut report = Command::new(env!("CARGO_BIN_EXE_statcache"));
+        let shown = report.arg("report").arg(place.path().join("p")).output();
+        let shown = lossy(&shown.expect("a report").stdout);
+        assert!(
+            shown.contains("no thread of it ran") && !shown.contains("ended"),
+            "{shown}"
+        );
         drop(child.stdin.take());
         assert!(child.wait().is_ok());
     }

@@ -356,8 +356,16 @@ impl Report<'_> {
     }
 
     fn nothing(&self) -> String {
-        let text = "Nothing was measured: the run was over before its first window, or no sample was \
-                    taken in one. Profile it again with --full, which observes the whole run.";
+        let text = match run::went_on(self.analysis) {
+            true => {
+                "Nothing was measured: no thread of it ran while it was watched, or none for long. Watch it for \
+                 longer (--for) while it works, or those of its children that work."
+            }
+            false => {
+                "Nothing was measured: the run was over before its first window, or no sample was \
+                 taken in one. Profile it again with --full, which observes the whole run."
+            }
+        };
         style::wrap(text, self.style.width, 0)
     }
 

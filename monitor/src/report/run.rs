@@ -78,12 +78,21 @@ pub(super) fn fact(name: &str, text: &str, style: &Style) -> String {
     )
 }
 
+/// Whether the program had not ended when the profile did.
+pub(super) fn went_on(analysis: &Analysis<'_>) -> bool {
+    let footer = analysis.profile.footer.as_ref();
+    footer.is_some_and(|footer| footer.exit_status.is_none())
+}
+
 fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
     let header = &analysis.profile.header;
     let seen = totals.accesses_observed as f64;
     let all = totals.accesses_estimated;
     if totals.windows == 0 {
-        return "nothing: the program ended before the first window".to_owned();
+        return match went_on(analysis) {
+            true => "nothing: no thread of it ran while it was watched".to_owned(),
+            false => "nothing: the program ended before the first window".to_owned(),
+        };
     }
     let how = format!("engine {}, seed {}", header.engine, header.seed);
     let mut windows = plural(totals.windows, "window");

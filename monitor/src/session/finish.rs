@@ -9,7 +9,9 @@ use super::run::Outcome;
 use crate::profile::types::{Estimate, Footer, ProcessRecord, Warning};
 use crate::tracee::hub::{self, Process};
 use crate::tracee::procinfo;
-use std::time::Instant;
+use nix::unistd::Pid;
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
 
 /// A session whose program is left alone; names are still to be resolved. Holds nothing of the
 /// tracing thread.
@@ -135,13 +137,12 @@ impl Session<'_> {
         let windows: u32 = self.remains.iter().map(|r| r.counts.0).sum();
         if windows == 0 && self.remains.iter().all(|r| r.warnings.is_empty()) {
             let (what, remedy) = if self.attached {
-                let children = procinfo::children(self.first);
-                // As servers have them that start a process for each client.
-                let remedy = match children.iter().any(|&pid| hub::process(pid).is_none()) {
-                    true => {
-                        "attach to those of its children that work: the ones it had before are not followed"
-                    }
-                    false => "watch it longer, while it works",
+                // As servers have them that start a process for each client, or some for all.
+                let remedy = match working(procinfo::children(self.first)) {
+                    Some(which) => format!(
+                        "attach to those of its children that work ({which}): the ones it had before are not followed"
+                    ),
+                    None => "watch it longer, while it works".to_owned(),
                 };
                 (
                     "no thread of it ran while it was watched: there is nothing to report",
@@ -150,10 +151,10 @@ impl Session<'_> {
             } else {
                 (
                     "the program ended before the first window: there is nothing to report",
-                    "run it with --full, or on a larger input",
+                    "run it with --full, or on a larger input".to_owned(),
                 )
             };
-            warn(what.into(), remedy);
+            warn(what.into(), &remedy);
         }
         if self.signals.end_wanted && !self.attached {
             warn(
@@ -201,6 +202,20 @@ impl Session<'_> {
         }
         warnings
     }
+}
+
+/// Most processes that are named.
+const NAMED: usize = 4;
+
+/// Those of a process's children that are not followed, the busiest first; `None` without any.
+fn working(mut children: Vec<Pid>) -> Option<String> {
+    children.retain(|&pid| hub::process(pid).is_none());
+    children.sort_by_cached_key(|&pid| {
+        Reverse(procinfo::process_clock_s(pid).map(Duration::from_secs_f64))
+    });
+    let named: Vec<String> = children.iter().take(NAMED).map(Pid::to_string).collect();
+    let more = if children.len() > NAMED { ", ..." } else { "" };
+    (!named.is_empty()).then(|| named.join(", ") + more)
 }
 
 /// CPU seconds of a process while it was followed.
