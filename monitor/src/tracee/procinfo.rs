@@ -168,16 +168,31 @@ fn parse_call(text: &str) -> Option<(i64, [u64; 6])> {
 /// The command line of a process, or its name where it has none.
 pub fn command(pid: Pid) -> Vec<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<String> = bytes
+    let words = words(&bytes);
+    if words.is_empty() {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        return vec![name.trim_end().to_owned()];
+    }
+    words
+}
+
+/// The words of a command line as the kernel has it, each ended by a zero. Servers write what they do over the first one, and zeros or spaces
+/// over all others.
+fn words(line: &[u8]) -> Vec<String> {
+    let mut words: Vec<String> = line
         .split(|&b| b == 0)
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect();
-    match words.split_last() {
-        Some((_, words)) if !words.is_empty() => words.to_vec(),
-        _ => {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            vec![name.trim_end().to_owned()]
-        }
+    // Of a line that goes on into the environment the kernel ends the text there, without a zero.
+    if line.is_empty() || line.ends_with(&[0]) {
+        words.pop();
+    }
+    if words.len() > 2 && words[1..].iter().all(String::is_empty) {
+        words.truncate(1);
+    }
+    match words.as_mut_slice() {
+        [title] => vec![title.trim_end().to_owned()],
+        _ => words,
     }
 }
 
@@ -414,6 +429,23 @@ pub fn clock_ticks() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn command_lines_and_what_servers_make_of_them() {
+        for (line, expected) in [
+            (&b"a\0b c\0\0"[..], &["a", "b c", ""][..]),
+            (b"a\0\0", &["a", ""]),
+            (b"", &[]),
+            (b"worker: idle\0\0\0\0\0", &["worker: idle"]),
+            (b"worker: idle        \0", &["worker: idle"]),
+            (
+                b"worker: on into the environment",
+                &["worker: on into the environment"],
+            ),
+        ] {
+            assert_eq!(words(line), expected, "{line:?}");
+        }
+    }
 
     #[test]
     fn signals_do_nothing_where_ignored_or_by_default() {
