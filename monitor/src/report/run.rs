@@ -215,11 +215,18 @@ fn shell_word(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
-    let shown: String = word
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect();
-    format!("'{}'", shown.replace('\'', "'\\''"))
+    if !word.chars().any(char::is_control) {
+        return format!("'{}'", word.replace('\'', "'\\''"));
+    }
+    // The way of bash(1), "QUOTING", which other shells have taken over: lines stay one line, and nothing reaches the terminal.
+    let escape = |c: char| match c {
+        '\n' => "\\n".to_owned(),
+        '\t' => "\\t".to_owned(),
+        '\'' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("$'{}'", word.chars().map(escape).collect::<String>())
 }
 
 #[cfg(test)]
@@ -239,6 +246,7 @@ mod tests {
         assert_eq!(shell_word("a b"), "'a b'");
         assert_eq!(shell_word(""), "''");
         assert_eq!(shell_word("it's"), "'it'\\''s'");
-        assert_eq!(shell_word("bell\u{7}"), "'bell?'");
+        assert_eq!(shell_word("bell\u{7}"), "$'bell\\u0007'");
+        assert_eq!(shell_word("it's\n\ta\\b"), "$'it\\'s\\n\\ta\\\\b'");
     }
 }
