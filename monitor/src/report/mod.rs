@@ -356,17 +356,11 @@ impl Report<'_> {
     }
 
     fn nothing(&self) -> String {
-        let text = match run::went_on(self.analysis) {
-            true => {
-                "Nothing was measured: no thread of it ran while it was watched, or none for long. Watch it for \
-                 longer (--for) while it works, or those of its children that work."
-            }
-            false => {
-                "Nothing was measured: the run was over before its first window, or no sample was \
-                 taken in one. Profile it again with --full, which observes the whole run."
-            }
-        };
-        style::wrap(text, self.style.width, 0)
+        let text = format!(
+            "Nothing was measured: {}",
+            run::without_windows(self.analysis).1
+        );
+        style::wrap(&text, self.style.width, 0)
     }
 
     fn warnings(&self) -> String {

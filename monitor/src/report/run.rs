@@ -78,10 +78,22 @@ pub(super) fn fact(name: &str, text: &str, style: &Style) -> String {
     )
 }
 
-/// Whether the program had not ended when the profile did.
-pub(super) fn went_on(analysis: &Analysis<'_>) -> bool {
-    let footer = analysis.profile.footer.as_ref();
-    footer.is_some_and(|footer| footer.exit_status.is_none())
+/// How it comes that there is no window, and what to do.
+pub(super) fn without_windows(analysis: &Analysis<'_>) -> (&'static str, &'static str) {
+    match analysis.profile.footer.as_ref().map(|f| f.exit_status) {
+        Some(Some(_)) => (
+            "the program ended before the first window",
+            "the run was over before its first window, or no sample was taken in one. Profile it again with --full, which observes the whole run.",
+        ),
+        Some(None) => (
+            "no window was opened while it was watched",
+            "no window was opened while it was watched, or no sample was taken in one. Watch it for longer while it works, or those of its children that work.",
+        ),
+        None => (
+            "no window so far",
+            "there is no window in this profile so far, or no sample in one.",
+        ),
+    }
 }
 
 fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
@@ -89,10 +101,7 @@ fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
     let seen = totals.accesses_observed as f64;
     let all = totals.accesses_estimated;
     if totals.windows == 0 {
-        return match went_on(analysis) {
-            true => "nothing: no thread of it ran while it was watched".to_owned(),
-            false => "nothing: the program ended before the first window".to_owned(),
-        };
+        return format!("nothing: {}", without_windows(analysis).0);
     }
     let how = format!("engine {}, seed {}", header.engine, header.seed);
     let mut windows = plural(totals.windows, "window");

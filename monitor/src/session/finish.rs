@@ -140,7 +140,7 @@ impl Session<'_> {
                 // As servers have them that start a process for each client, or some for all.
                 let remedy = match working(procinfo::children(self.first)) {
                     Some(which) => format!(
-                        "attach to those of its children that work ({which}): the ones it had before are not followed"
+                        "attach to those of its children that work (the busiest so far: {which}): the ones it had before are not followed"
                     ),
                     None => "watch it longer, while it works".to_owned(),
                 };
@@ -207,9 +207,10 @@ impl Session<'_> {
 /// Most processes that are named.
 const NAMED: usize = 4;
 
-/// Those of a process's children that are not followed, the busiest first; `None` without any.
+/// Those of a process's children that are not followed and have not ended, the busiest so far first; `None` without any.
 fn working(mut children: Vec<Pid>) -> Option<String> {
-    children.retain(|&pid| hub::process(pid).is_none());
+    let lives = |pid| procinfo::standing(pid).is_some_and(|standing| standing.state != 'Z');
+    children.retain(|&pid| hub::process(pid).is_none() && lives(pid));
     children.sort_by_cached_key(|&pid| {
         Reverse(procinfo::process_clock_s(pid).map(Duration::from_secs_f64))
     });

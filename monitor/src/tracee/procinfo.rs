@@ -169,7 +169,7 @@ fn parse_call(text: &str) -> Option<(i64, [u64; 6])> {
 pub fn command(pid: Pid) -> Vec<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = words(&bytes);
-    if words.is_empty() {
+    if words.iter().all(String::is_empty) {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         return vec![name.trim_end().to_owned()];
     }
@@ -183,11 +183,12 @@ fn words(line: &[u8]) -> Vec<String> {
         .split(|&b| b == 0)
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect();
-    // Of a line that goes on into the environment the kernel ends the text there, without a zero.
+    // Of a line that goes on into the environment there may be no end.
     if line.is_empty() || line.ends_with(&[0]) {
         words.pop();
     }
-    if words.len() > 2 && words[1..].iter().all(String::is_empty) {
+    let is_title = words.first().is_some_and(|first| first.contains(' '));
+    if is_title && words[1..].iter().all(String::is_empty) {
         words.truncate(1);
     }
     match words.as_mut_slice() {
@@ -435,6 +436,7 @@ mod tests {
         for (line, expected) in [
             (&b"a\0b c\0\0"[..], &["a", "b c", ""][..]),
             (b"a\0\0", &["a", ""]),
+            (b"a\0\0\0", &["a", "", ""]),
             (b"", &[]),
             (b"worker: idle\0\0\0\0\0", &["worker: idle"]),
             (b"worker: idle        \0", &["worker: idle"]),

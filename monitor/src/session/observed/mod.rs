@@ -545,8 +545,9 @@ impl Observed {
     }
 
     fn inside_of(&self, cost: Cost, accesses: u64, expansion: f64) -> Inside {
-        // Other engines' windows take nothing from caches, or all is slow in them.
-        let begins = !self.full && matches!(self.engine, Some(Engine::Translate(_)));
+        // Other engines' windows take nothing from caches, or all is slow in them; where threads have turns each of these begins.
+        let begins =
+            !self.full && !self.together && matches!(self.engine, Some(Engine::Translate(_)));
         let seen = Inside {
             per_second: 0.0,
             accesses: if begins {
