@@ -5,16 +5,18 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use statcache_model::{
     Attribution, Cache, KeyFigures, LineSize, ModelError, Policy, Sharing, Site, Stream, Told,
-    Weak, spatial_use_by_key,
+    spatial_use_by_key,
 };
 
-use super::Analysis;
 use super::subjects::{By, Subjects};
+use super::{Analysis, DEFAULT_LINE_BYTES};
 use crate::profile::types::LINE_SIZES;
 
 /// Missing samples of one subject, at the smaller of both line sizes, below which its spatial use
 /// is not given (guessed: the ratio of two counts of 30 is known to about a quarter).
 const ENOUGH_MISSES: f64 = 30.0;
+/// A ratio whose interval is wider is as good as unknown.
+const UNKNOWN: f64 = 0.5;
 
 /// Which caches a ranking is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,8 +48,8 @@ pub struct Miss {
     pub high: f64,
     /// Its share of all misses.
     pub miss_share: f64,
-    /// Too few samples to lean on.
-    pub weak: Option<Weak>,
+    /// Not to be leaned on: of too few samples, or told as all but nothing.
+    pub weak: bool,
 }
 
 /// Where a subject's data were touched last.
@@ -114,6 +116,9 @@ pub struct Ranking {
     pub rows: Vec<Row>,
     /// Per size: share of the misses that no subject could be found for.
     pub unattributed: Vec<f64>,
+    /// Whether it rests on long windows alone where reuses are far, as it does at other line sizes than the one at which watches
+    /// outlive their windows: subjects may be given each other's misses, which no interval shows.
+    pub rough: bool,
 }
 
 /// Misses at the smallest line size and at the one asked for.
@@ -175,7 +180,10 @@ impl Analysis<'_> {
         };
         let unattributed = at_sizes.iter().map(|a| a.unattributed_share).collect();
         let mut rows = fold(&at_sizes, caches, first);
+        let usual = line == DEFAULT_LINE_BYTES;
+        let rough = !usual && by != By::Window && !self.profile.header.full;
         for row in &mut rows {
+            row.miss.iter_mut().for_each(|miss| miss.weak |= rough);
             row.spatial_use = spatial.get(&row.subject).copied();
             row.sharing = sharing.get(&row.subject).copied();
             row.data = data.remove(&row.subject).unwrap_or_default();
@@ -194,6 +202,7 @@ impl Analysis<'_> {
             subjects,
             rows,
             unattributed,
+            rough,
         })
     }
 
@@ -327,7 +336,7 @@ fn miss_of(key: &KeyFigures<u32>, cache_bytes: u64) -> Miss {
         low: key.low,
         high: key.high,
         miss_share: key.miss_share,
-        weak: key.weak,
+        weak: key.weak.is_some() || key.high - key.low > UNKNOWN,
     }
 }
 
@@ -338,6 +347,6 @@ fn nothing_at(cache_bytes: u64) -> Miss {
         low: 0.0,
         high: 1.0,
         miss_share: 0.0,
-        weak: None,
+        weak: false,
     }
 }

@@ -12,7 +12,7 @@ pub struct AttachArgs {
     #[command(flatten)]
     profile: ProfileArgs,
     /// Watch it for so long; without, until it ends or Ctrl-C.
-    #[arg(long = "for", value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long = "for", value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// The process to watch; it goes on when we leave.
     #[arg(value_name = "PID")]

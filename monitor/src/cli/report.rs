@@ -17,6 +17,18 @@ use crate::profile::types::LINE_SIZES;
 use crate::report::{self, Options, Source, Sources};
 use crate::symbols;
 
+/// The smallest cache that there are figures for: the model knows nothing of a few lines.
+const LEAST_CACHE: u64 = 1 << 10;
+
+fn parse_cache(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes < LEAST_CACHE => Err(format!(
+            "the smallest cache is 1K: for {text} KiB write {text}K"
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Raw options of `report`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ReportArgs {
@@ -24,7 +36,7 @@ pub(super) struct ReportArgs {
     #[arg(value_name = "FILE|PID", default_value = DEFAULT_FILE)]
     file: PathBuf,
     /// Cache sizes, the one to rank by first (default: this profile's host).
-    #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = parse_size)]
+    #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = parse_cache)]
     cache: Option<Vec<u64>>,
     /// Line size in bytes: 16, 32, 64, 128 or 256.
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_line_size)]
@@ -40,7 +52,7 @@ pub(super) struct ReportArgs {
     #[arg(long, value_enum, value_name = "KIND")]
     by: Option<ByArg>,
     /// Show so many rows of a ranking.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     top: Option<u32>,
     /// Show this process of the run: by its id, or by the name of its program.
     #[arg(long, value_name = "PID|NAME")]

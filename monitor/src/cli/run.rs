@@ -35,20 +35,20 @@ pub enum EngineChoice {
 /// Raw options that `run` and `attach` share.
 #[derive(Clone, Debug, Args)]
 pub struct ProfileArgs {
-    /// Write the profile here; an older file is kept as FILE.old.
+    /// Write the profile here; an older profile is kept as FILE.old.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
     /// How samples are taken.
     #[arg(long, value_enum, default_value_t, hide_possible_values = false)]
     pub engine: EngineChoice,
     /// Wall time that windows may add, in per cent of the run.
-    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent, allow_negative_numbers = true)]
     pub overhead: f64,
     /// Observe the whole run, whatever it costs: one thread after the other.
     #[arg(long)]
     pub full: bool,
     /// Seed of every random choice; drawn afresh when not given, and recorded in the profile.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Leave child processes alone.
     #[arg(long)]

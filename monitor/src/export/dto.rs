@@ -207,7 +207,7 @@ pub(super) struct Figures {
     pub(super) miss_all: Vec<MissOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sharing: Option<RowSharingOut>,
-    /// Share of a fetched line that is used, where there are samples enough.
+    /// Share of the misses that longer lines could save which they do save, where there are samples enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) spatial_use: Option<f64>,
 }

@@ -362,7 +362,7 @@ fn misses(row: &Row) -> Vec<MissOut> {
         low: m.low,
         high: m.high,
         miss_share: m.miss_share,
-        weak: m.weak.is_some(),
+        weak: m.weak,
     };
     row.miss.iter().map(out).collect()
 }

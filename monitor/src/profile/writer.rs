@@ -29,7 +29,7 @@ impl Writer {
     /// Creates the profile that will be put at `path`.
     ///
     /// # Errors
-    /// [`ProfileError::Create`] when nothing can be written there.
+    /// [`ProfileError::Create`] when nothing can be written there, or what is no profile would be overwritten sooner or later.
     pub fn create(path: &Path) -> Result<Self, ProfileError> {
         let refuse = |source| ProfileError::Create {
             path: path.to_owned(),
@@ -51,6 +51,11 @@ impl Writer {
                 .map_err(refuse)?;
             (file, None)
         } else {
+            let older = [target.clone(), old_name(&target)];
+            if let Some(foreign) = older.iter().find(|file| is_foreign(file)) {
+                let what = format!("{} is no profile, and would be lost", foreign.display());
+                return Err(refuse(io::Error::other(what)));
+            }
             let temporary = temporary_name(&target).map_err(refuse)?;
             let file = OpenOptions::new()
                 .write(true)
@@ -218,6 +223,18 @@ impl Drop for Writer {
     }
 }
 
+/// Whether there is something else than a profile, or the room that somebody has made for one.
+fn is_foreign(file: &Path) -> bool {
+    // Not one that is waited for, as a pipe.
+    let is_filled = |m: fs::Metadata| m.is_file() && m.len() > 0;
+    if !fs::metadata(file).is_ok_and(is_filled) {
+        return false;
+    }
+    let mut first = [0; frame::MAGIC.len()];
+    let read = File::open(file).and_then(|mut file| file.read_exact(&mut first));
+    read.is_err() || first != frame::MAGIC
+}
+
 /// The name an older profile at `path` is kept under.
 #[must_use]
 pub fn old_name(path: &Path) -> PathBuf {
@@ -289,12 +306,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_profile_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notes");
+        for file in [path.clone(), old_name(&path)] {
+            for text in ["x", "a text as long as a profile's first bytes"] {
+                fs::write(&file, text).unwrap();
+                let refused = Writer::create(&path).unwrap_err().to_string();
+                assert!(
+                    refused.contains("is no profile") && refused.contains("-o FILE"),
+                    "{refused}"
+                );
+                assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            }
+            // As mktemp(1) leaves it.
+            fs::write(&file, "").unwrap();
+            drop(Writer::create(&path).unwrap());
+        }
+    }
+
+    #[test]
     fn an_older_file_is_kept_and_only_replaced_once_there_is_something_to_replace_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p.prof");
-        fs::write(&path, "precious").unwrap();
+        let precious = [&frame::MAGIC[..], b"precious"].concat();
+        fs::write(&path, &precious).unwrap();
         drop(Writer::create(&path).unwrap());
-        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        assert_eq!(fs::read(&path).unwrap(), precious);
         assert_eq!(
             fs::read_dir(dir.path()).unwrap().count(),
             1,
@@ -302,9 +340,9 @@ mod tests {
         );
 
         let mut w = Writer::create(&path).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        assert_eq!(fs::read(&path).unwrap(), precious);
         w.append(&header()).unwrap();
-        assert_eq!(fs::read(old_name(&path)).unwrap(), b"precious");
+        assert_eq!(fs::read(old_name(&path)).unwrap(), precious);
         assert_eq!(Profile::read(&path).unwrap().header.command, ["true"]);
         w.append(&Record::Footer(Footer::default())).unwrap();
         w.finish().unwrap();
@@ -357,7 +395,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().join("real.prof");
         let link = dir.path().join("link.prof");
-        fs::write(&real, "older").unwrap();
+        fs::write(&real, frame::MAGIC).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let mut w = Writer::create(&link).unwrap();
         w.append(&header()).unwrap();

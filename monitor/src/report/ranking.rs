@@ -1,7 +1,7 @@
 //! A table of the worst subjects of one kind.
 //!
 //! Two lines a subject: its figures and name; then, fainter, why: what memory its misses are in, how much
-//! of each fetched line it uses, where what missed was touched last.
+//! of what lines bring along saves misses, where what missed was touched last.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::format::{base_name, count, interval, percent, short_function, whole_percent};
 use super::run::cure;
 use super::source::Sources;
-use super::style::{Ink, Style, fit};
+use super::style::{Ink, Style, fit, wrap};
 use crate::analysis::sizes::label;
 use crate::analysis::{Analysis, By, DataKind, Edge, Miss, Ranking, Row, Subject};
 use crate::profile::types::Header;
@@ -105,18 +105,19 @@ impl Table<'_> {
         let mut weak = false;
         let mut listed = 0;
         for row in shown.filter(|r| !any || misses(r)) {
-            weak |= row.miss.iter().any(|m| m.weak.is_some());
+            weak |= row.miss.iter().any(|m| m.weak);
             listed += 1;
             self.row(row, &others, samples, style, &mut out);
         }
         self.rest(listed, style, &mut out);
         if weak {
-            let text = format!("  ~ weak: too few samples; cure: {}", cure(self.header));
-            let _ = writeln!(
-                out,
-                "{}",
-                style.paint(Ink::Faint, &fit(&text, style.width, style))
-            );
+            let text = match self.ranking.rough {
+                true => "~ rough at this line size: misses may be another one's, whatever the interval; cure: --full".to_owned(),
+                false => format!("~ weak: too few samples; cure: {}", cure(self.header)),
+            };
+            for line in wrap(&text, style.width, 2).lines() {
+                let _ = writeln!(out, "{}", style.paint(Ink::Faint, line));
+            }
         }
         out
     }
@@ -158,7 +159,7 @@ impl Table<'_> {
     fn row(&self, row: &Row, others: &[usize], samples: bool, style: &Style, out: &mut String) {
         let subject = &self.ranking.subjects.list[row.subject as usize];
         let main = &row.miss[self.primary];
-        let faint = main.weak.is_some();
+        let faint = main.weak;
         let ink = if faint {
             Ink::Faint
         } else {
@@ -177,11 +178,7 @@ impl Table<'_> {
         );
         for &i in others {
             let m = &row.miss[i];
-            let ink = if m.weak.is_some() {
-                Ink::Faint
-            } else {
-                Ink::Plain
-            };
+            let ink = if m.weak { Ink::Faint } else { Ink::Plain };
             line.push_str(
                 &style.paint(ink, &format!("{:>OTHER$}", mark(m, percent(m.miss_ratio)))),
             );
@@ -239,7 +236,9 @@ impl Table<'_> {
             parts.push(format!("{lost} lost to other threads' writes ({verdict})"));
         }
         if let Some(used) = row.spatial_use {
-            parts.push(format!("spatial use {}", whole_percent(used)));
+            // In sampled windows it rests on few long ones.
+            let mark = if self.header.full { "" } else { "~" };
+            parts.push(format!("spatial use {mark}{}", whole_percent(used)));
         }
         // Data are touched last by themselves; only code has something to say here.
         if self.ranking.subjects.by != By::Data {
@@ -327,11 +326,7 @@ const FIXED: usize = 7 + 2 + 7 + 1 + 13 + 2;
 const SAMPLES: usize = 10;
 
 fn mark(m: &Miss, text: String) -> String {
-    if m.weak.is_some() {
-        format!("~{text}")
-    } else {
-        text
-    }
+    if m.weak { format!("~{text}") } else { text }
 }
 
 pub(super) fn heat(share: f64) -> Ink {

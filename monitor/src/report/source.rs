@@ -217,7 +217,7 @@ fn columns(n: usize, primary: usize, style: &Style) -> Vec<usize> {
 fn figures(rows: &[&Row], shown: &[usize], primary: usize, style: &Style) -> String {
     let share: f64 = rows.iter().map(|r| r.miss[primary].miss_share).sum();
     let access: f64 = rows.iter().map(|r| r.access_share).sum();
-    let weak = rows.iter().all(|r| r.miss[primary].weak.is_some());
+    let weak = rows.iter().all(|r| r.miss[primary].weak);
     let ink = if weak { Ink::Faint } else { heat(share) };
     let mut out = style.paint(ink, &format!("{:>7}", percent(share)));
     let _ = write!(out, " {:>7}", percent(access));
@@ -234,7 +234,7 @@ fn figures(rows: &[&Row], shown: &[usize], primary: usize, style: &Style) -> Str
         } else {
             0.0
         };
-        let weak = rows.iter().all(|r| r.miss[i].weak.is_some());
+        let weak = rows.iter().all(|r| r.miss[i].weak);
         let text = if weak {
             format!("~{}", percent(ratio))
         } else {

@@ -109,14 +109,15 @@ impl Style {
         if self.unicode { unicode } else { ascii }
     }
 
-    /// A heading with a rule up to the right margin; the note goes where there is room for it.
+    /// A heading with a rule up to the right margin; the note beside it, or below where there is no room.
     #[must_use]
     pub fn heading(&self, title: &str, note: &str) -> String {
         let title = fit(title, self.width, self);
         let mut used = title.chars().count();
         let mut out = self.paint(Ink::Strong, &title);
         let wanted = note.chars().count() + 2;
-        if !note.is_empty() && used + wanted <= self.width {
+        let beside = used + wanted <= self.width;
+        if !note.is_empty() && beside {
             let _ = write!(out, "  {}", self.paint(Ink::Faint, note));
             used += wanted;
         }
@@ -125,6 +126,13 @@ impl Style {
             let _ = write!(out, " {}", self.paint(Ink::Faint, &rule));
         }
         out.push('\n');
+        if !beside {
+            // It may say of which cache all below is.
+            let lines = wrap(note, self.width, 0);
+            for line in lines.lines() {
+                let _ = writeln!(out, "{}", self.paint(Ink::Faint, line));
+            }
+        }
         out
     }
 }

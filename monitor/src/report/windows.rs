@@ -74,17 +74,13 @@ pub(super) fn render(
             count(row.samples as f64)
         );
         for (i, m) in row.miss.iter().enumerate().take(fitting(style)) {
-            weak |= m.weak.is_some();
-            let value = if m.weak.is_some() {
+            weak |= m.weak;
+            let value = if m.weak {
                 format!("~{}", percent(m.miss_ratio))
             } else {
                 percent(m.miss_ratio)
             };
-            let ink = if m.weak.is_some() {
-                Ink::Faint
-            } else {
-                Ink::Plain
-            };
+            let ink = if m.weak { Ink::Faint } else { Ink::Plain };
             let text = if i == primary {
                 let span = format!("({})", interval(m.low, m.high, style.glyph("–", "-")));
                 format!("{value:>9} {span:>12}")
