@@ -10,12 +10,14 @@
 //! touch next: none of them triggered by it or all, missing as the time watched says or in any case.
 //! A key that was never seen to follow a site does not pay for it.
 
+mod apart;
 mod gaps;
 mod part;
 mod whole;
 
 use std::hash::Hash;
 
+use apart::Apart;
 use whole::Crossing;
 
 use crate::beyond::Beyond;
@@ -53,6 +55,8 @@ struct Sums {
     /// What of that nobody saw made here, and the squares of the rest, seen at a time.
     assumed: f64,
     weight_squares: f64,
+    /// Those that watches saw, by windows.
+    apart: Apart,
     misses: f64,
     /// Misses of far reuses of the group at hand, and the standard error of those of groups before, which all keys share.
     far_misses: f64,
@@ -243,7 +247,7 @@ impl Run {
                 crossing.add(p.distance, p.weight, misses[0]);
                 continue;
             }
-            t.reused(p.weight, misses);
+            t.reused(p.window, p.weight, misses);
             if to != from && returns.is_none() {
                 t.excess -= p.weight;
                 t.excess_variance += p.weight * p.weight;
@@ -270,8 +274,9 @@ impl Run {
 impl Sums {
     /// Adds accesses that end reuses, one of which was seen, with their miss probability by the time-varying form, the whole-run equation
     /// and its extremes.
-    fn reused(&mut self, weight: f64, misses: [f64; 4]) {
+    fn reused(&mut self, window: u32, weight: f64, misses: [f64; 4]) {
         self.triggered += 1;
+        self.apart.add(window, weight, misses[0]);
         self.ends(weight, misses);
         self.weight_squares += weight * weight;
     }
@@ -416,7 +421,13 @@ fn key_figures<K: Clone + Ord>(
     };
     let effective = if s.weight_squares > 0.0 {
         let seen = s.weight - s.assumed;
-        seen * seen / s.weight_squares * (base / (s.weight * scale).max(f64::MIN_POSITIVE))
+        let samples = seen * seen / s.weight_squares;
+        let samples = s
+            .apart
+            .clone()
+            .effective()
+            .map_or(samples, |n| n.min(samples));
+        samples * (base / (s.weight * scale).max(f64::MIN_POSITIVE))
     } else {
         s.samples as f64 * (first / s.taken.max(f64::MIN_POSITIVE))
     };
