@@ -89,8 +89,13 @@ pub fn main() -> ExitCode {
 
 /// An error and its causes in one line; without those that it names itself.
 fn line(error: &anyhow::Error) -> String {
+    // One that says nothing of a file is of standard output: all others are opened and named.
+    let bare = error
+        .is::<io::Error>()
+        .then(|| "cannot write the answer".to_owned());
     let causes = error.chain().map(ToString::to_string);
-    causes
+    bare.into_iter()
+        .chain(causes)
         .reduce(|said, cause| match said.contains(&cause) {
             true => said,
             false => format!("{said}: {cause}"),

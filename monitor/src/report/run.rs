@@ -199,18 +199,28 @@ fn certainty(curve: &[CurvePoint], totals: &Totals, header: &Header, style: &Sty
         .filter_map(|p| p.weak.map(|w| (p, w)))
         .collect();
     if let Some((_, w)) = weak.iter().max_by_key(|(_, w)| w.needed) {
+        // Where windows differ, more of them would do, whatever samples they have.
+        let enough = match w.needed > MOST_TOLD.saturating_mul(w.samples.max(1)) {
+            true => "what is in the windows differs too much".to_owned(),
+            false => format!(
+                "about {} samples would do, {} were taken",
+                count(rough(w.needed)),
+                count(totals.samples as f64)
+            ),
+        };
         let _ = write!(
             text,
-            "; weak at {} of {} sizes: about {} samples would do, {} were taken ({})",
+            "; weak at {} of {} sizes: {enough} ({})",
             weak.len(),
             curve.len(),
-            count(rough(w.needed)),
-            count(totals.samples as f64),
             cure(header)
         );
     }
     text
 }
+
+/// So many times the samples that were taken are not told: that many would hardly be of the same windows.
+const MOST_TOLD: u64 = 30;
 
 /// Two significant digits: more would claim to know.
 fn rough(n: u64) -> f64 {
