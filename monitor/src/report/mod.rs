@@ -231,7 +231,11 @@ impl Report<'_> {
         }
         if let Some(figures) = self.analysis.sharing()? {
             out.push('\n');
-            out.push_str(&sharing::section(&figures, header, self.style));
+            out.push_str(&sharing::section(
+                &figures,
+                self.analysis.profile,
+                self.style,
+            ));
         }
         let lines = self.analysis.ranking(By::Line, &self.caches)?;
         // Without line numbers a list by line would be the one by function, twice.

@@ -9,7 +9,7 @@ use super::ranking::{heat, name_of};
 use super::run::cure;
 use super::style::{Ink, Style, fit, wrap};
 use crate::analysis::{Pair, SharingFigures, Subject};
-use crate::profile::types::Header;
+use crate::profile::Profile;
 
 /// Pairs shown at most.
 const PAIRS: usize = 5;
@@ -49,14 +49,37 @@ pub(super) fn in_short(figures: &SharingFigures) -> String {
     text
 }
 
+/// Processors that a program was on at once, on the mean, below which its threads hardly ever run beside each other.
+const APART: f64 = 1.1;
+
+/// What to say where lines are lost to threads that hardly ran at the same time.
+fn caveat(profile: &Profile) -> Option<String> {
+    // Of a run that is observed as a whole the times say nothing: threads have turns all the time.
+    let footer = profile.footer.as_ref().filter(|_| !profile.header.full)?;
+    seldom_at_once(footer.cpu_s / footer.wall_s.max(1e-9))
+}
+
+fn seldom_at_once(busy: f64) -> Option<String> {
+    (busy < APART).then(|| {
+        format!(
+            "The program was on {busy:.2} processors on the mean: threads that do not run at once lose no lines to each other. In windows \
+             they have turns as if they did, so this may be far too much, and so may the accesses."
+        )
+    })
+}
+
 /// The section of a report.
-pub(super) fn section(figures: &SharingFigures, header: &Header, style: &Style) -> String {
+pub(super) fn section(figures: &SharingFigures, profile: &Profile, style: &Style) -> String {
+    let header = &profile.header;
     let note = "64-byte lines, private caches of any size";
     let mut out = style.heading("Sharing between threads", note);
     out.push_str(&wrap(&overall(figures, style), style.width, 0));
     let shown = shown(figures);
     if shown.is_empty() {
         return out;
+    }
+    if let Some(text) = caveat(profile) {
+        out.push_str(&wrap(&text, style.width, 0));
     }
     if let Some(text) = by_line(figures) {
         out.push_str(&wrap(&text, style.width, 0));
@@ -241,4 +264,16 @@ fn advice(figures: &SharingFigures, shown: &[&Pair]) -> Vec<String> {
         );
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seldom_at_once;
+
+    #[test]
+    fn threads_that_take_turns_natively_are_told_of() {
+        let text = seldom_at_once(0.92).expect("a caveat");
+        assert!(text.contains("0.92 processors"), "{text}");
+        assert_eq!(seldom_at_once(1.9), None);
+    }
 }
