@@ -55,7 +55,7 @@ struct Sums {
     /// What of that nobody saw made here, and the squares of the rest, seen at a time.
     assumed: f64,
     weight_squares: f64,
-    /// Those that watches saw, by windows.
+    /// Those that watches saw, by windows with gaps between them.
     apart: Apart,
     misses: f64,
     /// Misses of far reuses of the group at hand, and the standard error of those of groups before, which all keys share.
@@ -247,7 +247,9 @@ impl Run {
                 crossing.add(p.distance, p.weight, misses[0]);
                 continue;
             }
-            t.reused(p.window, p.weight, misses);
+            // Consecutive windows leave nothing out.
+            let window = group.sparse.as_ref().map(|_| p.window);
+            t.reused(window, p.weight, misses);
             if to != from && returns.is_none() {
                 t.excess -= p.weight;
                 t.excess_variance += p.weight * p.weight;
@@ -273,10 +275,12 @@ impl Run {
 
 impl Sums {
     /// Adds accesses that end reuses, one of which was seen, with their miss probability by the time-varying form, the whole-run equation
-    /// and its extremes.
-    fn reused(&mut self, window: u32, weight: f64, misses: [f64; 4]) {
+    /// and its extremes; in which window, if there are gaps between these.
+    fn reused(&mut self, window: Option<u32>, weight: f64, misses: [f64; 4]) {
         self.triggered += 1;
-        self.apart.add(window, weight, misses[0]);
+        if let Some(window) = window {
+            self.apart.add(window, weight, misses[0]);
+        }
         self.ends(weight, misses);
         self.weight_squares += weight * weight;
     }
@@ -422,11 +426,15 @@ fn key_figures<K: Clone + Ord>(
     let effective = if s.weight_squares > 0.0 {
         let seen = s.weight - s.assumed;
         let samples = seen * seen / s.weight_squares;
-        let samples = s
-            .apart
-            .clone()
-            .effective()
-            .map_or(samples, |n| n.min(samples));
+        // Where windows differ by more than their samples let them, by as much as watched reuses are of all.
+        let all = (s.misses / s.weight).clamp(0.0, 1.0);
+        let samples = match s.apart.clone().variance() {
+            Some((variance, watched)) if variance > 0.0 => {
+                let share = watched / s.weight;
+                samples.min(all * (1.0 - all) / (variance * share * share))
+            }
+            _ => samples,
+        };
         samples * (base / (s.weight * scale).max(f64::MIN_POSITIVE))
     } else {
         s.samples as f64 * (first / s.taken.max(f64::MIN_POSITIVE))

@@ -246,6 +246,18 @@ fn bad_input_is_one_line_and_a_named_code() {
             125,
             "-o OUT",
         ),
+        (
+            &[
+                "export",
+                "newer.prof",
+                "--format",
+                "csv",
+                "-o",
+                "./newer.prof",
+            ],
+            125,
+            "the profile itself",
+        ),
         (&["frobnicate"], 2, "frobnicate"),
     ] {
         let out = statcache(dir.path(), args);

@@ -1,4 +1,4 @@
-//! How far a key's ratio differs between windows: samples of one window are of one phase of the program, and of turns that its
+//! How far the ratio of a key's watched reuses differs between windows with gaps around them: samples of one window are of one phase of the program, and of turns that its
 //! threads took in one order.
 
 /// Fewest windows that tell it.
@@ -39,9 +39,9 @@ impl Apart {
         }
     }
 
-    /// Samples, each for itself, that would tell the ratio as well: by the variance of a ratio of sums over clusters (Cochran,
-    /// Sampling Techniques, 3rd ed., 9A.6). `None` where windows are too few, or all say the same.
-    pub fn effective(mut self) -> Option<f64> {
+    /// Variance of the ratio because windows fall where they fall, as that of a ratio of sums over clusters (Cochran, Sampling Techniques,
+    /// 3rd ed., 9A.6), and the weight that the ratio is of. `None` where windows are too few to tell.
+    pub fn variance(mut self) -> Option<(f64, f64)> {
         self.close();
         let [weight, misses] = self.all;
         if self.windows < ENOUGH || weight <= 0.0 {
@@ -50,9 +50,8 @@ impl Apart {
         let (n, ratio) = (f64::from(self.windows), misses / weight);
         let [weights, products, missed] = self.squares;
         let squared = missed - 2.0 * ratio * products + ratio * ratio * weights;
-        let variance = n / (n - 1.0) * squared / (weight * weight);
-        let all = ratio * (1.0 - ratio);
-        (variance > 0.0 && all > 0.0).then(|| all / variance)
+        let variance = n / (n - 1.0) * squared.max(0.0) / (weight * weight);
+        Some((variance, weight))
     }
 }
 
@@ -60,26 +59,26 @@ impl Apart {
 mod tests {
     use super::*;
 
-    fn effective(windows: &[(usize, usize)]) -> Option<f64> {
+    fn variance(windows: &[(usize, usize)]) -> Option<f64> {
         let mut apart = Apart::default();
         for (window, &(hits, misses)) in windows.iter().enumerate() {
             (0..hits).for_each(|_| apart.add(window as u32, 1.0, 0.0));
             (0..misses).for_each(|_| apart.add(window as u32, 1.0, 1.0));
         }
-        apart.effective()
+        apart.variance().map(|(variance, _)| variance)
     }
 
     #[test]
     fn windows_that_differ_tell_less_than_their_samples() {
-        // Of 1,000 samples in ten windows that hit in every other one, as many as ten samples tell, less one.
+        // Of 1,000 samples in ten windows that hit in every other one, as much as nine samples tell.
         let alternating = [(100, 0), (0, 100)].repeat(5);
-        assert!((effective(&alternating).unwrap() - 9.0).abs() < 1e-6);
-        // As a binomial of 100 samples in each would have it, on the mean.
+        assert!((variance(&alternating).unwrap() - 0.25 / 9.0).abs() < 1e-9);
+        // Nearly as a binomial of 100 samples in each would have it.
         let apart = [(55, 45), (45, 55), (50, 50), (50, 50)].repeat(5);
-        let told = effective(&apart).unwrap();
+        let told = 0.25 / variance(&apart).unwrap();
         assert!((1_500.0..4_000.0).contains(&told), "{told}");
-        assert_eq!(effective(&[(50, 50)].repeat(20)), None);
-        assert_eq!(effective(&[(100, 0), (0, 100), (100, 0)]), None, "few");
-        assert_eq!(effective(&[]), None);
+        assert_eq!(variance(&[(50, 50)].repeat(20)), Some(0.0));
+        assert_eq!(variance(&[(100, 0), (0, 100), (100, 0)]), None, "few");
+        assert_eq!(variance(&[]), None);
     }
 }

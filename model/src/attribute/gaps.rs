@@ -86,7 +86,7 @@ impl Run {
                     }
                 };
                 let sums = names.sums_of(key_of(&trigger));
-                sums.reused(p.window, p.raw, misses);
+                sums.reused(Some(p.window), p.raw, misses);
                 // Where far ones came from, few windows tell.
                 sums.edge(from, p.weight, misses[0]);
                 continue;

@@ -181,7 +181,9 @@ impl Analysis<'_> {
         let unattributed = at_sizes.iter().map(|a| a.unattributed_share).collect();
         let mut rows = fold(&at_sizes, caches, first);
         let usual = line == DEFAULT_LINE_BYTES;
-        let rough = !usual && by != By::Window && !self.profile.header.full;
+        let header = &self.profile.header;
+        let sampled = header.engine == "translate" && !header.full;
+        let rough = sampled && !usual && by != By::Window;
         for row in &mut rows {
             row.miss.iter_mut().for_each(|miss| miss.weak |= rough);
             row.spatial_use = spatial.get(&row.subject).copied();

@@ -27,6 +27,16 @@ pub(super) struct ExportArgs {
 }
 
 pub(super) fn execute(args: &ExportArgs) -> anyhow::Result<Exit> {
+    let same = |a: &Path, b: &Path| {
+        a.canonicalize()
+            .is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
+    };
+    if same(&args.output, &args.file) {
+        anyhow::bail!(
+            "{} is the profile itself; choose another place with -o OUT",
+            args.output.display()
+        );
+    }
     // Opened before any work, so that a wrong place costs no waiting.
     let mut target = Target::open(&args.output)?;
     let profile = super::load(&args.file)?;

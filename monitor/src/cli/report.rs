@@ -22,9 +22,14 @@ const LEAST_CACHE: u64 = 1 << 10;
 
 fn parse_cache(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
-        bytes if bytes < LEAST_CACHE => Err(format!(
-            "the smallest cache is 1K: for {text} KiB write {text}K"
-        )),
+        bytes if bytes < LEAST_CACHE => {
+            let kib = text.bytes().all(|b| b.is_ascii_digit());
+            let meant = kib.then(|| format!(" (for {text} KiB write {text}K)"));
+            Err(format!(
+                "the smallest cache is 1K{}",
+                meant.unwrap_or_default()
+            ))
+        }
         bytes => Ok(bytes),
     }
 }

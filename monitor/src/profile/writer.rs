@@ -51,8 +51,9 @@ impl Writer {
                 .map_err(refuse)?;
             (file, None)
         } else {
-            let older = [target.clone(), old_name(&target)];
-            if let Some(foreign) = older.iter().find(|file| is_foreign(file)) {
+            // The older one goes where one older still may be.
+            let older = is_filled(&target).then(|| [target.clone(), old_name(&target)]);
+            if let Some(foreign) = older.iter().flatten().find(|file| is_foreign(file)) {
                 let what = format!("{} is no profile, and would be lost", foreign.display());
                 return Err(refuse(io::Error::other(what)));
             }
@@ -178,7 +179,7 @@ impl Writer {
         let Some(temporary) = &self.temporary else {
             return Ok(());
         };
-        if self.path.exists() {
+        if is_filled(&self.path) {
             let old = old_name(&self.path);
             // A second name and then one rename leaves no moment without a file at `path`; file
             // systems without hard links get the two renames.
@@ -223,16 +224,23 @@ impl Drop for Writer {
     }
 }
 
-/// Whether there is something else than a profile, or the room that somebody has made for one.
+/// Whether there is a file, and something in it: not the room that somebody has made for a profile, as mktemp(1) does.
+fn is_filled(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|m| m.is_file() && m.len() > 0)
+}
+
+/// Whether something else than a profile is there, as far as we may read it.
 fn is_foreign(file: &Path) -> bool {
     // Not one that is waited for, as a pipe.
-    let is_filled = |m: fs::Metadata| m.is_file() && m.len() > 0;
-    if !fs::metadata(file).is_ok_and(is_filled) {
+    if !is_filled(file) {
         return false;
     }
     let mut first = [0; frame::MAGIC.len()];
     let read = File::open(file).and_then(|mut file| file.read_exact(&mut first));
-    read.is_err() || first != frame::MAGIC
+    match read {
+        Ok(()) => first != frame::MAGIC,
+        Err(error) => error.kind() == io::ErrorKind::UnexpectedEof,
+    }
 }
 
 /// The name an older profile at `path` is kept under.
@@ -309,20 +317,27 @@ mod tests {
     fn what_is_no_profile_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notes");
-        for file in [path.clone(), old_name(&path)] {
-            for text in ["x", "a text as long as a profile's first bytes"] {
-                fs::write(&file, text).unwrap();
+        let old = old_name(&path);
+        let profile = [&frame::MAGIC[..], b"..."].concat();
+        for text in ["x", "a text as long as a profile's first bytes"] {
+            for (file, other) in [(&path, &old), (&old, &path)] {
+                fs::write(other, &profile).unwrap();
+                fs::write(file, text).unwrap();
                 let refused = Writer::create(&path).unwrap_err().to_string();
                 assert!(
                     refused.contains("is no profile") && refused.contains("-o FILE"),
                     "{refused}"
                 );
-                assert_eq!(fs::read_to_string(&file).unwrap(), text);
+                assert_eq!(fs::read_to_string(file).unwrap(), text);
+                assert_eq!(fs::read(other).unwrap(), profile);
             }
-            // As mktemp(1) leaves it.
-            fs::write(&file, "").unwrap();
-            drop(Writer::create(&path).unwrap());
         }
+        // As mktemp(1) leaves it: there is nothing to be kept in the place of an older one.
+        fs::write(&path, "").unwrap();
+        fs::write(&old, &profile).unwrap();
+        let mut w = Writer::create(&path).unwrap();
+        w.append(&header()).unwrap();
+        assert_eq!(fs::read(&old).unwrap(), profile);
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Table<'_> {
         if weak {
             let text = match self.ranking.rough {
                 true => "~ rough at this line size: misses may be another one's, whatever the interval; cure: --full".to_owned(),
-                false => format!("~ weak: too few samples; cure: {}", cure(self.header)),
+                false => format!("~ weak: too few samples, or all but unknown; cure: {}", cure(self.header)),
             };
             for line in wrap(&text, style.width, 2).lines() {
                 let _ = writeln!(out, "{}", style.paint(Ink::Faint, line));

@@ -200,7 +200,8 @@ fn certainty(curve: &[CurvePoint], totals: &Totals, header: &Header, style: &Sty
         .collect();
     if let Some((_, w)) = weak.iter().max_by_key(|(_, w)| w.needed) {
         // Where windows differ, more of them would do, whatever samples they have.
-        let enough = match w.needed > MOST_TOLD.saturating_mul(w.samples.max(1)) {
+        let differ = w.samples >= ENOUGH && w.needed > MOST_TOLD.saturating_mul(w.samples);
+        let enough = match differ {
             true => "what is in the windows differs too much".to_owned(),
             false => format!(
                 "about {} samples would do, {} were taken",
@@ -221,6 +222,8 @@ fn certainty(curve: &[CurvePoint], totals: &Totals, header: &Header, style: &Sty
 
 /// So many times the samples that were taken are not told: that many would hardly be of the same windows.
 const MOST_TOLD: u64 = 30;
+/// Samples that are enough where windows are alike.
+const ENOUGH: u64 = 1000;
 
 /// Two significant digits: more would claim to know.
 fn rough(n: u64) -> f64 {

@@ -49,21 +49,24 @@ pub(super) fn in_short(figures: &SharingFigures) -> String {
     text
 }
 
-/// Processors that a program was on at once, on the mean, below which its threads hardly ever run beside each other.
-const APART: f64 = 1.1;
+/// Processors that a program was on at once, on the mean, where its threads hardly ever run beside each other: of one that is on fewer
+/// nobody knows, as all of them may run at once and sleep at once.
+const APART: std::ops::Range<f64> = 0.6..1.1;
 
 /// What to say where lines are lost to threads that hardly ran at the same time.
 fn caveat(profile: &Profile) -> Option<String> {
+    let header = &profile.header;
     // Of a run that is observed as a whole the times say nothing: threads have turns all the time.
-    let footer = profile.footer.as_ref().filter(|_| !profile.header.full)?;
+    let in_turns = header.engine == "translate" && !header.full;
+    let footer = profile.footer.as_ref().filter(|_| in_turns)?;
     seldom_at_once(footer.cpu_s / footer.wall_s.max(1e-9))
 }
 
 fn seldom_at_once(busy: f64) -> Option<String> {
-    (busy < APART).then(|| {
+    APART.contains(&busy).then(|| {
         format!(
-            "The program was on {busy:.2} processors on the mean: threads that do not run at once lose no lines to each other. In windows \
-             they have turns as if they did, so this may be far too much, and so may the accesses."
+            "The program was on {busy:.2} processors on the mean: its threads hardly ran at once, and lost lines where one came to run after \
+             the other. In windows they have turns as if they ran at once, so this may be far too much, and so may the accesses."
         )
     })
 }
@@ -274,6 +277,6 @@ mod tests {
     fn threads_that_take_turns_natively_are_told_of() {
         let text = seldom_at_once(0.92).expect("a caveat");
         assert!(text.contains("0.92 processors"), "{text}");
-        assert_eq!(seldom_at_once(1.9), None);
+        assert_eq!([0.1, 1.9].map(seldom_at_once), [None, None]);
     }
 }
