@@ -221,6 +221,9 @@ fn bad_input_is_one_line_and_a_named_code() {
         "not a profile, long enough to be one",
     )
     .unwrap();
+    for name in ["twice", "twice.old"] {
+        std::fs::write(dir.path().join(name), "something else").unwrap();
+    }
     let mut newer = whole.clone();
     newer[12] = 99;
     std::fs::write(dir.path().join("newer.prof"), newer).unwrap();
@@ -234,7 +237,7 @@ fn bad_input_is_one_line_and_a_named_code() {
         (&["report", "--cache", "16"], 2, "write 16K"),
         (&["report", "--top", "-1"], 2, "-1 is not in"),
         (&["run", "--overhead", "-5", "true"], 2, "above 0"),
-        (&["run", "-o", "text.prof", "true"], 125, "is no profile"),
+        (&["run", "-o", "twice", "true"], 125, "is no profile"),
         (&["report", "--line-size", "48"], 2, "16, 32, 64, 128, 256"),
         (&["report", "--policy", "fifo"], 2, "random, lru"),
         (&["report", "--by", "colour"], 2, "line, function"),

@@ -35,7 +35,7 @@ pub enum EngineChoice {
 /// Raw options that `run` and `attach` share.
 #[derive(Clone, Debug, Args)]
 pub struct ProfileArgs {
-    /// Write the profile here; an older profile is kept as FILE.old.
+    /// Write the profile here; an older file is kept as FILE.old.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub output: PathBuf,
     /// How samples are taken.

@@ -29,7 +29,7 @@ impl Writer {
     /// Creates the profile that will be put at `path`.
     ///
     /// # Errors
-    /// [`ProfileError::Create`] when nothing can be written there, or what is no profile would be overwritten sooner or later.
+    /// [`ProfileError::Create`] when nothing can be written there, or what is no profile would be lost.
     pub fn create(path: &Path) -> Result<Self, ProfileError> {
         let refuse = |source| ProfileError::Create {
             path: path.to_owned(),
@@ -51,10 +51,10 @@ impl Writer {
                 .map_err(refuse)?;
             (file, None)
         } else {
-            // The older one goes where one older still may be.
-            let older = is_filled(&target).then(|| [target.clone(), old_name(&target)]);
-            if let Some(foreign) = older.iter().flatten().find(|file| is_foreign(file)) {
-                let what = format!("{} is no profile, and would be lost", foreign.display());
+            // What is there is kept in the place of what was kept before: that is to be no more than a profile.
+            let old = old_name(&target);
+            if is_filled(&target) && is_foreign(&old) {
+                let what = format!("{} is no profile, and would be lost", old.display());
                 return Err(refuse(io::Error::other(what)));
             }
             let temporary = temporary_name(&target).map_err(refuse)?;
@@ -314,23 +314,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_left_alone() {
+    fn what_is_no_profile_is_not_lost() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notes");
         let old = old_name(&path);
         let profile = [&frame::MAGIC[..], b"..."].concat();
         for text in ["x", "a text as long as a profile's first bytes"] {
-            for (file, other) in [(&path, &old), (&old, &path)] {
-                fs::write(other, &profile).unwrap();
-                fs::write(file, text).unwrap();
-                let refused = Writer::create(&path).unwrap_err().to_string();
-                assert!(
-                    refused.contains("is no profile") && refused.contains("-o FILE"),
-                    "{refused}"
-                );
-                assert_eq!(fs::read_to_string(file).unwrap(), text);
-                assert_eq!(fs::read(other).unwrap(), profile);
-            }
+            // Kept, and then not for a profile's sake.
+            fs::write(&path, text).unwrap();
+            let mut w = Writer::create(&path).unwrap();
+            w.append(&header()).unwrap();
+            assert_eq!(fs::read_to_string(&old).unwrap(), text);
+            let refused = Writer::create(&path).unwrap_err().to_string();
+            assert!(
+                refused.contains("is no profile") && refused.contains("-o FILE"),
+                "{refused}"
+            );
+            assert_eq!(fs::read_to_string(&old).unwrap(), text);
+            fs::remove_file(&old).unwrap();
         }
         // As mktemp(1) leaves it: there is nothing to be kept in the place of an older one.
         fs::write(&path, "").unwrap();
