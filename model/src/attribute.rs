@@ -426,20 +426,20 @@ fn key_figures<K: Clone + Ord>(
     let effective = if s.weight_squares > 0.0 {
         let seen = s.weight - s.assumed;
         let samples = seen * seen / s.weight_squares;
-        // Where windows differ by more than their samples let them, by as much as watched reuses are of all.
-        let all = (s.misses / s.weight).clamp(0.0, 1.0);
-        let samples = match s.apart.clone().variance() {
-            Some((variance, watched)) if variance > 0.0 => {
-                let share = watched / s.weight;
-                samples.min(all * (1.0 - all) / (variance * share * share))
-            }
-            _ => samples,
-        };
         samples * (base / (s.weight * scale).max(f64::MIN_POSITIVE))
     } else {
         s.samples as f64 * (first / s.taken.max(f64::MIN_POSITIVE))
     };
     let (low, high) = wilson(ratio, effective);
+    // Where windows differ by more than their samples let them, by as much as watched reuses are of all.
+    let apart = s
+        .apart
+        .clone()
+        .variance()
+        .map_or(0.0, |(variance, watched)| {
+            Z95 * scale * watched * variance.sqrt() / base.max(f64::MIN_POSITIVE)
+        });
+    let (low, high) = (low.min(ratio - apart), high.max(ratio + apart));
     let shared = Z95 * scale * s.unsure / base.max(f64::MIN_POSITIVE);
     let (low, high) = (
         ratio - (ratio - low).hypot(shared),
