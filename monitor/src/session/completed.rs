@@ -6,8 +6,9 @@
 //! the same code, beside this window or another; and otherwise windows that missed as much, as it is for waits for memory that code is slow.
 
 use super::content::{Content, Place, Speed, Speeds};
+use super::rates::{HIGHEST_RATE, OTHERS_SPREAD, Rate};
 use super::recent::median;
-use super::weights::{ENOUGH_OTHERS, HIGHEST_RATE, OTHERS_SPREAD, Rate, UNTIMED_SPREAD};
+use super::weights::{ENOUGH_OTHERS, UNTIMED_SPREAD};
 use crate::profile::types::{Estimate, LINE_SIZES, Outcome, TakenSample};
 
 /// Line references between two touches of a line from which on they are far apart: few caches near a core hold as many lines.

@@ -1,7 +1,7 @@
 //! What a window took, in CPU time, and what of that its stops took.
 
+use super::rates::Inside;
 use super::recent::{keep, median};
-use super::weights::Inside;
 use crate::engine::translate::window::Piece;
 use std::collections::VecDeque;
 

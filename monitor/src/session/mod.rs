@@ -7,6 +7,7 @@ pub mod attach;
 pub mod counter;
 pub mod host;
 pub mod program;
+pub mod rates;
 pub mod recorder;
 pub mod schedule;
 pub mod signals;

@@ -1,7 +1,7 @@
 //! How fast the threads of a process run beside each other: whose accesses fall into the same time.
 
+use super::rates::Inside;
 use super::recent::keep;
-use super::weights::Inside;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 

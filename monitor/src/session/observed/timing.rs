@@ -7,8 +7,8 @@
 use super::super::content::{Place, granule};
 use super::super::engine::Engine;
 use super::super::pace::{LONE_PATIENCE, PATIENCE};
+use super::super::rates::{ANY_RATE, Timed};
 use super::super::schedule::Spent;
-use super::super::weights::{ANY_RATE, Timed};
 use super::Observed;
 use super::warming::{Lap, Warming, clean};
 use crate::engine::translate::window::{Control, SPACE_LIMITED, Translate, Waited, WindowEnd};
