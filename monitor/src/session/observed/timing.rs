@@ -20,15 +20,16 @@ use crate::tracee::{Result, Running, StopReason, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
-/// Time of a lap: several times that of the stop at its end, and short, so that code met for the first time spoils few.
-const LAP: Duration = Duration::from_micros(250);
+/// Time of a lap: many times that of the stop at its end and of what this drives from the caches, and short, so that code met for the first time
+/// spoils few.
+const LAP: Duration = Duration::from_micros(500);
 /// Laps, the first of which warms the caches.
-const LAPS: usize = 5;
+const LAPS: usize = 4;
 /// Laps behind those, where no more misses were met before.
-const LAPS_MORE: usize = 8;
+const LAPS_MORE: usize = 4;
 const FEW_MISSES: u64 = 10;
 /// Laps of a long stay, which tells how code warms up; every so many-th is one, and has more misses.
-const LAPS_LONG: usize = 34;
+const LAPS_LONG: usize = 17;
 const LONG_ONE_IN: u32 = 4;
 const MOST_MISSES_LONG: u64 = 250;
 /// Fewest and most accesses of a lap.
