@@ -421,6 +421,27 @@ fn termination_is_passed_on_and_leaves_the_profile() {
     }
 }
 
+/// Whoever has started the program knows our process id alone.
+#[test]
+fn signals_for_the_program_are_passed_on() {
+    let _turn = exclusive();
+    for signal in [
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGALRM,
+        Signal::SIGQUIT,
+    ] {
+        let (found, profiles) = signalled(signal, false, &[]);
+        assert_eq!(
+            (shell_status(&found), found.stdout.len()),
+            (128 + signal as i32, 0),
+            "{found:?}"
+        );
+        let profile = readable(&profiles.path().join("p"));
+        assert!(!profile.windows.is_empty());
+    }
+}
+
 #[test]
 fn program_that_exits_inside_a_window_has_a_whole_profile() {
     let _turn = exclusive();

@@ -120,6 +120,39 @@ fn filters_of_system_calls_meet_none_of_ours() {
     }
 }
 
+/// One that comes between windows ends what was still to be prepared for them.
+#[test]
+fn filters_that_come_late_meet_none_of_ours() {
+    let Some((_place, program)) = c::build("filtered") else {
+        return;
+    };
+    let program = text(&program);
+    // Some of these lie between the first window and the second, on most machines.
+    for rounds in ["200", "250", "300", "350", "400", "450", "500", "600"] {
+        let (found, _) = same(&[&program, "kill", rounds], &[]);
+        assert_eq!(shell_status(&found), 0, "{rounds}: {found:?}");
+    }
+}
+
+/// A thread that sleeps in a page fault while it is observed keeps nobody from serving it.
+#[test]
+fn page_faults_are_served_by_other_threads() {
+    let Some((_place, program)) = c::build("serves") else {
+        return;
+    };
+    let program = text(&program);
+    let dense: &[&str] = &["--overhead", "400"];
+    for options in WAYS.into_iter().chain([dense]) {
+        let (found, _) = same(&[&program], options);
+        if lossy(&found.stdout).starts_with("not allowed") {
+            println!(
+                "SKIP page_faults_are_served_by_other_threads: userfaultfd(2) is not allowed here"
+            );
+            return;
+        }
+    }
+}
+
 #[test]
 fn shadows_of_sanitizers_stay_free() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tracees/threads.c");

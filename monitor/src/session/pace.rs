@@ -8,7 +8,7 @@ use crate::observe::{Ended, Lane, Observer, Sample};
 use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, FirstTouches, ThreadShare, WindowRecord};
 use crate::tracee::maps::Maps;
-use crate::tracee::{Result, Running, hub, procinfo};
+use crate::tracee::{Event, Result, Running, hub, procinfo};
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
@@ -325,6 +325,10 @@ impl Control for Pace<'_> {
             };
             look = (4 * look).min(LONGEST_LOOK);
         }
+    }
+
+    fn wait_in_cache(&mut self, running: Running) -> Result<std::result::Result<Event, Running>> {
+        running.wait_near_or(|running| self.signals.wait_awake(running))
     }
 
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64 {

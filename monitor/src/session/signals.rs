@@ -1,7 +1,7 @@
 //! The monitor's own signals: news of its children, and the user's wish to end.
 
 use crate::control::Control;
-use crate::tracee::{Event, Result, Running};
+use crate::tracee::{Event, Result, Running, procinfo};
 use nix::unistd::Pid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ pub struct Signals {
     before: libc::sigset_t,
     /// The user asked for the profile to end.
     pub end_wanted: bool,
-    /// Who is to get the SIGTERM and SIGHUP that we got: the program we have started.
+    /// Who is to get the signals that we got: the program we have started.
     pub program: Option<Pid>,
     /// Its status as a shell sees it, once that is known.
     pub status: Option<i32>,
@@ -34,7 +34,10 @@ pub enum Wait {
     Timeout(Running),
 }
 
-const TAKEN: [i32; 4] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// News of children, and the wish to end.
+const NEWS: [i32; 4] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// Those that whoever has started the program sends to it and means nothing to us: it is we whose process id they know.
+const MEANT: [i32; 4] = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
 
 impl Signals {
     /// Blocks the signals in this thread and those it starts. The program is to get the mask
@@ -45,7 +48,7 @@ impl Signals {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in TAKEN {
+            for signal in NEWS.into_iter().chain(MEANT) {
                 libc::sigaddset(&raw mut set, signal);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
@@ -67,19 +70,18 @@ impl Signals {
     }
 
     /// Takes one pending signal, waiting up to `timeout` for it. News of children need no more
-    /// than the waking; SIGTERM and SIGHUP, which the program did not get, are passed on to it.
+    /// than the waking; what the program did not get is passed on to it. Of a terminal's it got its own.
     pub fn take(&mut self, timeout: Duration) -> Option<i32> {
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
         };
-        // SAFETY: the set and the timeout live here; no information is asked for.
-        let signal = unsafe {
-            libc::sigtimedwait(
-                &raw const self.set,
-                std::ptr::null_mut(),
-                &raw const timeout,
-            )
+        // SAFETY: siginfo_t is plain bits; it, the set and the timeout live here.
+        let (signal, code) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let set = &raw const self.set;
+            let signal = libc::sigtimedwait(set, &raw mut info, &raw const timeout);
+            (signal, info.si_code)
         };
         match signal {
             libc::SIGINT => {
@@ -87,11 +89,13 @@ impl Signals {
             }
             libc::SIGTERM | libc::SIGHUP => {
                 self.end_wanted = true;
-                if let Some(program) = self.program {
-                    // SAFETY: plain numbers. The program may be gone already.
-                    unsafe { libc::kill(program.as_raw(), signal) };
-                }
+                self.pass_on(signal);
             }
+            // Nobody's but ours, where we have started none.
+            libc::SIGQUIT if self.program.is_none() => {
+                self.end_wanted = true;
+            }
+            signal if MEANT.contains(&signal) && code != libc::SI_KERNEL => self.pass_on(signal),
             _ => {}
         }
         if self.control.as_ref().is_some_and(|c| c.stop_wanted()) {
@@ -99,6 +103,13 @@ impl Signals {
             self.leave = true;
         }
         (signal > 0).then_some(signal)
+    }
+
+    fn pass_on(&self, signal: i32) {
+        if let Some(program) = self.program {
+            // SAFETY: plain numbers. The program may be gone already.
+            unsafe { libc::kill(program.as_raw(), signal) };
+        }
     }
 
     /// Whether the user asked for an end, now or before.
@@ -143,6 +154,34 @@ impl Signals {
             if self.end_wanted && !wanted_before {
                 return Ok(Wait::End(running));
             }
+        }
+    }
+}
+
+/// How long a thread may seem to sleep in the code cache before it is asked; and at the most, for it may be asked again and again while it runs.
+const NAP: Duration = Duration::from_micros(200);
+const LONGEST_NAP: Duration = Duration::from_millis(100);
+
+impl Signals {
+    /// Waits for a thread that runs, as code in the cache does; gives it back when it sleeps.
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
+    pub fn wait_awake(
+        &mut self,
+        mut running: Running,
+    ) -> Result<std::result::Result<Event, Running>> {
+        let mut nap = NAP;
+        loop {
+            running = match self.wait(running, Some(Instant::now() + nap))? {
+                Wait::Event(event) => return Ok(Ok(event)),
+                Wait::End(running) => running,
+                Wait::Timeout(running) if procinfo::sleeps(running.tid()) => {
+                    return Ok(Err(running));
+                }
+                Wait::Timeout(running) => running,
+            };
+            nap = (4 * nap).min(LONGEST_NAP);
         }
     }
 }

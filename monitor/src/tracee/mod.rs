@@ -22,6 +22,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::time::Instant;
 
@@ -179,6 +180,18 @@ impl Running {
     /// # Errors
     /// As [`Running::wait`].
     pub fn wait_near(self) -> Result<Event> {
+        let Ok(event) = self.wait_near_or(|running| running.wait().map(Ok::<_, Infallible>))?;
+        Ok(event)
+    }
+
+    /// The same, where `longer` waits for what does not come at once.
+    ///
+    /// # Errors
+    /// As [`Running::wait`], and of `longer`.
+    pub fn wait_near_or<T>(
+        self,
+        longer: impl FnOnce(Running) -> Result<std::result::Result<Event, T>>,
+    ) -> Result<std::result::Result<Event, T>> {
         let poll = near::poll_time();
         let begun = Instant::now();
         let mut event = Ok(None);
@@ -190,8 +203,8 @@ impl Running {
             near::step_aside();
         }
         let event = match event.transpose() {
-            Some(event) => event,
-            None => self.wait(),
+            Some(event) => event.map(Ok),
+            None => longer(self),
         };
         near::come_back();
         event

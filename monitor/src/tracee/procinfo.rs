@@ -108,6 +108,14 @@ pub fn is_running(pid: Pid, tid: Pid) -> bool {
     }
 }
 
+/// Whether a thread sleeps, in whatever: a signal would wake it (proc_pid_stat(5), state S).
+pub fn sleeps(tid: Pid) -> bool {
+    short(&format!("/proc/{tid}/stat"), |text| {
+        Some(field(text, 3)? == "S")
+    })
+    .unwrap_or(false)
+}
+
 /// The system call that a thread sleeps in, and its arguments; `None` when it does not sleep, or that cannot be read.
 pub fn sleeps_in(tid: Pid) -> Option<(i64, [u64; 6])> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;

@@ -172,6 +172,11 @@ fn map_shared(
     plan: impl Fn(&Maps) -> Result<Vec<Request>>,
 ) -> Result<(Stopped, Result<Vec<Shared>>)> {
     let tid = stopped.tid();
+    // It may have got one since its process was made ready.
+    if procinfo::is_filtered(tid) {
+        let reason = "it filters its system calls (seccomp(2))".into();
+        return Ok((stopped, Err(TraceError::Unsuitable { tid, reason })));
+    }
     let Some(slack) = remote::find_slack(&stopped, maps) else {
         let reason = "no unused executable bytes to make a system call from".into();
         return Ok((stopped, Err(TraceError::Unsuitable { tid, reason })));

@@ -16,7 +16,7 @@ use crate::observe::Observer;
 use crate::session::signals::{Signals, Wait};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
-use crate::tracee::{Result, Running, StopReason, Stopped, hub, procinfo};
+use crate::tracee::{Event, Result, Running, StopReason, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
@@ -140,6 +140,10 @@ impl Control for Laps<'_> {
             Wait::End(running) => Waited::User(running),
             Wait::Timeout(running) => Waited::Leave(running),
         })
+    }
+
+    fn wait_in_cache(&mut self, running: Running) -> Result<std::result::Result<Event, Running>> {
+        running.wait_near_or(|running| self.signals.wait_awake(running))
     }
 
     fn progress(&mut self, _: &mut Observer, _: &Maps) -> u64 {

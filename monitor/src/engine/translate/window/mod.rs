@@ -81,6 +81,15 @@ pub trait Control {
     /// As [`Running::wait`].
     fn wait(&mut self, running: Running) -> Result<Waited>;
 
+    /// Waits for the thread while it is in the code cache. Gives it back where it sleeps there: in a page fault that another thread is to
+    /// serve (userfaultfd(2)).
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
+    fn wait_in_cache(&mut self, running: Running) -> Result<std::result::Result<Event, Running>> {
+        running.wait_near().map(Ok)
+    }
+
     /// The log has been read up to where the thread is. Returns the accesses that may still be
     /// observed; 0 closes the window.
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64;
@@ -454,10 +463,21 @@ impl Translate {
             hub::set_in_cache(in_cache.then_some(tid));
             next = match next {
                 Next::End(end) => return Ok(end),
-                Next::Go(At::Cache(running)) => match running.wait_near()? {
-                    Event::Stopped(stopped) => self.stopped_in_cache(stopped, observer, control)?,
-                    gone => Next::End(WindowEnd::Gone(gone)),
-                },
+                Next::Go(At::Cache(running)) => {
+                    let (event, slept) = match control.wait_in_cache(running)? {
+                        Ok(event) => (event, false),
+                        Err(running) => {
+                            running.interrupt()?;
+                            (running.wait()?, true)
+                        }
+                    };
+                    match event {
+                        Event::Stopped(stopped) => {
+                            self.stopped_in_cache(stopped, slept, observer, control)?
+                        }
+                        gone => Next::End(WindowEnd::Gone(gone)),
+                    }
+                }
                 Next::Go(At::Native {
                     running,
                     syscall,
@@ -500,9 +520,11 @@ impl Translate {
         }
     }
 
+    /// `slept`: it was asked to stop, as others may have to run before it can go on.
     fn stopped_in_cache(
         &mut self,
         stopped: Stopped,
+        slept: bool,
         observer: &mut Observer,
         control: &mut impl Control,
     ) -> Result<Next> {
@@ -518,7 +540,7 @@ impl Translate {
                 Ok(Next::End(WindowEnd::Exiting(stopped)))
             }
             StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
-            _ if hub::is_wanted_out(stopped.tid()) => {
+            _ if slept || hub::is_wanted_out(stopped.tid()) => {
                 if let Some(context) = self.observe_interrupted(&regs, observer) {
                     regs = context.regs;
                 }
