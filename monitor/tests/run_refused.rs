@@ -43,6 +43,30 @@ fn refused(program: &str, code: i32, parts: &[&str]) {
     }
 }
 
+/// A profiler that runs out of memory leaves the program in the middle.
+#[test]
+fn too_little_memory_for_a_profile() {
+    let profiles = directory();
+    for way in WAYS {
+        let mut command = run(&profiles.path().join("p"), way);
+        command.args(["sh", "-c", "ulimit -d"]);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let found = Command::new("sh")
+            .args(["-c", "ulimit -d 50000; exec \"$@\"", "sh"])
+            .args(words)
+            .output()
+            .expect("run");
+        if shell_status(&found) == 0 {
+            // We may raise it: the program has its own.
+            assert_eq!(lossy(&found.stdout), "50000\n");
+            continue;
+        }
+        assert_refused(&found, 125, &["memory is limited to 48 MiB", "ulimit -d"]);
+        let left = std::fs::read_dir(profiles.path()).expect("listed").count();
+        assert_eq!(left, 0, "a refused run leaves no file");
+    }
+}
+
 #[test]
 fn missing_program() {
     refused(

@@ -404,7 +404,7 @@ fn the_curve_of_a_report() {
         let curve = section(&text, "Miss ratio");
         println!("{curve}");
         for line in curve.lines() {
-            assert!(line.chars().count() <= width.max(80), "{line}");
+            assert!(line.chars().count() <= width, "{line}");
         }
         let row = |name: &str| {
             let mut from_the_end = curve.lines().rev();
@@ -413,6 +413,8 @@ fn the_curve_of_a_report() {
         };
         assert!(row("L1 48K").contains(" own"));
         assert!(row("L3 32M").contains(" all"));
-        assert_eq!(row("64K").matches(" %").count(), 4);
+        // The other policy goes where there is no room.
+        let ratios = if width < 80 { 2 } else { 4 };
+        assert_eq!(row("64K").matches(" %").count(), ratios);
     }
 }

@@ -18,6 +18,8 @@ const ROWS: usize = 12;
 pub(super) const SAME: f64 = 0.000_2;
 /// Columns left of the plot: the axis's figures.
 const AXIS: usize = 8;
+/// Width from which on there is room for the traffic.
+const FETCHED: usize = 67;
 /// Tops of the axis, in points; a quarter of each is a round figure.
 const TOPS: [f64; 19] = [
     0.04, 0.08, 0.2, 0.4, 0.8, 1.2, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 32.0, 40.0, 48.0, 60.0,
@@ -102,15 +104,28 @@ pub(super) fn plot(curves: &Curves<'_>, marks: &[u64], header: &Header, style: &
 }
 
 fn legend(curves: &Curves<'_>, style: &Style) -> String {
-    format!(
-        "{}{} {}   {} its interval   {} {}\n",
-        " ".repeat(AXIS),
-        style.paint(Ink::Area, style.glyph("██", "##")),
-        curves.main_name,
-        style.paint(Ink::Haze, style.glyph("░░", "::")),
-        style.paint(Ink::Mark, style.glyph("●", "o")),
-        curves.other_name,
-    )
+    const GAP: usize = 3;
+    let entries = [
+        (Ink::Area, style.glyph("██", "##"), curves.main_name),
+        (Ink::Haze, style.glyph("░░", "::"), "its interval"),
+        (Ink::Mark, style.glyph("●", "o"), curves.other_name),
+    ];
+    let mut out = " ".repeat(AXIS);
+    let mut used = AXIS;
+    for (ink, glyph, name) in entries {
+        let wide = glyph.chars().count() + 1 + name.chars().count();
+        if used > AXIS && used + GAP + wide > style.width {
+            let _ = write!(out, "\n{}", " ".repeat(AXIS));
+            used = AXIS;
+        } else if used > AXIS {
+            out.push_str(&" ".repeat(GAP));
+            used += GAP;
+        }
+        let _ = write!(out, "{} {name}", style.paint(ink, glyph));
+        used += wide;
+    }
+    out.push('\n');
+    out
 }
 
 fn tick(top: f64, row: usize) -> String {
@@ -228,11 +243,8 @@ fn host_marks(
 /// The figures behind the plot, at the powers of two and at every size that was asked for; beside
 /// them what the misses fetch from beyond the cache.
 pub(super) fn table(curves: &Curves<'_>, named: &[u64], header: &Header, style: &Style) -> String {
-    let fetched = if curves.bytes_per_second.is_some() {
-        "fetched"
-    } else {
-        ""
-    };
+    let scale = curves.bytes_per_second.filter(|_| style.width >= FETCHED);
+    let fetched = if scale.is_some() { "fetched" } else { "" };
     let head = format!(
         "{:>9}  {:>8} {:<13} {:>8} {:<13} {fetched:>10}",
         "cache", curves.main_name, "", curves.other_name, ""
@@ -257,7 +269,7 @@ pub(super) fn table(curves: &Curves<'_>, named: &[u64], header: &Header, style: 
             figure(p, style),
             figure(o, style)
         );
-        if let Some(scale) = curves.bytes_per_second {
+        if let Some(scale) = scale {
             let _ = write!(line, " {:>10}", bytes_per_second(p.miss_ratio * scale));
         }
         let _ = writeln!(out, "{}", line.trim_end());
@@ -266,7 +278,16 @@ pub(super) fn table(curves: &Curves<'_>, named: &[u64], header: &Header, style: 
         let text = "  ~ weak: too few samples to lean on";
         let _ = writeln!(out, "{}", style.paint(Ink::Faint, text));
     }
+    if scale.is_some() {
+        out.push_str(&of_traffic(curves.main_name, style));
+    }
     out
+}
+
+/// What the column of the traffic holds: a reader cannot tell CPU time from wall time by its unit.
+pub(super) fn of_traffic(policy: &str, style: &Style) -> String {
+    let text = format!("  fetched: {policy} misses times line size, per second of CPU time");
+    format!("{}\n", style.paint(Ink::Faint, &text))
 }
 
 fn figure(p: &CurvePoint, style: &Style) -> String {
@@ -392,6 +413,35 @@ mod tests {
             .iter()
             .map(|&bytes| point(bytes, if bytes < 1 << 20 { 0.28 } else { 0.02 }, 0.003));
         (main.collect(), other.collect())
+    }
+
+    #[test]
+    fn a_legend_breaks_at_the_margin() {
+        let style = Style {
+            width: 60,
+            colour: false,
+            unicode: false,
+        };
+        let curves = Curves {
+            main: &[],
+            main_name: "one cache a thread, without coherence misses",
+            other: &[],
+            other_name: "one cache for all threads",
+            bytes_per_second: None,
+        };
+        assert_eq!(
+            legend(&curves, &style),
+            "        ## one cache a thread, without coherence misses\n        \
+             :: its interval   o one cache for all threads\n"
+        );
+    }
+
+    #[test]
+    fn a_narrow_table_leaves_the_traffic_out() {
+        let told = |width| drawn(width, false).contains("fetched");
+        assert_eq!([60, 66, 67].map(told), [false, false, true]);
+        let table = drawn(60, false);
+        assert!(table.lines().all(|l| l.chars().count() <= 60), "{table}");
     }
 
     fn drawn(width: usize, unicode: bool) -> String {

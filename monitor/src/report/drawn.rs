@@ -49,10 +49,12 @@ impl Report<'_> {
             Some(Stream::Own) => Stream::Own,
             _ => Stream::Private,
         };
-        let ((own, own_other), (all, all_other)) = rayon::join(|| both(own), || both(Stream::All));
+        let ((main, main_other), (all, all_other)) =
+            rayon::join(|| both(own), || both(Stream::All));
         let by_stream = threads::ByStream {
-            own: own?,
-            own_other: own_other?,
+            stream: own,
+            own: main?,
+            own_other: main_other?,
             all: all?,
             all_other: all_other?,
         };

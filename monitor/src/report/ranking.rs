@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::format::{base_name, count, interval, percent, short_function, whole_percent};
 use super::run::cure;
 use super::source::Sources;
-use super::style::{Ink, Style, fit, wrap};
+use super::style::{Ink, Style, fit, fit_end, notes, wrap};
 use crate::analysis::sizes::label;
 use crate::analysis::{Analysis, By, DataKind, Edge, Miss, Ranking, Row, Subject};
 use crate::profile::types::Header;
@@ -166,12 +166,14 @@ impl Table<'_> {
             heat(main.miss_share)
         };
         let share = format!("{:>7}", mark(main, percent(main.miss_share)));
-        let ratio = format!("{:>7}", mark(main, percent(main.miss_ratio)));
+        let ratio = format!("{:>8}", mark(main, percent(main.miss_ratio)));
         let dash = style.glyph("–", "-");
-        let span = format!("{:<13}", interval(main.low, main.high, dash));
+        // `~<0.01 %` is wider than the column of the shares.
+        let room = FIXED - 4 - share.chars().count() - ratio.chars().count();
+        let span = format!("{:<room$}", interval(main.low, main.high, dash));
         let plain = if faint { Ink::Faint } else { Ink::Plain };
         let mut line = format!(
-            "{}  {} {}",
+            "{} {} {}",
             style.paint(ink, &share),
             style.paint(plain, &ratio),
             style.paint(Ink::Faint, &span)
@@ -189,7 +191,9 @@ impl Table<'_> {
         let used = FIXED + others.len() * OTHER + if samples { SAMPLES } else { 0 };
         let room = style.width.saturating_sub(used);
         let (name, context) = name_of(subject, room);
-        let name = fit(&name, room, style);
+        let is_place = subject.line > 0 && subject.offset.is_none();
+        let cut = if is_place { fit_end } else { fit };
+        let name = cut(&name, room, style);
         let _ = write!(line, "  {}", style.paint(Ink::Strong, &name));
         let left = room.saturating_sub(name.chars().count() + 1);
         if !context.is_empty() && left >= 8 {
@@ -208,9 +212,7 @@ impl Table<'_> {
         if !context.is_empty() && left < 8 {
             why.insert(0, context);
         }
-        if !why.is_empty() {
-            let text = why.join(style.glyph(" · ", ", "));
-            let text = fit(&text, style.width - 9, style);
+        for text in notes(&why, style.width - 9, style) {
             let _ = writeln!(out, "         {}", style.paint(Ink::Faint, &text));
         }
     }

@@ -7,7 +7,7 @@ use statcache_model::Sharing;
 use super::format::{interval, percent};
 use super::ranking::{heat, name_of};
 use super::run::cure;
-use super::style::{Ink, Style, fit, wrap};
+use super::style::{Ink, Style, fit, notes, wrap};
 use crate::analysis::{Pair, SharingFigures, Subject};
 use crate::profile::Profile;
 
@@ -219,9 +219,9 @@ fn row(figures: &SharingFigures, pair: &Pair, style: &Style) -> String {
             percent(pair.disjoint)
         ));
     }
-    let text = why.join(style.glyph(" · ", ", "));
-    let text = fit(&text, style.width - 9, style);
-    let _ = writeln!(out, "         {}", style.paint(Ink::Faint, &text));
+    for text in notes(&why, style.width - 9, style) {
+        let _ = writeln!(out, "         {}", style.paint(Ink::Faint, &text));
+    }
     out
 }
 

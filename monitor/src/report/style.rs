@@ -157,6 +157,48 @@ pub fn fit(text: &str, width: usize, style: &Style) -> String {
     format!("{head}{}", style.glyph("…", "~"))
 }
 
+/// Like [`fit`], but cut at its beginning: of `file:line` the line must stay.
+#[must_use]
+pub fn fit_end(text: &str, width: usize, style: &Style) -> String {
+    let n = text.chars().count();
+    if n <= width {
+        return fit(text, width, style);
+    }
+    let tail: String = text.chars().skip(n + 1 - width.max(1)).collect();
+    format!("{}{}", style.glyph("…", "~"), fit(&tail, width, style))
+}
+
+/// Notes beside each other in lines of at most `width` characters, broken between notes and behind
+/// their commas: in a figure or a name no break would be understood.
+#[must_use]
+pub fn notes(parts: &[String], width: usize, style: &Style) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    // A comma may follow.
+    let room = width.saturating_sub(1);
+    for part in parts {
+        for (i, piece) in part.split(", ").enumerate() {
+            let piece = fit(piece, room, style);
+            let joint = if i > 0 {
+                ", "
+            } else {
+                style.glyph(" · ", ", ")
+            };
+            let n = joint.chars().count() + piece.chars().count();
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + n <= room => {
+                    line.push_str(joint);
+                    line.push_str(&piece);
+                    continue;
+                }
+                Some(line) if i > 0 => line.push(','),
+                _ => {}
+            }
+            lines.push(piece);
+        }
+    }
+    lines
+}
+
 /// Lines of at most `width` characters, each behind `indent` spaces, broken between words.
 #[must_use]
 pub fn wrap(text: &str, width: usize, indent: usize) -> String {
@@ -280,5 +322,21 @@ mod tests {
         assert_eq!(fit("abcdef", 4, &ascii), "abc~");
         assert_eq!(fit("abc", 4, &ascii), "abc");
         assert_eq!(fit("a\u{1b}[31mb", 20, &ascii), "a?[31mb");
+        assert_eq!(fit_end("long-name.S:236", 9, &ascii), "~me.S:236");
+        assert_eq!(fit_end("a.S:236", 9, &ascii), "a.S:236");
+    }
+
+    #[test]
+    fn notes_break_between_each_other_and_behind_commas() {
+        let parts = ["heap".to_owned(), "by line 7 93 %, itself 3 %".to_owned()];
+        let style = Style {
+            width: 80,
+            colour: false,
+            unicode: true,
+        };
+        let broken = |width| notes(&parts, width, &style);
+        assert_eq!(broken(34), ["heap · by line 7 93 %, itself 3 %"]);
+        assert_eq!(broken(33), ["heap · by line 7 93 %,", "itself 3 %"]);
+        assert_eq!(broken(16), ["heap", "by line 7 93 %,", "itself 3 %"]);
     }
 }

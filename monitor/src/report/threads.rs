@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use statcache_model::{CurvePoint, Stream};
 
-use super::curve::SAME;
+use super::curve::{SAME, of_traffic};
 use super::format::{bytes_per_second, interval, percent};
 use super::style::{Ink, Style, wrap};
 use crate::analysis::Analysis;
@@ -14,9 +14,13 @@ use crate::profile::types::Header;
 
 /// Width from which on there is room for the traffic.
 const FETCHED: usize = 90;
+/// Width from which on there is room for the other policy.
+const OTHER: usize = 76;
 
 /// The curves at the same sizes: by the chosen policy and by the other.
 pub(super) struct ByStream {
+    /// What `own` counts: [`Stream::Private`], or [`Stream::Own`] as if no other thread wrote.
+    pub(super) stream: Stream,
     /// A cache for each thread.
     pub(super) own: Vec<CurvePoint>,
     pub(super) own_other: Vec<CurvePoint>,
@@ -42,13 +46,16 @@ impl Table<'_> {
         let scale = self.bytes_per_second.filter(|_| style.width >= FETCHED);
         let mut out = wrap(&self.meaning(analysis), style.width, 0);
         let fetched = if scale.is_some() { "fetched" } else { "" };
+        let both = style.width >= OTHER;
+        let other = match both {
+            true => format!(" {:>8}", self.other),
+            false => String::new(),
+        };
         let head = format!(
-            "{:>9}  {:>19} {:>8} {:>20} {:>8}  use  {fetched:>9}",
+            "{:>9}  {:>19}{other} {:>20}{other}  use  {fetched:>9}",
             "cache",
             format!("own {}", self.main),
-            self.other,
             format!("all {}", self.main),
-            self.other,
         );
         let _ = writeln!(out, "{}", style.paint(Ink::Faint, head.trim_end()));
         let c = self.curves;
@@ -80,13 +87,17 @@ impl Table<'_> {
                 _ => "own",
             };
             let ink = if marked { Ink::Strong } else { Ink::Plain };
+            let other = |p| match both {
+                true => format!(" {}", value(p, style)),
+                false => String::new(),
+            };
             let mut line = format!(
-                "{} {} {}  {} {}  {}",
+                "{} {}{}  {}{}  {}",
                 style.paint(ink, &format!("{:>9} ", label(self.header, own.cache_bytes))),
                 figure(own, style),
-                value(&c.own_other[i], style),
+                other(&c.own_other[i]),
                 figure(&c.all[i], style),
-                value(&c.all_other[i], style),
+                other(&c.all_other[i]),
                 style.paint(Ink::Strong, &format!("{uses:<3}")),
             );
             if let Some(scale) = scale {
@@ -97,6 +108,9 @@ impl Table<'_> {
         if weak {
             let text = "  ~ weak: too few samples to lean on";
             let _ = writeln!(out, "{}", style.paint(Ink::Faint, text));
+        }
+        if scale.is_some() {
+            out.push_str(&of_traffic(self.main, style));
         }
         out
     }
@@ -116,9 +130,12 @@ impl Table<'_> {
                 false => format!(" ({} here)", names.join(", ")),
             }
         };
+        let lost = match self.curves.stream {
+            Stream::Own => "without coherence misses (lines lost to other threads' writes)",
+            _ => "lines lost to other threads' writes included",
+        };
         format!(
-            "own: a cache for each of {} threads, lines lost to other threads' writes included: \
-             for private levels{}; all: one cache for all of them: for shared levels{}",
+            "own: a cache for each of {} threads, {lost}: for private levels{}; all: one cache for all of them: for shared levels{}",
             analysis.threads(),
             levels(false),
             levels(true)

@@ -57,10 +57,14 @@ pub(super) fn render(
         "window", "start", "accesses", "samples"
     );
     for (i, &bytes) in sizes.iter().enumerate().take(fitting(style)) {
-        let width = if i == primary { 22 } else { 10 };
-        let _ = write!(heads, "{:>width$}", label(header, bytes));
+        let name = label(header, bytes);
+        // Over the ratio, not over the interval behind it.
+        let _ = match i == primary {
+            true => write!(heads, "{name:>9} {:>12}", ""),
+            false => write!(heads, "{name:>10}"),
+        };
     }
-    let _ = writeln!(out, "{}", style.paint(Ink::Faint, &heads));
+    let _ = writeln!(out, "{}", style.paint(Ink::Faint, heads.trim_end()));
     let mut worst: Vec<&Row> = ranking.rows.iter().take(top).collect();
     worst.sort_by_key(|r| r.subject);
     let mut weak = false;

@@ -142,6 +142,10 @@ impl Session<'_> {
                     Some(which) => format!(
                         "attach to those of its children that work (the busiest so far: {which}): the ones it had before are not followed"
                     ),
+                    None if procinfo::is_halted(self.first) => format!(
+                        "it is stopped (signal(7), SIGSTOP): have it go on, by kill -CONT {}",
+                        self.first
+                    ),
                     None => "watch it longer, while it works".to_owned(),
                 };
                 (

@@ -26,6 +26,7 @@ mod finish;
 mod follow;
 mod full;
 mod leave;
+mod limits;
 mod looks;
 mod meantime;
 mod names;

@@ -96,10 +96,10 @@ pub fn warnings(
             .collect();
         warnings.push(Warning {
             what: format!(
-                "windows ended {times} times at code that must run natively: {}",
+                "windows ended {times} times where the program must run natively: {}",
                 reasons.join(", ")
             ),
-            remedy: "none: the code around it is less well covered".into(),
+            remedy: "nothing to be done: what is around that is less well covered".into(),
         });
     }
     warnings

@@ -4,10 +4,11 @@ use super::attach::{self, NotAttached};
 use super::counter::{self, NoCounter};
 use super::finish::Ended;
 use super::follow::Session;
+use super::limits::{self, Limited};
 use super::output::Output;
 use super::preload;
 use super::program::{self, Refused};
-use super::signals::{self, Signals};
+use super::signals::Signals;
 use super::{ProfileConfig, host};
 use crate::cli::attach::AttachConfig;
 use crate::cli::run::{EngineChoice, RunConfig};
@@ -44,6 +45,9 @@ pub enum RunError {
     /// Nobody could ask a profiler in the background anything.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
+    /// We may not use the memory that it takes.
+    #[error(transparent)]
+    Limited(#[from] Limited),
     /// Tracing it failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -84,6 +88,7 @@ type Result<T> = std::result::Result<T, RunError>;
 /// [`RunError`]; from the launch on, whatever fails is reported in the [`Outcome`] instead, with the
 /// program's own status.
 pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
+    limits::check()?;
     let path = program::find(&config.program)?;
     let c_path = program::c_string(path.as_os_str())?;
     let words = std::iter::once(&config.program).chain(&config.args);
@@ -132,7 +137,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
                 }),
             );
         }
-        signals::ignore_size_limit();
+        limits::raise();
         let stopped = match running.wait()? {
             Event::Stopped(stopped) if stopped.reason == StopReason::Exec => stopped,
             Event::Stopped(stopped) => {
@@ -184,6 +189,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
 pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     let pid = Pid::from_raw(config.pid);
     attach::check(pid)?;
+    limits::check()?;
     let source = match config.profile.engine {
         EngineChoice::Counter => Some(counter::source(&config.profile)?),
         _ => None,
@@ -197,7 +203,7 @@ pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result
         let following = config.profile.follow();
         let _hub = hub::open(following);
         let start = Instant::now();
-        signals::ignore_size_limit();
+        limits::raise();
         // All that takes time comes first: once seized, newborn threads wait for us.
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd"));
         let cwd = cwd.map(|d| d.display().to_string()).unwrap_or_default();

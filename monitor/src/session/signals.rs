@@ -203,13 +203,6 @@ fn exited(child: Pid) -> nix::Result<Option<i32>> {
     }
 }
 
-/// A file size limit must give an error, not end us. Called after the program is started, which
-/// must not inherit it.
-pub fn ignore_size_limit() {
-    // SAFETY: sets a disposition; no memory of ours is involved.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-}
-
 impl Drop for Signals {
     fn drop(&mut self) {
         // SAFETY: restores the mask saved by `block`.

@@ -108,12 +108,20 @@ pub fn is_running(pid: Pid, tid: Pid) -> bool {
     }
 }
 
-/// Whether a thread sleeps, in whatever: a signal would wake it (proc_pid_stat(5), state S).
+/// Whether a thread sleeps, in whatever: a signal would wake it.
 pub fn sleeps(tid: Pid) -> bool {
-    short(&format!("/proc/{tid}/stat"), |text| {
-        Some(field(text, 3)? == "S")
-    })
-    .unwrap_or(false)
+    is_in_state(tid, "S")
+}
+
+/// Whether a process is stopped by a signal (SIGSTOP and the like).
+pub fn is_halted(pid: Pid) -> bool {
+    is_in_state(pid, "T")
+}
+
+/// By proc_pid_stat(5).
+fn is_in_state(tid: Pid, state: &str) -> bool {
+    let is = |text: &str| Some(field(text, 3)? == state);
+    short(&format!("/proc/{tid}/stat"), is).unwrap_or(false)
 }
 
 /// The system call that a thread sleeps in, and its arguments; `None` when it does not sleep, or that cannot be read.

@@ -3,6 +3,7 @@
 use super::super::{Result, TraceError};
 use super::with;
 use nix::unistd::Pid;
+use std::io;
 
 /// Makes room for `bytes` that we are about to map into the process of thread `tid`, if its address space is limited. With 0:
 /// sees whether the program has limited it meanwhile.
@@ -20,9 +21,12 @@ pub fn take_space(tid: Pid, bytes: u64) -> Result<()> {
         }
         space.take(pid, bytes).map_err(|error| TraceError::Unsuitable {
             tid,
-            reason: format!(
-                "its address space is limited (ulimit -v), and we may not raise that by what we map ({error}): raise the hard limit"
-            ),
+            reason: match error.kind() {
+                io::ErrorKind::PermissionDenied => format!(
+                    "its address space is limited (ulimit -v), and we may not raise that by what we map ({error}): raise the hard limit"
+                ),
+                _ => format!("no room could be made for what we map: {error}"),
+            },
         })
     })
     .unwrap_or(Ok(()))
