@@ -33,6 +33,19 @@ pub struct CurvePoint {
     pub weak: Option<Weak>,
 }
 
+impl CurvePoint {
+    /// Ratios that undecided samples leave open, from lowest to highest, from which on the figure tells little: twice the half width of
+    /// sampling that does.
+    const OPEN: f64 = 0.04;
+
+    /// Whether the figure says little, because samples are few or because watches ended before this size was decided.
+    #[must_use]
+    pub fn is_weak(&self) -> bool {
+        let open = |(low, high): (f64, f64)| high - low > Self::OPEN;
+        self.weak.is_some() || self.undecided.is_some_and(open)
+    }
+}
+
 /// One access site, sampled or triggering, as the closure that chooses keys sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
@@ -97,4 +110,26 @@ pub struct Attribution<K> {
     pub miss_ratio: f64,
     /// Share of the misses that no key could be found for (first touches without a home).
     pub unattributed_share: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_open_is_weak_however_many_samples_there_are() {
+        let point = |undecided| CurvePoint {
+            cache_bytes: 1 << 20,
+            miss_ratio: 0.1,
+            low: 0.05,
+            high: 0.2,
+            sampling_half_width: 0.001,
+            model_half_width: 0.001,
+            undecided,
+            weak: None,
+        };
+        assert!(!point(None).is_weak());
+        assert!(!point(Some((0.09, 0.12))).is_weak());
+        assert!(point(Some((0.05, 0.2))).is_weak());
+    }
 }

@@ -88,6 +88,19 @@ pub struct Row {
     pub sharing: Option<RowSharing>,
 }
 
+impl Row {
+    /// Gives it its share of the curve's misses at one size: by its own reuses, of which rough rankings have too few that are far, it may have next to none.
+    fn split(&mut self, size: usize, miss_ratio: f64) {
+        let miss = &mut self.miss[size];
+        if self.access_share > 0.0 {
+            miss.miss_ratio = (miss.miss_share * miss_ratio / self.access_share).min(1.0);
+        }
+        miss.low = miss.low.min(miss.miss_ratio);
+        miss.high = miss.high.max(miss.miss_ratio);
+        miss.weak = true;
+    }
+}
+
 /// How the reuses that a subject triggered fare in private caches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowSharing {
@@ -184,8 +197,14 @@ impl Analysis<'_> {
         let header = &self.profile.header;
         let sampled = header.engine == "translate" && !header.full;
         let rough = sampled && !usual && by != By::Window;
+        if rough {
+            for (i, &bytes) in caches.sizes.iter().enumerate() {
+                let curve = self.curve(line, policy, stream_at(bytes), &[bytes])?;
+                let ratio = curve.first().map_or(0.0, |point| point.miss_ratio);
+                rows.iter_mut().for_each(|row| row.split(i, ratio));
+            }
+        }
         for row in &mut rows {
-            row.miss.iter_mut().for_each(|miss| miss.weak |= rough);
             row.spatial_use = spatial.get(&row.subject).copied();
             row.sharing = sharing.get(&row.subject).copied();
             row.data = data.remove(&row.subject).unwrap_or_default();
@@ -350,5 +369,50 @@ fn nothing_at(cache_bytes: u64) -> Miss {
         high: 1.0,
         miss_share: 0.0,
         weak: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(access_share: f64, miss_share: f64, miss_ratio: f64) -> Row {
+        Row {
+            subject: 0,
+            samples: 1000,
+            triggered: 1000,
+            access_share,
+            miss: vec![Miss {
+                cache_bytes: 1 << 20,
+                miss_ratio,
+                low: 0.9 * miss_ratio,
+                high: 1.1 * miss_ratio,
+                miss_share,
+                weak: false,
+            }],
+            reuse_from: Vec::new(),
+            spatial_use: None,
+            data: Vec::new(),
+            sharing: None,
+        }
+    }
+
+    #[test]
+    fn rows_that_are_split_add_up_to_the_curve() {
+        let mut rows = [row(0.9, 0.97, 0.0003), row(0.1, 0.03, 0.2)];
+        rows.iter_mut().for_each(|row| row.split(0, 0.064));
+        let all: f64 = rows
+            .iter()
+            .map(|r| r.access_share * r.miss[0].miss_ratio)
+            .sum();
+        assert!((all - 0.064).abs() < 1e-12, "{all}");
+        for Row { miss, .. } in &rows {
+            let miss = miss[0];
+            assert!(miss.low <= miss.miss_ratio && miss.miss_ratio <= miss.high && miss.weak);
+        }
+        // No more than all of its references miss.
+        let mut few = row(0.01, 0.5, 0.1);
+        few.split(0, 0.064);
+        assert_eq!(few.miss[0].miss_ratio, 1.0);
     }
 }

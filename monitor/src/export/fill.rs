@@ -143,7 +143,7 @@ fn point(p: &CurvePoint, private: Option<&CurvePoint>) -> Point {
         }),
         sampling_half_width: p.sampling_half_width,
         model_half_width: p.model_half_width,
-        weak: p.weak.is_some(),
+        weak: p.is_weak(),
     }
 }
 

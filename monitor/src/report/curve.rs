@@ -261,7 +261,7 @@ pub(super) fn table(curves: &Curves<'_>, named: &[u64], header: &Header, style: 
             continue;
         }
         before = Some((p.miss_ratio, o.miss_ratio));
-        any_weak |= p.weak.is_some() || o.weak.is_some();
+        any_weak |= p.is_weak() || o.is_weak();
         let ink = if marked { Ink::Strong } else { Ink::Plain };
         let mut line = format!(
             "{} {} {}",
@@ -275,7 +275,7 @@ pub(super) fn table(curves: &Curves<'_>, named: &[u64], header: &Header, style: 
         let _ = writeln!(out, "{}", line.trim_end());
     }
     if any_weak {
-        let text = "  ~ weak: too few samples to lean on";
+        let text = "  ~ weak: too few samples to lean on, or undecided";
         let _ = writeln!(out, "{}", style.paint(Ink::Faint, text));
     }
     if scale.is_some() {
@@ -291,14 +291,10 @@ pub(super) fn of_traffic(policy: &str, style: &Style) -> String {
 }
 
 fn figure(p: &CurvePoint, style: &Style) -> String {
-    let mark = if p.weak.is_some() { "~" } else { "" };
+    let mark = if p.is_weak() { "~" } else { "" };
     let value = format!("{:>8}", format!("{mark}{}", percent(p.miss_ratio)));
     let span = interval(p.low, p.high, style.glyph("–", "-"));
-    let ink = if p.weak.is_some() {
-        Ink::Faint
-    } else {
-        Ink::Plain
-    };
+    let ink = if p.is_weak() { Ink::Faint } else { Ink::Plain };
     format!(
         "{} {}",
         style.paint(ink, &value),

@@ -94,7 +94,7 @@ pub fn summary(analysis: &Analysis<'_>, style: &Style) -> Result<String, ModelEr
         let ratios: Vec<String> = curve
             .iter()
             .map(|p| {
-                let mark = if p.weak.is_some() { "~" } else { "" };
+                let mark = if p.is_weak() { "~" } else { "" };
                 format!(
                     "{mark}{} in {}",
                     format::percent(p.miss_ratio),

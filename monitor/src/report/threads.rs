@@ -72,7 +72,7 @@ impl Table<'_> {
                 continue;
             }
             before = Some(ratios);
-            weak |= points.iter().any(|p| p.weak.is_some());
+            weak |= points.iter().any(|p| p.is_weak());
             let stream = analysis.stream_at(own.cache_bytes);
             let here = if stream == Stream::All {
                 &c.all[i]
@@ -106,7 +106,7 @@ impl Table<'_> {
             let _ = writeln!(out, "{}", line.trim_end());
         }
         if weak {
-            let text = "  ~ weak: too few samples to lean on";
+            let text = "  ~ weak: too few samples to lean on, or undecided";
             let _ = writeln!(out, "{}", style.paint(Ink::Faint, text));
         }
         if scale.is_some() {
@@ -150,9 +150,9 @@ fn figure(p: &CurvePoint, style: &Style) -> String {
 }
 
 fn value(p: &CurvePoint, style: &Style) -> String {
-    let (mark, ink) = match p.weak {
-        Some(_) => ("~", Ink::Faint),
-        None => ("", Ink::Plain),
+    let (mark, ink) = match p.is_weak() {
+        true => ("~", Ink::Faint),
+        false => ("", Ink::Plain),
     };
     style.paint(
         ink,

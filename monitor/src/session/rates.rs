@@ -18,9 +18,9 @@ const SHOWS: (f64, f64, f64) = (0.0, 0.8, 2.5);
 const BEGINNING: (f64, f64) = (600e3, 0.5e-3);
 /// No window was seen to be slowed down by more than this share.
 const MOST_ADDED: f64 = 3.0;
-/// The same of those that counting adds, once the code is warm, as a share. (Of 20 programs kept in the counting cache for nearly all of a run, on one
-/// host, what stops took of it left out: half of them 0.7 to 1.1, 0.9 in the middle; an interpreter of eight accesses a nanosecond 2.0, of regular expressions
-/// and strings 0.2 to 0.4, loops that happen to lie better there less than nothing. Before it was known what stops drive from the caches, programs seemed
+/// The same of those that counting adds, once the code is warm, as a share. (Of 23 programs kept in the counting cache for nearly all of a run, on one
+/// host, what stops took of it left out: half of them 0.6 to 1.05, 0.85 in the middle; an interpreter of eight accesses a nanosecond 2.0, of regular expressions
+/// and JSON 0.2 and 0.4, loops that happen to lie better there less than nothing. Before it was known what stops drive from the caches, programs seemed
 /// slower there by 3 to 16 %. The ends are guessed.)
 const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 0.85, 3.0);
 /// Seconds that an access takes longer for each instruction added beside one of the program's own, at the most: where the program waits for
