@@ -13,7 +13,7 @@ use crate::{Cache, CurvePoint, Policy, Weak};
 /// Samples below which any figure is weak. Source: ARCHITECTURE.md.
 const WEAK_SAMPLES: u64 = 1000;
 /// Sampling half width above which a curve point is weak.
-const WEAK_HALF_WIDTH: f64 = 0.02;
+pub(crate) const WEAK_HALF_WIDTH: f64 = 0.02;
 /// What the bootstrapped standard errors of windows with gaps fall short of the spread of
 /// repetitions. Measured on the synthetic streams: 1.0 to 1.3 for random replacement; for LRU the
 /// stack distances carry noise of their own.

@@ -1,5 +1,6 @@
 //! What is handed back: curve points, per-key figures and their intervals.
 
+use crate::point::WEAK_HALF_WIDTH;
 use crate::sample::Key;
 
 /// Too few samples to lean on, and how many would do.
@@ -34,14 +35,10 @@ pub struct CurvePoint {
 }
 
 impl CurvePoint {
-    /// Ratios that undecided samples leave open, from lowest to highest, from which on the figure tells little: twice the half width of
-    /// sampling that does.
-    const OPEN: f64 = 0.04;
-
     /// Whether the figure says little, because samples are few or because watches ended before this size was decided.
     #[must_use]
     pub fn is_weak(&self) -> bool {
-        let open = |(low, high): (f64, f64)| high - low > Self::OPEN;
+        let open = |(low, high): (f64, f64)| high - low > 2.0 * WEAK_HALF_WIDTH;
         self.weak.is_some() || self.undecided.is_some_and(open)
     }
 }

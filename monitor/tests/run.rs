@@ -442,6 +442,22 @@ fn signals_for_the_program_are_passed_on() {
     }
 }
 
+/// What a program sends to its whole process group comes to us, too, and to it once.
+#[test]
+fn signals_to_the_group_come_once() {
+    let _turn = exclusive();
+    let script =
+        "trap 'echo got' USR1; kill -USR1 0; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    for way in WAYS {
+        let profiles = directory();
+        let mut command = run(&profiles.path().join("p"), way);
+        command.args(["sh", "-c", script]).process_group(0);
+        let found = command.output().expect("run");
+        assert_eq!(lossy(&found.stdout), "got\n", "{found:?}");
+        assert_eq!(shell_status(&found), 0, "{found:?}");
+    }
+}
+
 #[test]
 fn program_that_exits_inside_a_window_has_a_whole_profile() {
     let _turn = exclusive();

@@ -89,7 +89,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Gives it its share of the curve's misses at one size: by its own reuses, of which rough rankings have too few that are far, it may have next to none.
+    /// Gives it its share of the curve's misses at one size. (Its own reuses alone would say too little: rough rankings have few far ones.)
     fn split(&mut self, size: usize, miss_ratio: f64) {
         let miss = &mut self.miss[size];
         if self.access_share > 0.0 {

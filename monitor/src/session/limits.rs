@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What we may come upon, and how much of it is enough; `None`: any.
+/// What we use more of than programs are given at times, and how much of it is enough (descriptors: some for each process and thread); `None`: any.
 const OURS: [(Resource, Option<u64>); 4] = [
     (Resource::Data, None),
     (Resource::As, None),
@@ -31,8 +31,12 @@ pub fn check() -> Result<(), Limited> {
     // With CAP_SYS_RESOURCE it may be raised, and the program is to have it as it is.
     match most.filter(|_| setrlimit(Resource::Data, UNLIMITED).is_err()) {
         Some(most) => Err(Limited(most)),
-        None if most.is_some() => setrlimit(Resource::Data, now).map_err(|_| Limited(MEMORY)),
-        None => Ok(()),
+        None => {
+            if let Some(most) = most {
+                setrlimit(Resource::Data, now).map_err(|_| Limited(most))?;
+            }
+            Ok(())
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The monitor's own signals: news of its children, and the user's wish to end.
 
 use crate::control::Control;
-use crate::tracee::{Event, Result, Running, procinfo};
+use crate::tracee::{Event, Result, Running, hub, procinfo};
 use nix::unistd::Pid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,18 +70,18 @@ impl Signals {
     }
 
     /// Takes one pending signal, waiting up to `timeout` for it. News of children need no more
-    /// than the waking; what the program did not get is passed on to it. Of a terminal's it got its own.
+    /// than the waking; what the program did not get is passed on to it.
     pub fn take(&mut self, timeout: Duration) -> Option<i32> {
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
         };
         // SAFETY: siginfo_t is plain bits; it, the set and the timeout live here.
-        let (signal, code) = unsafe {
+        let (signal, info) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let set = &raw const self.set;
             let signal = libc::sigtimedwait(set, &raw mut info, &raw const timeout);
-            (signal, info.si_code)
+            (signal, info)
         };
         match signal {
             libc::SIGINT => {
@@ -89,13 +89,13 @@ impl Signals {
             }
             libc::SIGTERM | libc::SIGHUP => {
                 self.end_wanted = true;
-                self.pass_on(signal);
+                self.pass_on(signal, &info);
             }
             // Nobody's but ours, where we have started none.
             libc::SIGQUIT if self.program.is_none() => {
                 self.end_wanted = true;
             }
-            signal if MEANT.contains(&signal) && code != libc::SI_KERNEL => self.pass_on(signal),
+            signal if MEANT.contains(&signal) => self.pass_on(signal, &info),
             _ => {}
         }
         if self.control.as_ref().is_some_and(|c| c.stop_wanted()) {
@@ -105,8 +105,14 @@ impl Signals {
         (signal > 0).then_some(signal)
     }
 
-    fn pass_on(&self, signal: i32) {
-        if let Some(program) = self.program {
+    /// Of what went to the whole process group the program has its own: what a terminal sends, and what comes from one of the processes
+    /// that we follow, which do not mean us.
+    fn pass_on(&self, signal: i32, info: &libc::siginfo_t) {
+        let terminal = info.si_code == libc::SI_KERNEL && signal != libc::SIGALRM;
+        // SAFETY: siginfo_t is plain bits; where there is no sender its number is that of none that we follow.
+        let sender = Pid::from_raw(unsafe { info.si_pid() });
+        let own = info.si_code <= 0 && hub::process(sender).is_some();
+        if let (Some(program), false) = (self.program, terminal || own) {
             // SAFETY: plain numbers. The program may be gone already.
             unsafe { libc::kill(program.as_raw(), signal) };
         }
@@ -158,8 +164,9 @@ impl Signals {
     }
 }
 
-/// How long a thread may seem to sleep in the code cache before it is asked; and at the most, for it may be asked again and again while it runs.
-const NAP: Duration = Duration::from_micros(200);
+/// How long a thread is waited for before it is looked at whether it sleeps: longer than a lap, as a look costs caches and the processor.
+const NAP: Duration = Duration::from_millis(2);
+/// The same where it was seen to run, again and again.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
 
 impl Signals {
@@ -205,8 +212,16 @@ fn exited(child: Pid) -> nix::Result<Option<i32>> {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: restores the mask saved by `block`.
+        // What came too late to mean anything would end us, before the program's status is told.
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: set and timeout live here, and nothing is told of the signals; the mask is the one saved by `block`.
         unsafe {
+            while libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const now) > 0
+            {
+            }
             libc::pthread_sigmask(
                 libc::SIG_SETMASK,
                 &raw const self.before,

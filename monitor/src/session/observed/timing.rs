@@ -36,7 +36,7 @@ const MOST_MISSES_LONG: u64 = 250;
 const LEAST: u64 = 20_000;
 const MOST: u64 = 8_000_000;
 /// Most of the first one: the program may have become slower, or have turned to system calls.
-const MOST_FIRST: u64 = 200_000;
+const MOST_FIRST: u64 = 400_000;
 /// Misses after which it is given up: so much new code costs more than it tells.
 const MOST_MISSES: u64 = 150;
 /// Laps of next to nothing in between, which tell what the stop at the end of one takes, and accesses of them.
@@ -309,7 +309,7 @@ impl Observed {
         );
         // Without the thread's clock nothing is told cold from warm.
         self.stops.learn_timed(&laps);
-        let stop_s = self.stops.seconds_timed();
+        let stop_s = self.stops.seconds_of_lap();
         let laps = clean(&laps, begun_s.unwrap_or(f64::NAN), stop_s);
         if long {
             warming.learn(&laps);

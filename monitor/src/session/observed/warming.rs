@@ -3,10 +3,6 @@
 
 use crate::engine::translate::window::Piece;
 
-/// CPU seconds that a thread takes to bring back what the monitor's work at a stop drove from its caches: laps of next to nothing, which tell
-/// what stops take, bring back next to nothing. (Laps of 0.2 and of 0.75 ms by turns said 6 to 28 us, 16 on the mean of six programs; without it
-/// the short ones were 3 to 16 % too slow. A stop for new code took 15 to 30 us in all, on the same host.)
-const REFILL_S: f64 = 14e-6;
 /// A lap of fewer stops' time says nothing, nor does one of less than three quarters of that for each of its stops.
 const SHORT: f64 = 4.0;
 /// A lap that is this many times slower than the median one did not run all the time it was charged for: the hypervisor had
@@ -43,7 +39,7 @@ pub struct Lap {
 
 impl Lap {
     fn is_cold(&self) -> bool {
-        self.into_s < COLD_S
+        self.into_s - 0.5 * self.cpu_s < COLD_S
     }
 
     fn is_warm(&self) -> bool {
@@ -60,9 +56,8 @@ impl Lap {
     }
 }
 
-/// The laps of a stay that say something. It began when the thread had used `begun_s` CPU seconds; a stop itself takes `stop_s`.
+/// The laps of a stay that say something. It began when the thread had used `begun_s` CPU seconds; a stop takes `stop_s` of it, with what it drove from the caches.
 pub fn clean(pieces: &[Piece], begun_s: f64, stop_s: f64) -> Vec<Lap> {
-    let stop_s = stop_s + REFILL_S;
     let stops_s = |piece: &Piece| piece.stops as f64 * stop_s;
     let least_s = |piece: &Piece| SHORT.max(0.75 * SHORT * piece.stops as f64) * stop_s;
     let long = pieces
@@ -131,17 +126,16 @@ mod tests {
 
     const STOP_S: f64 = 20e-6;
 
-    /// Laps of 250 us, the code `factor` times faster from 2 ms on.
+    /// Laps of 500 us, the code `factor` times faster from 2 ms on.
     fn stay(rate: f64, factor: f64) -> Vec<Piece> {
         let lap = |n: usize| Piece {
             stops: 1,
-            accesses: ((250e-6 - STOP_S - REFILL_S) * rate * if n < 8 { 1.0 } else { factor })
-                as u64,
-            cpu_s: 250e-6,
-            end_s: 7.0 + 250e-6 * (n + 1) as f64,
+            accesses: ((500e-6 - STOP_S) * rate * if n < 4 { 1.0 } else { factor }) as u64,
+            cpu_s: 500e-6,
+            end_s: 7.0 + 500e-6 * (n + 1) as f64,
             ips: [0; 2],
         };
-        (0..34).map(lap).collect()
+        (0..17).map(lap).collect()
     }
 
     fn laps(rate: f64, factor: f64) -> Vec<Lap> {
@@ -186,7 +180,7 @@ mod tests {
         assert!(warming.factor().0 < 1.5, "{warming:?}");
         // A short one says nothing.
         let mut warming = Warming::default();
-        warming.learn(&laps(1e9, 5.0)[..5]);
+        warming.learn(&laps(1e9, 5.0)[..4]);
         assert_eq!(warming.factor().0, BELIEVED);
         // Nor does one of unknown beginning.
         warming.learn(&clean(&stay(1e9, 5.0), f64::NAN, STOP_S));
@@ -198,6 +192,6 @@ mod tests {
     fn only_cold_laps_are_corrected() {
         let warm: Vec<Lap> = laps(1e9, 1.6).iter().map(|lap| lap.warm(1.6)).collect();
         let rate = |lap: &Lap| lap.accesses / lap.cpu_s / 1e9;
-        assert!((rate(&warm[0]) - 1.6).abs() < 1e-6 && (rate(&warm[33]) - 1.6).abs() < 1e-6);
+        assert!((rate(&warm[0]) - 1.6).abs() < 1e-6 && (rate(&warm[16]) - 1.6).abs() < 1e-6);
     }
 }

@@ -532,7 +532,7 @@ impl Translate {
         let mut regs = stopped.regs()?;
         match stopped.reason {
             StopReason::Syscall if self.cache.is_exit_stop(regs.rip) => {
-                self.left_cache(stopped, regs, observer, control)
+                self.left_cache(stopped, regs, slept, observer, control)
             }
             StopReason::Signal(signal) => self.signal_in_cache(stopped, regs, signal, observer),
             StopReason::Exiting => {
@@ -540,7 +540,7 @@ impl Translate {
                 Ok(Next::End(WindowEnd::Exiting(stopped)))
             }
             StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
-            _ if slept || hub::is_wanted_out(stopped.tid()) => {
+            reason if slept && reason != StopReason::Group || hub::is_wanted_out(stopped.tid()) => {
                 if let Some(context) = self.observe_interrupted(&regs, observer) {
                     regs = context.regs;
                 }
@@ -570,6 +570,7 @@ impl Translate {
         &mut self,
         stopped: Stopped,
         at_stop: Regs,
+        slept: bool,
         observer: &mut Observer,
         control: &mut impl Control,
     ) -> Result<Next> {
@@ -624,7 +625,7 @@ impl Translate {
             }
             Some((_, ExitKind::Declined(reason))) => self.decline(stopped, regs, observer, reason),
             // It may have been asked to stop, which is not to come in the middle of its call.
-            Some((_, ExitKind::Syscall)) if hub::is_wanted_out(stopped.tid()) => {
+            Some((_, ExitKind::Syscall)) if slept || hub::is_wanted_out(stopped.tid()) => {
                 self.drain(self.log_pointer(), None, observer);
                 self.close(stopped, regs)
             }
