@@ -215,6 +215,24 @@ fn a_sleeping_program() {
     assert!(child.wait().expect("waited").success());
 }
 
+/// One that is stopped stays so, and the profile says what to do.
+#[test]
+fn a_stopped_program() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let mut child = Command::new("sleep").arg("0.5").spawn().expect("started");
+    let pid = Pid::from_raw(child.id() as i32);
+    kill(pid, Signal::SIGSTOP).expect("sent");
+    std::thread::sleep(Duration::from_millis(100));
+    let found = attach(&place.path().join("p"), &["--for", "0.3"], child.id());
+    assert!(found.status.success(), "{found:?}");
+    let remedy = format!("kill -CONT {pid}");
+    assert!(lossy(&found.stderr).contains(&remedy), "{found:?}");
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("read");
+    assert!(stat.contains(") T "), "{stat}");
+    kill(pid, Signal::SIGCONT).expect("sent");
+    assert!(child.wait().expect("waited").success());
+}
+
 #[test]
 fn refusals_are_one_line_and_a_code() {
     let place = tempfile::tempdir().expect("a temporary directory");

@@ -406,39 +406,28 @@ fn interrupt_from_the_terminal_ends_both() {
     }
 }
 
-#[test]
-fn termination_is_passed_on_and_leaves_the_profile() {
-    let _turn = exclusive();
-    for way in WAYS {
-        let (found, profiles) = signalled(Signal::SIGTERM, false, way);
-        assert_eq!(
-            (shell_status(&found), found.stdout.len()),
-            (143, 0),
-            "{found:?}"
-        );
-        let profile = readable(&profiles.path().join("p"));
-        assert!(!profile.windows.is_empty());
-    }
-}
-
 /// Whoever has started the program knows our process id alone.
 #[test]
-fn signals_for_the_program_are_passed_on() {
+fn signals_for_the_program_are_passed_on_and_leave_the_profile() {
     let _turn = exclusive();
     for signal in [
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
         Signal::SIGUSR1,
         Signal::SIGUSR2,
         Signal::SIGALRM,
-        Signal::SIGQUIT,
     ] {
-        let (found, profiles) = signalled(signal, false, &[]);
-        assert_eq!(
-            (shell_status(&found), found.stdout.len()),
-            (128 + signal as i32, 0),
-            "{found:?}"
-        );
-        let profile = readable(&profiles.path().join("p"));
-        assert!(!profile.windows.is_empty());
+        for way in WAYS {
+            let (found, profiles) = signalled(signal, false, way);
+            assert_eq!(
+                (shell_status(&found), found.stdout.len()),
+                (128 + signal as i32, 0),
+                "{found:?}"
+            );
+            let profile = readable(&profiles.path().join("p"));
+            assert!(!profile.windows.is_empty());
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod run;
 mod sharing;
 mod source;
 mod style;
+mod table;
 mod threads;
 mod windows;
 
@@ -227,7 +228,7 @@ impl Report<'_> {
                 };
                 out.push_str(&table.render(self.analysis, self.style));
             }
-            None => out.push_str(&curve::table(&curves, &self.marks(), header, self.style)),
+            None => out.push_str(&table::table(&curves, &self.marks(), header, self.style)),
         }
         if let Some(figures) = self.analysis.sharing()? {
             out.push('\n');

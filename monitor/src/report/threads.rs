@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use statcache_model::{CurvePoint, Stream};
 
-use super::curve::{SAME, of_traffic};
 use super::format::{bytes_per_second, interval, percent};
 use super::style::{Ink, Style, wrap};
+use super::table::{SAME, of_traffic, of_weak};
 use crate::analysis::Analysis;
 use crate::analysis::sizes::label;
 use crate::profile::types::Header;
@@ -106,8 +106,7 @@ impl Table<'_> {
             let _ = writeln!(out, "{}", line.trim_end());
         }
         if weak {
-            let text = "  ~ weak: too few samples to lean on, or undecided";
-            let _ = writeln!(out, "{}", style.paint(Ink::Faint, text));
+            out.push_str(&of_weak(style));
         }
         if scale.is_some() {
             out.push_str(&of_traffic(self.main, style));

@@ -27,8 +27,8 @@ const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 0.85, 3.0);
 /// memory they run meanwhile. (Chosen: with half of it the accesses of two programs that wait for memory were estimated 4 and 7 % too low, without
 /// it 13 and 20 % too high, so 1 % too low and right; four runs each, on one host.)
 const ADDED_COUNTING_S: f64 = 0.8e-9;
-/// By what factor counting slows warm code down at the most. (Of 24 programs kept in the counting cache for all of a run, on one host: 0.6 to 2.0,
-/// but 2.2, 2.5 and 2.6 of jq and interpreters of Scheme and Tcl. What the window beside executed may say more: its code is not quite what was timed.)
+/// By what factor counting slows warm code down at the most. (Of 24 programs kept in the counting cache for all of a run, on one host, what stops drove from the caches
+/// included: 0.6 to 2.0, but 2.2, 2.5 and 2.6 of jq and interpreters of Scheme and Tcl. What the window beside executed may say more: its code is not quite what was timed.)
 const MOST_COUNTING: f64 = 2.5;
 /// Native rate of a window that was nearly all stops, where there is no other to go by, and the highest; how far
 /// off that of other windows may be. (Fourteen programs made 0.4 to 6.2e9, half of them more than 2.1e9, on one host, and 22 others 0.8 to 4.4e9,

@@ -39,6 +39,11 @@ const NEWS: [i32; 4] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP
 /// Those that whoever has started the program sends to it and means nothing to us: it is we whose process id they know.
 const MEANT: [i32; 4] = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
 
+/// How long a thread is waited for before it is looked at whether it sleeps: longer than a lap, as a look costs caches and the processor.
+const NAP: Duration = Duration::from_millis(2);
+/// The same where it was seen to run, again and again.
+const LONGEST_NAP: Duration = Duration::from_millis(100);
+
 impl Signals {
     /// Blocks the signals in this thread and those it starts. The program is to get the mask
     /// [`Signals::before`].
@@ -162,14 +167,7 @@ impl Signals {
             }
         }
     }
-}
 
-/// How long a thread is waited for before it is looked at whether it sleeps: longer than a lap, as a look costs caches and the processor.
-const NAP: Duration = Duration::from_millis(2);
-/// The same where it was seen to run, again and again.
-const LONGEST_NAP: Duration = Duration::from_millis(100);
-
-impl Signals {
     /// Waits for a thread that runs, as code in the cache does; gives it back when it sleeps.
     ///
     /// # Errors

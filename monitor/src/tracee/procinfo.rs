@@ -113,9 +113,10 @@ pub fn sleeps(tid: Pid) -> bool {
     is_in_state(tid, "S")
 }
 
-/// Whether a process is stopped by a signal (SIGSTOP and the like).
+/// Whether a process is stopped by a signal (SIGSTOP and the like); of one that we trace, of which none of its threads is held by us.
 pub fn is_halted(pid: Pid) -> bool {
-    is_in_state(pid, "T")
+    // As a tracee that listens is told (ptrace(2), PTRACE_LISTEN).
+    is_in_state(pid, "T") || is_in_state(pid, "t")
 }
 
 /// By proc_pid_stat(5).
