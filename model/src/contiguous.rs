@@ -320,6 +320,7 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
         shapes: Vec::new(),
         bounds,
         fills,
+        memory: None,
     };
     let mut taken = vec![vec![0.0; BINS + 1]; count];
     let mut samples = vec![0.0; count];

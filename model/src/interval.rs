@@ -8,13 +8,14 @@
 
 use std::ops::Range;
 
-use crate::equation::{hazard, largest_root};
+use crate::equation::hazard;
 use crate::placed::Group;
+use crate::prepared::Prepared;
 use crate::random::{Solution, normal_cdf};
 use crate::rng::Rng;
 use crate::sparse::{Sparse, cluster_survivals};
-use crate::stack::{StackDistance, miss_probability, shape};
-use crate::survival::{RunSize, Survival};
+use crate::stack::{miss_probability, shape};
+use crate::survival::RunSize;
 use crate::{Cache, LineSize, Policy};
 
 /// Part of what native rates may be off by that differs from code to code: most of it is one error of all, as they are timed in one way. (With that
@@ -39,81 +40,6 @@ pub(crate) const Z95: f64 = 1.96;
 const LEVEL: f64 = 0.94;
 /// Its two-sided point of the normal distribution.
 pub(crate) const Z: f64 = 1.881;
-
-/// One distribution ready to be solved at many sizes. Replicates by the hundred are kept, so no
-/// more than both solvers need.
-#[derive(Clone, Debug)]
-pub(crate) struct Prepared {
-    /// Distance and mass of the reuses.
-    points: Vec<(f64, f64)>,
-    never: f64,
-    pub stack: StackDistance,
-}
-
-impl Prepared {
-    pub fn new(mut survival: Survival, run: RunSize) -> Self {
-        survival.spread_undecided(run);
-        let points = survival
-            .steps
-            .iter()
-            .map(|s| (s.distance, s.mass))
-            .collect();
-        Self {
-            points,
-            never: survival.never,
-            stack: StackDistance::new(&survival),
-        }
-    }
-
-    pub fn miss_ratio(&self, cache: &Cache) -> f64 {
-        let lines = cache.lines().0;
-        match cache.policy {
-            Policy::Random { .. } => largest_root(&self.points, self.never, hazard(lines)),
-            Policy::Lru { ways } => {
-                let miss = |&(d, mass): &(f64, f64)| mass * self.stack.miss(d, lines, ways);
-                (self.never + self.points.iter().map(miss).sum::<f64>()).clamp(0.0, 1.0)
-            }
-        }
-    }
-}
-
-impl Prepared {
-    /// Smallest distance whose miss probability exceeds one half.
-    pub fn deadly_gap(&self, cache: &Cache) -> f64 {
-        let lines = cache.lines().0;
-        match cache.policy {
-            Policy::Random { .. } => {
-                let rate = hazard(lines) * self.miss_ratio(cache);
-                std::f64::consts::LN_2 / rate.max(f64::MIN_POSITIVE)
-            }
-            Policy::Lru { ways } => {
-                let (sets, in_set) = shape(lines, ways);
-                let miss = |d: f64| miss_probability(self.stack.at(d), sets, in_set);
-                (0..crate::bins::BINS)
-                    .map(crate::bins::lower_edge)
-                    .find(|&d| miss(d) > 0.5)
-                    .unwrap_or(f64::INFINITY)
-            }
-        }
-    }
-
-    /// Miss probability of every placed sample's distance.
-    pub fn probabilities(&self, group: &Group, cache: &Cache) -> Vec<f64> {
-        let placed = group.placed.iter();
-        match cache.policy {
-            Policy::Random { .. } => {
-                let rate = hazard(cache.lines().0) * self.miss_ratio(cache);
-                placed.map(|p| 1.0 - (-rate * p.distance).exp()).collect()
-            }
-            Policy::Lru { ways } => {
-                let (sets, in_set) = shape(cache.lines().0, ways);
-                placed
-                    .map(|p| miss_probability(self.stack.at(p.distance), sets, in_set))
-                    .collect()
-            }
-        }
-    }
-}
 
 /// Cluster distributions with their shares of the run.
 pub(crate) type Mixture = Vec<(f64, Prepared)>;
@@ -342,6 +268,25 @@ impl Replicates {
             .map(|s| s * s)
             .sum::<f64>()
             .sqrt()
+    }
+}
+
+impl Prepared {
+    /// Miss probability of every placed sample's distance.
+    pub fn probabilities(&self, group: &Group, cache: &Cache) -> Vec<f64> {
+        let placed = group.placed.iter();
+        match cache.policy {
+            Policy::Random { .. } => {
+                let rate = hazard(cache.lines().0) * self.miss_ratio(cache);
+                placed.map(|p| 1.0 - (-rate * p.distance).exp()).collect()
+            }
+            Policy::Lru { ways } => {
+                let (sets, in_set) = shape(cache.lines().0, ways);
+                placed
+                    .map(|p| miss_probability(self.stack.at(p.distance), sets, in_set))
+                    .collect()
+            }
+        }
     }
 }
 

@@ -35,6 +35,7 @@
 //!   last two octaves, as far as the process's size allows it ([`Options::footprint_bytes`]: give it,
 //!   it is worth points at the large sizes). The paper's plain mean is [`Options::plain_mean`].
 //!   A long window counts for more than its stretch where its pieces differ as much as windows do (`worth`).
+//!   There, what a reuse longer than the window was exposed to is the mean of the run, but for the last while (`memory`).
 //! * **Intervals** of curves are meant to hold at 94 % and state two parts. *Sampling*, windows with
 //!   gaps: block bootstrap over windows through the solver, with the bounds of the windows' weights, and where windows are fewer than a dozen
 //!   a spread between them as other programs have it;
@@ -103,11 +104,13 @@ mod hash;
 mod histogram;
 mod influence;
 mod interval;
+mod memory;
 pub mod oracle;
 mod pairs;
 mod placed;
 mod point;
 mod prepare;
+mod prepared;
 mod random;
 mod result;
 mod rng;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::given_up::Take;
 use crate::histogram::{CompactHistogram, Histogram};
 use crate::placed::{Entry, Group};
-use crate::sparse::{self, Block};
-use crate::worth::{self, Course};
+use crate::sparse::{self, Block, Known};
+use crate::worth::{self, Course, Worth};
 use crate::{
     Estimate, FirstTouches, Key, LineSize, ModelError, Outcome, Sample, Stream, Weight, Window,
     contiguous,
@@ -327,8 +327,11 @@ pub(crate) fn groups(
                 .iter()
                 .map(|&i| windows[i].weight(l, options.plain_mean))
                 .collect();
-            let factors = match options.plain_mean {
-                true => vec![1.0; members.len()],
+            let worth = match options.plain_mean {
+                true => Worth {
+                    factors: vec![1.0; members.len()],
+                    memory: f64::INFINITY,
+                },
                 false => {
                     let weighed = |(&i, weight): (&usize, &Estimate)| worth::Weighed {
                         length: windows[i].accesses as f64,
@@ -336,7 +339,7 @@ pub(crate) fn groups(
                         course: &windows[i].course,
                     };
                     let weighed: Vec<_> = members.iter().zip(&weights).map(weighed).collect();
-                    worth::factors(&weighed)
+                    worth::weigh(&weighed)
                 }
             };
             let mut blocks = Vec::new();
@@ -350,7 +353,7 @@ pub(crate) fn groups(
                 };
                 let binned = other.unwrap_or(&w.own);
                 let parts = &binned.parts[l];
-                let share = factors[at] / parts.len().max(1) as f64;
+                let share = worth.factors[at] / parts.len().max(1) as f64;
                 blocks.extend(parts.iter().enumerate().map(|(part, h)| {
                     let extreme = |parts: &Parts| Arc::clone(&parts[l][part]);
                     Block {
@@ -364,7 +367,12 @@ pub(crate) fn groups(
                     }
                 }));
             }
-            sparse::build(blocks, &entries, &looked, line, options.from_start, lines)
+            let known = Known {
+                fills: options.from_start,
+                lines,
+                memory: worth.memory,
+            };
+            sparse::build(blocks, &entries, &looked, line, known)
         })
         .collect()
 }

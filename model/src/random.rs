@@ -5,6 +5,7 @@
 
 use crate::Cache;
 use crate::equation::{exp_neg, hazard};
+use crate::memory::Memory;
 use crate::placed::Placed;
 use crate::timeline::{Segment, Timeline};
 
@@ -20,6 +21,8 @@ pub(crate) struct Solution {
     pub misses: Vec<f64>,
     evictions: Vec<f64>,
     pub hazard: f64,
+    /// Misses per reference at other times than a segment's own, where the run has a [`Memory`].
+    far: f64,
     /// Misses per reference of the whole run.
     pub miss_ratio: f64,
 }
@@ -69,24 +72,50 @@ struct Exposed {
     derivative: f64,
 }
 
+/// Evictions per reference, as far as they concern reuses inside one segment.
+#[derive(Clone, Copy)]
+struct Rates<'a> {
+    /// In the segment.
+    slope: f64,
+    /// In the run, which is where reuses longer than its memory were.
+    far: f64,
+    memory: Option<&'a Memory>,
+}
+
+impl Rates<'_> {
+    /// Evictions over a distance that ends in the segment, and their derivative by its slope.
+    fn over(&self, distance: f64) -> (f64, f64) {
+        let near = self.memory.map_or(distance, |m| m.near(distance));
+        (self.slope * near + self.far * (distance - near), near)
+    }
+}
+
 impl Segment {
     /// `past[i]`: evictions when the line of `cross[i]` was touched, `None` inside this segment.
-    fn exposed(&self, past: &[Option<f64>], h: f64, e0: f64, slope: f64, start: f64) -> Exposed {
+    fn exposed(
+        &self,
+        past: &[Option<f64>],
+        h: f64,
+        e0: f64,
+        start: f64,
+        rates: &Rates<'_>,
+    ) -> Exposed {
+        let slope = rates.slope;
         let mut sum = Exposed {
             misses: self.cold,
             derivative: 0.0,
         };
         if slope > 0.0 {
             for l in &self.local {
-                let x = h * l.distance;
-                let kept = exp_neg(x * slope);
+                let (exposure, lever) = rates.over(l.distance);
+                let kept = exp_neg(h * exposure);
                 sum.misses += l.weight * (1.0 - kept);
-                sum.derivative += l.weight * x * kept;
+                sum.derivative += l.weight * h * lever * kept;
             }
         }
         for (c, before) in self.cross.iter().zip(past) {
             let (exposure, lever) = match before {
-                None => (slope * (c.to - c.from), c.to - c.from),
+                None => rates.over(c.to - c.from),
                 Some(before) => (e0 + slope * (c.to - start) - before, c.to - start),
             };
             let kept = exp_neg(h * exposure.max(0.0));
@@ -97,6 +126,15 @@ impl Segment {
     }
 }
 
+/// Evictions per miss.
+fn share(evictions: f64, misses: f64) -> f64 {
+    if misses > 0.0 {
+        evictions / misses
+    } else {
+        0.0
+    }
+}
+
 impl Timeline {
     /// Solves random replacement segment by segment.
     pub fn random(&self, cache: &Cache) -> Solution {
@@ -104,6 +142,8 @@ impl Timeline {
         let (mut evictions, mut course) = (vec![0.0], vec![0.0]);
         let mut misses = 0.0;
         let mut past = Vec::new();
+        let memory = self.memory.as_ref();
+        let far = memory.map_or(0.0, |m| m.far(cache));
         for (j, segment) in self.segments.iter().enumerate() {
             let (start, n) = (self.bounds[j], self.bounds[j + 1] - self.bounds[j]);
             past.clear();
@@ -116,7 +156,12 @@ impl Timeline {
             let mut r = 1.0f64;
             for _ in 0..64 {
                 let slope = (evicted(misses + r * n, cache, self.fills).0 - e0) / n;
-                let at = segment.exposed(&past, h, e0, slope, start);
+                let rates = Rates {
+                    slope,
+                    far: far * share(slope, r),
+                    memory,
+                };
+                let at = segment.exposed(&past, h, e0, start, &rates);
                 // Concave once full: Newton from above; while filling: the monotone iteration.
                 let next = if full && at.derivative < 1.0 {
                     r - (r - at.misses) / (1.0 - at.derivative)
@@ -138,6 +183,7 @@ impl Timeline {
             misses: course,
             evictions,
             hazard: h,
+            far,
             miss_ratio: if self.total() > 0.0 {
                 (misses / self.total()).clamp(0.0, 1.0)
             } else {
@@ -162,17 +208,20 @@ impl Timeline {
             let slope = (e[j + 1] - e[j]) / n;
             // By E at this segment's end and start, the others fixed.
             let (mut end, mut begin) = (0.0, 0.0);
+            let rates = self.rates(solution, j);
+            let inside = |weight: f64, distance: f64| {
+                let (exposure, lever) = rates.over(distance);
+                weight * h * lever * exp_neg(h * exposure) / n
+            };
             for l in &segment.local {
-                let x = h * l.distance;
-                let lever = l.weight * x * exp_neg(x * slope) / n;
+                let lever = inside(l.weight, l.distance);
                 end += lever;
                 begin -= lever;
             }
             let mut past = Vec::with_capacity(segment.cross.len());
             for c in &segment.cross {
                 if c.from >= start {
-                    let lever = h * (c.to - c.from);
-                    let lever = c.weight * lever * exp_neg(lever * slope) / n;
+                    let lever = inside(c.weight, c.to - c.from);
                     end += lever;
                     begin -= lever;
                     continue;
@@ -202,11 +251,19 @@ impl Timeline {
 
     /// Evictions per miss in a segment: less than one while the cache fills.
     pub fn evicting(&self, solution: &Solution, j: usize) -> f64 {
-        let misses = solution.misses[j + 1] - solution.misses[j];
-        if misses > 0.0 {
-            (solution.evictions[j + 1] - solution.evictions[j]) / misses
-        } else {
-            0.0
+        share(
+            solution.evictions[j + 1] - solution.evictions[j],
+            solution.misses[j + 1] - solution.misses[j],
+        )
+    }
+
+    /// Of a segment, solved.
+    fn rates(&self, solution: &Solution, j: usize) -> Rates<'_> {
+        let e = &solution.evictions;
+        Rates {
+            slope: (e[j + 1] - e[j]) / (self.bounds[j + 1] - self.bounds[j]),
+            far: solution.far * self.evicting(solution, j),
+            memory: self.memory.as_ref(),
         }
     }
 
@@ -242,20 +299,22 @@ impl Timeline {
     /// Distance, share of the segment's references and miss probability of its reuses.
     pub fn random_misses(&self, solution: &Solution, j: usize) -> Vec<[f64; 3]> {
         let (segment, e) = (&self.segments[j], &solution.evictions);
-        let (start, n) = (self.bounds[j], self.bounds[j + 1] - self.bounds[j]);
-        let slope = (e[j + 1] - e[j]) / n;
+        let start = self.bounds[j];
+        let rates = self.rates(solution, j);
         let missing = |exposure: f64| 1.0 - exp_neg(solution.hazard * exposure.max(0.0));
         let local = segment
             .local
             .iter()
-            .map(|l| (l.distance, l.weight, slope * l.distance));
+            .map(|l| (l.distance, l.weight, rates.over(l.distance).0));
         let cross = segment.cross.iter().map(|c| {
-            let before = self.interpolate(e, c.from_segment, c.from);
-            (
-                c.to - c.from,
-                c.weight,
-                e[j] + slope * (c.to - start) - before,
-            )
+            let distance = c.to - c.from;
+            let exposure = if c.from >= start {
+                rates.over(distance).0
+            } else {
+                let before = self.interpolate(e, c.from_segment, c.from);
+                e[j] + rates.slope * (c.to - start) - before
+            };
+            (distance, c.weight, exposure)
         });
         let reuse = |(distance, weight, exposure)| [distance, weight, missing(exposure)];
         local.chain(cross).map(reuse).collect()
@@ -263,7 +322,12 @@ impl Timeline {
 
     /// Miss probability of a reuse at `to`.
     pub fn random_probability(&self, solution: &Solution, p: &Placed, to: f64) -> f64 {
-        let exposure = self.gained(&solution.evictions, p, to);
+        let exposure = if self.memory.is_some() && p.segment == p.from_segment {
+            let rates = self.rates(solution, p.segment as usize);
+            rates.over(to - p.from).0
+        } else {
+            self.gained(&solution.evictions, p, to)
+        };
         1.0 - exp_neg(solution.hazard * exposure.max(0.0))
     }
 }

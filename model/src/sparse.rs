@@ -6,6 +6,8 @@
 //! stretch behaves like its window, and a reuse at distance `d` triggered in it was exposed to the
 //! evictions of the `d` references before, whatever stretches those lie in. (Laying the triggers
 //! out `d` after their samples instead is worse: at a change of phase the reuse does not come.)
+//! Where long windows show that the run soon does other things, exposure further back is that of the whole run
+//! ([`crate::memory`]).
 //! Source: ARCHITECTURE.md.
 
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use crate::bins::{self, BINS};
 use crate::cluster::{Signature, cluster, merge_neighbours};
 use crate::hash::FastMap;
 use crate::histogram::{CompactHistogram, Histogram};
+use crate::memory::Memory;
 use crate::placed::{Entry, FirstPlaced, Firsts, Group, Kept, Placed, WindowKind};
 use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
@@ -100,6 +103,17 @@ fn extremes(blocks: &[Block], line_size: LineSize) -> Option<Box<[Survival; 2]>>
     any.then(|| Box::new([pool(0), pool(1)]))
 }
 
+/// What is known of a run besides its windows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Whether the cache is empty at the start.
+    pub fills: bool,
+    /// Lines it can have touched.
+    pub lines: f64,
+    /// Line references over which it goes on as it does.
+    pub memory: f64,
+}
+
 /// Builds the timeline. `entries`, per window in time order, and `looked`, the index of each window with its first touches, are needed for
 /// attribution only.
 pub(crate) fn build(
@@ -107,9 +121,9 @@ pub(crate) fn build(
     entries: &[(f64, Vec<Entry>)],
     looked: &[(u32, Option<&FirstTouches>)],
     line_size: LineSize,
-    fills: bool,
-    lines: f64,
+    known: Known,
 ) -> Group {
+    let lines = known.lines;
     let weighed: f64 = blocks.iter().map(|b| b.weight).sum();
     let mut blocks = blocks;
     blocks.retain(|b| b.histogram.samples > 0 && b.weight > NOTHING * weighed);
@@ -134,21 +148,26 @@ pub(crate) fn build(
     let once = vec![1.0; blocks.len()];
     let (pooled, mut survivals) =
         cluster_survivals(&blocks, &once, &cluster_of, clusters, line_size);
+    let size = RunSize {
+        refs: weighed,
+        lines,
+    };
     for s in &mut survivals {
-        s.spread_undecided(RunSize {
-            refs: weighed,
-            lines,
-        });
+        s.spread_undecided(size);
     }
     let mut unit_weight = vec![0.0; units.len()];
     for (b, &u) in blocks.iter().zip(&unit_of) {
         unit_weight[u] += b.weight;
     }
-    let size = RunSize {
-        refs: weighed,
-        lines,
-    };
-    let timeline = deposit(&unit_weight, &cluster_of_unit, &survivals, size, fills);
+    let memory = Memory::new(known.memory, &pooled, size);
+    let timeline = deposit(
+        &unit_weight,
+        &cluster_of_unit,
+        &survivals,
+        size,
+        known.fills,
+        memory,
+    );
     let mut at = 0.0;
     let span_of: Vec<(f64, f64)> = blocks
         .iter()
@@ -197,6 +216,7 @@ fn deposit(
     survivals: &[Survival],
     run: RunSize,
     fills: bool,
+    memory: Option<Memory>,
 ) -> Timeline {
     let total = run.refs;
     let mut bounds = vec![0.0];
@@ -211,7 +231,13 @@ fn deposit(
     }
     let shapes: Vec<Shape> = survivals
         .iter()
-        .map(|s| Shape::new(&s.at_edges(), 0.0))
+        .map(|s| {
+            let mut edges = s.at_edges();
+            if let Some(memory) = &memory {
+                memory.blend(&mut edges);
+            }
+            Shape::new(&edges, 0.0)
+        })
         .collect();
     let count = shape_of.len();
     let mut segments: Vec<Segment> = shape_of
@@ -292,6 +318,7 @@ fn deposit(
         segments,
         shapes,
         fills,
+        memory,
     };
     timeline.measure();
     timeline

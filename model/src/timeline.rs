@@ -8,6 +8,7 @@
 //! of the references at age `a` before `t`, those whose own next use lies beyond `t`.
 
 use crate::bins::{self, BINS};
+use crate::memory::Memory;
 use crate::stack::{full_miss_fraction, miss_probability, shape};
 use crate::{Cache, Policy};
 
@@ -124,6 +125,8 @@ pub(crate) struct Timeline {
     pub shapes: Vec<Shape>,
     /// Whether the cache is empty at the start.
     pub fills: bool,
+    /// Where the run goes on as in a segment for a while only, and as the whole run does in between.
+    pub memory: Option<Memory>,
 }
 
 impl Timeline {

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::agreement::{Disagreement, Evidence, disagreement};
-use crate::interval::{self, Prepared, Replicates};
+use crate::interval::{self, Replicates};
 use crate::placed::Group;
+use crate::prepared::Prepared;
 use crate::random::Solution;
 use crate::{Cache, LineSize, Policy};
 

@@ -9,7 +9,7 @@
 //! Source: cluster sampling with the intraclass correlation `r`, where `k` pieces are worth `k / (1 + (k - 1) r)`
 //! independent ones (Cochran, Sampling Techniques, 9.4; Kish's design effect).
 
-use crate::{LineSize, Outcome, Sample, Stream};
+use crate::{LineSize, Outcome, Sample, Stream, memory};
 
 /// Equal parts of a window that are told apart.
 const PARTS: usize = 64;
@@ -82,11 +82,23 @@ pub(crate) struct Weighed<'a> {
     pub course: &'a Course,
 }
 
+/// What the windows of a run tell by their lengths.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Worth {
+    /// By how much the weight of each window is to be multiplied.
+    pub factors: Vec<f64>,
+    /// Accesses over which the run goes on as it does ([`memory::length`]).
+    pub memory: f64,
+}
+
 /// By how much the weight of each window is to be multiplied for what it is worth. The run is no longer for that: the sum of
 /// all weights stays.
-pub(crate) fn factors(windows: &[Weighed]) -> Vec<f64> {
+pub(crate) fn weigh(windows: &[Weighed]) -> Worth {
     let courses: Vec<(f64, &Course)> = windows.iter().map(|w| (w.length, w.course)).collect();
-    let mut factors = worth(&courses);
+    let Worth {
+        mut factors,
+        memory,
+    } = worth(&courses);
     let run: f64 = windows.iter().map(|w| w.weight).sum();
     let weights = windows.iter().map(|w| w.weight);
     let worthy: f64 = weights.zip(&factors).map(|(w, x)| w * x).sum();
@@ -94,11 +106,11 @@ pub(crate) fn factors(windows: &[Weighed]) -> Vec<f64> {
     for factor in &mut factors {
         *factor *= scale;
     }
-    factors
+    Worth { factors, memory }
 }
 
 /// What each window is worth, at least 1; they have these lengths.
-fn worth(windows: &[(f64, &Course)]) -> Vec<f64> {
+fn worth(windows: &[(f64, &Course)]) -> Worth {
     // In windows around it: lengths that change with the phases of a run say nothing.
     let times: Vec<f64> = (0..windows.len())
         .map(|at| {
@@ -109,12 +121,13 @@ fn worth(windows: &[(f64, &Course)]) -> Vec<f64> {
             if times.is_finite() { times } else { 1.0 }
         })
         .collect();
+    let pieces = |times: f64| (times as usize).clamp(1, PARTS);
     let correlations = (0..DISTANCES.len()).filter_map(|distance| {
         let cut = |(&(_, course), &times): (&(f64, &Course), &f64)| {
-            course.pieces((times as usize).clamp(1, PARTS), distance)
+            course.pieces(pieces(times), distance)
         };
-        let pieces = windows.iter().zip(&times).map(cut);
-        correlation(&pieces.collect::<Vec<_>>())
+        let cut = windows.iter().zip(&times).map(cut);
+        correlation(&cut.collect::<Vec<_>>())
     });
     // The largest: whatever is alike inside windows.
     let r = correlations.fold(f64::NAN, f64::max);
@@ -127,7 +140,14 @@ fn worth(windows: &[(f64, &Course)]) -> Vec<f64> {
             1.0
         }
     };
-    times.iter().map(worth).collect()
+    let lengths = windows.iter().zip(&times).map(|(&(length, _), &times)| {
+        let pieces = pieces(times);
+        (pieces, length / pieces as f64)
+    });
+    Worth {
+        factors: times.iter().map(worth).collect(),
+        memory: memory::length(r, &lengths.collect::<Vec<_>>()),
+    }
 }
 
 /// Intraclass correlation of the pieces of windows, on the large side of what is likely. `None` where nothing differs, or too
@@ -191,7 +211,7 @@ mod tests {
     }
 
     /// Eighty short windows and twenty that are ten times as long; `open` by the place in them in lengths of the short ones.
-    fn worth_of(open: impl Fn(usize, f64) -> f64) -> Vec<f64> {
+    fn worth_of(open: impl Fn(usize, f64) -> f64) -> Worth {
         let mut rng = Rng::new(3);
         let courses: Vec<(f64, Course)> = (0..100)
             .map(|w| {
@@ -215,13 +235,17 @@ mod tests {
             let phase = (place + w as f64 * 0.37) % 2.0;
             if phase < 1.0 { 0.1 } else { 0.7 }
         });
-        assert!(rounds[5] > 3.0 && rounds[6] == 1.0, "{rounds:?}");
+        let (factors, memory) = (&rounds.factors, rounds.memory);
+        assert!(factors[5] > 3.0 && factors[6] == 1.0, "{rounds:?}");
+        assert!(memory < 2e6, "{memory}");
         // Phases that last longer than windows do.
         let phases = worth_of(|w, _| if w < 48 { 0.1 } else { 0.7 });
-        assert!(phases[5] < 1.3, "{phases:?}");
+        assert!(phases.factors[5] < 1.3, "{phases:?}");
+        assert!(phases.memory > 1e7, "{phases:?}");
         // Nothing differs: all the same.
         let even = worth_of(|_, _| 0.0);
-        assert_eq!(even, vec![1.0; 100]);
+        assert_eq!(even.factors, vec![1.0; 100]);
+        assert!(even.memory.is_infinite());
     }
 
     #[test]
@@ -244,7 +268,7 @@ mod tests {
                 course,
             });
             let weighed: Vec<Weighed> = weighed.collect();
-            let factors = factors(&weighed);
+            let factors = super::weigh(&weighed).factors;
             let sum = |factor: &dyn Fn(usize) -> f64| -> f64 {
                 (0..weighed.len())
                     .map(|at| weighed[at].weight * factor(at))
@@ -279,15 +303,15 @@ mod tests {
             })
             .collect();
         let courses: Vec<_> = courses.iter().map(|(times, c)| (*times, c)).collect();
-        assert_eq!(worth(&courses), vec![1.0; 24]);
+        assert_eq!(worth(&courses).factors, vec![1.0; 24]);
     }
 
     #[test]
     fn few_windows_are_worth_what_they_are() {
-        assert_eq!(worth(&[]), Vec::<f64>::new());
+        assert_eq!(worth(&[]).factors, Vec::<f64>::new());
         let mut rng = Rng::new(1);
         let one = course(&mut rng, 10, |_| 0.5);
-        assert_eq!(worth(&[(1e6, &one), (9e6, &one)]), vec![1.0, 1.0]);
-        assert_eq!(worth(&[(0.0, &one)]), vec![1.0]);
+        assert_eq!(worth(&[(1e6, &one), (9e6, &one)]).factors, vec![1.0, 1.0]);
+        assert_eq!(worth(&[(0.0, &one)]).factors, vec![1.0]);
     }
 }

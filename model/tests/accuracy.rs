@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{contiguous, sizes, sparse, stream};
+use common::{ROUND_PART, contiguous, sizes, sparse, stream};
 use statcache_model::oracle::Trace;
 use statcache_model::{
-    Histogram, LineSize, Options, Policy, Run, Stream, Undecided, Weight, Window, random_miss_ratio,
+    CurvePoint, Histogram, LineSize, Options, Policy, Run, Stream, Undecided, Weight, Window,
+    random_miss_ratio,
 };
 
 const REFERENCES: usize = 4_000_000;
@@ -131,6 +132,45 @@ fn windows_with_gaps() {
         let [_, _, varying] = errors(&run(windows, false), Policy::RANDOM, &exact, |_| true);
         println!("{name:8} random, 20 windows of 10K to 100K: {varying:.4}");
         assert!(varying <= bar, "{name}: {varying}");
+    }
+}
+
+/// Windows shorter than the round they are of, each of which sees a part of it: reuses of a round's length were exposed to the other parts too.
+#[test]
+fn rounds_longer_than_windows() {
+    let trace = stream("rounds", 4 * REFERENCES, 7);
+    let distances = trace.distances();
+    let windows = |seed| {
+        let part = ROUND_PART;
+        let short = sparse(&distances, 4 * SAMPLES, 40, (part / 2, part), seed);
+        let long = sparse(&distances, 16 * SAMPLES, 40, (5 * part, 7 * part), seed);
+        let one_in_four = |(w, (short, long))| if w % 4 == 0 { long } else { short };
+        short
+            .into_iter()
+            .zip(long)
+            .enumerate()
+            .map(one_in_four)
+            .collect::<Vec<Window>>()
+    };
+    // One that just holds all that a round touches.
+    let holds = sizes().iter().position(|&s| s > 31_000 * 64).unwrap();
+    for (policy, bar) in [(Policy::RANDOM, 0.01), (Policy::LRU, 0.07)] {
+        let exact = exact(&trace, policy);
+        let (mut misses, mut inside, mut all) = (0.0, 0, 0);
+        for seed in 0..6 {
+            let run = run(windows(seed), false);
+            let curve = run.curve(64, policy, Stream::Own, &sizes()).unwrap();
+            misses += curve[holds].miss_ratio / 6.0;
+            let is_inside = |(p, e): &(&CurvePoint, &f64)| p.low <= **e && **e <= p.high;
+            inside += curve.iter().zip(&exact).filter(is_inside).count();
+            all += curve.len();
+        }
+        println!(
+            "rounds {policy:?}: {misses:.4} for {:.4}, inside {inside} of {all}",
+            exact[holds]
+        );
+        assert!(misses <= bar, "{policy:?}: {misses}");
+        assert!(inside * 10 >= all * 9, "{policy:?}: {inside} of {all}");
     }
 }
 

@@ -20,6 +20,9 @@ pub const STREAMS: [&str; 9] = [
     "sweep", "uniform", "zipf", "stack", "chase", "phases", "matrix", "oneshot", "rare",
 ];
 
+/// References of each of the three loops that a round of the stream `rounds` consists of.
+pub const ROUND_PART: usize = 52_000;
+
 /// Streams that were written after the intervals were settled, to judge them; never tuned on.
 pub const HELD_OUT: [&str; 6] = ["descents", "tiles", "scans", "bursts", "stencil", "pools"];
 
@@ -121,6 +124,15 @@ pub fn stream(name: &str, n: usize, seed: u64) -> Trace {
                 } else {
                     1_000 + (rng.unit().powi(4) * 50_000.0) as u64
                 }
+            }));
+        }
+        "rounds" => {
+            // Two arrays, the second denser, and a few lines, by turns.
+            let part = ROUND_PART as u64;
+            v.extend((0..n as u64).map(|i| match (i / part % 3, i % part) {
+                (0, at) => 1_000_000 + at / 2,
+                (1, at) => 2_000_000 + at / 16,
+                (_, at) => at % 4,
             }));
         }
         "oneshot" => {

@@ -18,6 +18,8 @@ use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
 use crate::tracee::{Event, Result, Running, StopReason, Stopped, hub, procinfo};
 use nix::unistd::Pid;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use std::time::{Duration, Instant};
 
 /// Time of a lap: many times that of the stop at its end and of what this drives from the caches, and short, so that code met for the first time
@@ -37,6 +39,9 @@ const LEAST: u64 = 20_000;
 const MOST: u64 = 8_000_000;
 /// Most of the first one: the program may have become slower, or have turned to system calls.
 const MOST_FIRST: u64 = 400_000;
+/// Most accesses between the last lap and the window, and how long they take at the rate of the window before.
+const MOST_LEAD: f64 = 2e6;
+const LEAD: Duration = Duration::from_millis(10);
 /// Misses after which it is given up: so much new code costs more than it tells.
 const MOST_MISSES: u64 = 150;
 /// Laps of next to nothing in between, which tell what the stop at the end of one takes, and accesses of them.
@@ -56,6 +61,7 @@ pub struct Timing {
     stays: u32,
     warming: Warming,
     alone: Alone,
+    random: SmallRng,
 }
 
 /// Windows that are not timed because threads turned to something else while they were.
@@ -107,6 +113,8 @@ struct Laps<'a> {
     empty_left: usize,
     first: bool,
     empty: bool,
+    /// Whether this one is the last, whatever it takes.
+    once: bool,
     /// Whether they end when the thread wakes another, which may write code.
     alone: bool,
     /// Accesses of one, and when it began.
@@ -119,6 +127,14 @@ impl Laps<'_> {
     /// Whether all laps were made, and there may be more.
     fn goes_on(&self, stopped: &Stopped) -> bool {
         self.left == 0 && !self.signals.end_wanted && !sleeps(stopped)
+    }
+
+    /// So many accesses more, however long they take.
+    fn once(&mut self, accesses: u64) {
+        self.accesses = accesses.max(LEAST);
+        (self.left, self.empty_left, self.first) = (1, 0, true);
+        self.once = true;
+        self.started = Instant::now();
     }
 }
 
@@ -157,6 +173,9 @@ impl Control for Laps<'_> {
             // How fast it is now is not known yet.
             self.left -= 1;
             return self.accesses;
+        }
+        if self.once {
+            return 0;
         }
         if !std::mem::take(&mut self.empty) {
             if lap < LAP / 2 && self.accesses < MOST {
@@ -207,6 +226,7 @@ impl Observed {
                     stays: 0,
                     alone: Alone::default(),
                     warming: Warming::default(),
+                    random: SmallRng::seed_from_u64(self.seed ^ 0x1ead),
                 }));
             }
             // A signal came meanwhile.
@@ -251,6 +271,7 @@ impl Observed {
         timing.stays += 1;
         let long = timing.stays % LONG_ONE_IN == 1;
         let (warming, observer) = (&mut timing.warming, &mut timing.observer);
+        let random = &mut timing.random;
         let timing = &mut timing.engine;
         timing.limit_misses(if long { MOST_MISSES_LONG } else { MOST_MISSES });
         let mut alone = false;
@@ -273,6 +294,7 @@ impl Observed {
             empty_left: EMPTY_LAPS,
             first: true,
             empty: false,
+            once: false,
             alone,
             accesses: accesses.clamp(LEAST, MOST_FIRST),
             begun: Instant::now(),
@@ -291,14 +313,25 @@ impl Observed {
             }
             other => other,
         };
+        let timed = timing.take_pieces();
+        // Where laps end depends on how long they took, and where they began was chosen by time: in code that makes few accesses
+        // for its time. So many accesses later it no longer does.
+        let end = match end {
+            Ok(WindowEnd::Closed(stopped)) if laps.goes_on(&stopped) => {
+                let most = (LEAD.as_secs_f64() * rate).min(MOST_LEAD);
+                laps.once(random.random_range(0.0..most) as u64);
+                timing.window(stopped, observer, &mut laps)
+            }
+            other => other,
+        };
+        timing.take_pieces();
         let accesses = observer.accesses() - before;
         let cpu_now = procinfo::thread_cpu_s(pid, tid).unwrap_or(cpu).max(cpu);
         self.in_windows_s += cpu_now - cpu;
         self.beside.thread_s += cpu_now - cpu;
         self.beside.accesses += accesses;
-        let laps = timing.take_pieces();
         tracing::debug!(
-            ?laps,
+            laps = ?timed,
             accesses,
             cpu_s = cpu_now - cpu,
             stops = timing.stats.stops - stats.stops,
@@ -308,9 +341,9 @@ impl Observed {
             "timed"
         );
         // Without the thread's clock nothing is told cold from warm.
-        self.stops.learn_timed(&laps);
+        self.stops.learn_timed(&timed);
         let stop_s = self.stops.seconds_of_lap();
-        let laps = clean(&laps, begun_s.unwrap_or(f64::NAN), stop_s);
+        let laps = clean(&timed, begun_s.unwrap_or(f64::NAN), stop_s);
         if long {
             warming.learn(&laps);
         }
