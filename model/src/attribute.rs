@@ -230,7 +230,7 @@ impl Run {
                 s.given_up.weight += p.raw;
                 s.given_up.misses += p.raw * least;
             }
-            let told_by_returns = returns.is_some_and(|returns| returns.holds(p));
+            let told = returns.map_or(0.0, |returns| returns.part(p, group.timeline.total()));
             if to != Some(from) && returns.is_none() {
                 s.excess += p.raw;
                 s.excess_variance += p.raw * p.raw;
@@ -243,13 +243,16 @@ impl Run {
             let sure = |miss: f64| if lost { 1.0 } else { miss };
             let misses = [varying, by_whole, least, most].map(sure);
             t.edge(from, p.weight, misses[0]);
-            if told_by_returns {
-                crossing.add(p.distance, p.weight, misses[0]);
+            if told > 0.0 {
+                crossing.add(p.distance, told * p.weight, misses[0]);
+            }
+            let weight = (1.0 - told) * p.weight;
+            if weight <= 0.0 {
                 continue;
             }
             // Consecutive windows leave nothing out.
             let window = group.sparse.as_ref().map(|_| p.window);
-            t.reused(window, p.weight, misses);
+            t.reused(window, weight, misses);
             if to != from && returns.is_none() {
                 t.excess -= p.weight;
                 t.excess_variance += p.weight * p.weight;

@@ -66,6 +66,15 @@ impl Memory {
     }
 }
 
+/// How much alike the means of two neighbouring pieces are that are so many lengths long.
+fn means_alike(long: f64) -> f64 {
+    if long < 1e-3 {
+        return 1.0 - 2.0 / 3.0 * long;
+    }
+    let over = -(-long).exp_m1();
+    over * over / (2.0 * (long - over))
+}
+
 /// Length over which the likeness falls by a factor of e, if the pieces of windows are alike with this correlation. `windows`: how many pieces
 /// of which length.
 pub(crate) fn length(correlation: f64, windows: &[(usize, f64)]) -> f64 {
@@ -75,12 +84,17 @@ pub(crate) fn length(correlation: f64, windows: &[(usize, f64)]) -> f64 {
     }
     let alike = |length: f64| {
         let (mut sum, mut count) = (0.0, 0.0);
-        for &(pieces, piece) in windows {
+        for &(pieces, piece) in windows.iter().filter(|w| w.0 > 1) {
+            let next = means_alike(piece / length);
+            // Of the pairs of a window, which counts by its pieces, as in the correlation.
+            let (mut of_window, mut pairs) = (0.0, 0.0);
             for apart in 1..pieces {
-                let pairs = (pieces - apart) as f64;
-                sum += pairs * (-(apart as f64) * piece / length).exp();
-                count += pairs;
+                let so_many = (pieces - apart) as f64;
+                of_window += so_many * next * (-((apart - 1) as f64) * piece / length).exp();
+                pairs += so_many;
             }
+            sum += pieces as f64 * of_window / pairs;
+            count += pieces as f64;
         }
         sum / count
     };
@@ -103,12 +117,15 @@ mod tests {
 
     #[test]
     fn lengths_give_back_their_correlation() {
-        // Two pieces each: the only pairs lie one piece apart.
-        let found = length((-1.0f64).exp(), &[(2, 5e5); 4]);
-        assert!((found / 5e5 - 1.0).abs() < 1e-3, "{found}");
+        // Two pieces each: the only pairs are neighbours.
+        let alike = means_alike(2.0);
+        let found = length(alike, &[(2, 5e5); 4]);
+        assert!((found / 2.5e5 - 1.0).abs() < 1e-3, "{found}");
         // The same correlation of pieces further apart: it lasts longer.
-        assert!(length((-1.0f64).exp(), &[(8, 5e5); 4]) > 2.0 * found);
-        assert!(length(0.5, &[(2, 5e5); 4]) > found);
+        assert!(length(alike, &[(8, 5e5); 4]) > 2.0 * found);
+        assert!(length(0.8, &[(2, 5e5); 4]) > found);
+        assert!((means_alike(1.001e-3) - means_alike(0.999e-3)).abs() < 1e-5);
+        assert!(means_alike(1e-3) > 0.999 && means_alike(100.0) < 0.01);
         for none in [f64::NAN, 0.95] {
             assert!(length(none, &[(2, 5e5); 4]).is_infinite());
         }

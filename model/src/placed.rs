@@ -128,13 +128,23 @@ pub(crate) struct ReturnPlaced {
 }
 
 impl Returns {
-    /// Whether a reuse ends in an epoch it did not begin in, and would be looked for.
-    pub fn holds(&self, p: &Placed) -> bool {
-        let epoch = |at: f64| self.epochs.partition_point(|e| e.0 <= at);
-        p.to.is_some_and(|to| {
-            let ended = epoch(to);
-            ended > epoch(p.from) && ended > 0 && self.epochs[ended - 1].1
-        })
+    /// Part of the reuses like this one, at its distance and anywhere in the epoch that it ends in, that did not begin there, and would be looked for.
+    /// Not whether it did itself: epochs begin where logs are read, which is behind samples, so that reuses of some thousand references seem to
+    /// cross their borders many times too often.
+    pub fn part(&self, p: &Placed, end: f64) -> f64 {
+        let Some(to) = p.to else { return 0.0 };
+        let ended = self.epochs.partition_point(|e| e.0 <= to);
+        let Some(&(begun, true)) = ended.checked_sub(1).map(|at| &self.epochs[at]) else {
+            return 0.0;
+        };
+        let next = self.epochs.get(ended).map_or(end, |epoch| epoch.0);
+        // What ends in one that begins with the run began there.
+        let within = if begun > 0.0 {
+            next - begun
+        } else {
+            f64::INFINITY
+        };
+        (p.distance / within.max(1.0)).min(1.0)
     }
 }
 

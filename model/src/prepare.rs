@@ -367,10 +367,22 @@ pub(crate) fn groups(
                     }
                 }));
             }
+            // References of several threads are not those of the one whose window it is.
+            let alone = |&i: &usize| windows[i].thread == windows[members[0]].thread;
+            let own = stream != Stream::All || members.iter().all(alone);
+            let (refs, accesses) = members.iter().fold((0.0, 0.0), |(refs, accesses), &i| {
+                (
+                    refs + windows[i].refs[l] as f64,
+                    accesses + windows[i].accesses as f64,
+                )
+            });
             let known = Known {
                 fills: options.from_start,
                 lines,
-                memory: worth.memory,
+                memory: match own {
+                    true => worth.memory * refs / accesses,
+                    false => f64::INFINITY,
+                },
             };
             sparse::build(blocks, &entries, &looked, line, known)
         })

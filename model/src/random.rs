@@ -7,7 +7,7 @@ use crate::Cache;
 use crate::equation::{exp_neg, hazard};
 use crate::memory::Memory;
 use crate::placed::Placed;
-use crate::timeline::{Segment, Timeline};
+use crate::timeline::{Cross, Segment, Timeline};
 
 /// Largest amplification inside one segment that is believed: the linearisation ends there.
 const MAX_GAIN: f64 = 50.0;
@@ -83,6 +83,12 @@ struct Rates<'a> {
 }
 
 impl Rates<'_> {
+    /// Evictions of the part of a distance that is not near.
+    fn beyond(&self, distance: f64) -> f64 {
+        self.memory
+            .map_or(0.0, |m| self.far * (distance - m.near(distance)))
+    }
+
     /// Evictions over a distance that ends in the segment, and their derivative by its slope.
     fn over(&self, distance: f64) -> (f64, f64) {
         let near = self.memory.map_or(distance, |m| m.near(distance));
@@ -116,7 +122,10 @@ impl Segment {
         for (c, before) in self.cross.iter().zip(past) {
             let (exposure, lever) = match before {
                 None => rates.over(c.to - c.from),
-                Some(before) => (e0 + slope * (c.to - start) - before, c.to - start),
+                Some(before) => {
+                    let near = e0 + slope * (c.to - start) - before;
+                    (near + rates.beyond(c.to - c.from), c.to - start)
+                }
             };
             let kept = exp_neg(h * exposure.max(0.0));
             sum.misses += c.weight * (1.0 - kept);
@@ -148,8 +157,9 @@ impl Timeline {
             let (start, n) = (self.bounds[j], self.bounds[j + 1] - self.bounds[j]);
             past.clear();
             past.extend(segment.cross.iter().map(|c| {
-                // None: touched in this same segment, so it moves with the slope.
-                (c.from < start).then(|| self.interpolate(&evictions, c.from_segment, c.from))
+                // None: all that is near is in this same segment, so it moves with the slope.
+                let (from, k) = self.near_from(c);
+                (from < start).then(|| self.interpolate(&evictions, k, from))
             }));
             let e0 = evictions[j];
             let full = evicted(misses, cache, self.fills).1 >= 1.0;
@@ -220,16 +230,17 @@ impl Timeline {
             }
             let mut past = Vec::with_capacity(segment.cross.len());
             for c in &segment.cross {
-                if c.from >= start {
+                let (from, k) = self.near_from(c);
+                if from >= start {
                     let lever = inside(c.weight, c.to - c.from);
                     end += lever;
                     begin -= lever;
                     continue;
                 }
-                let k = c.from_segment as usize;
-                let f = (c.from - self.bounds[k]) / (self.bounds[k + 1] - self.bounds[k]);
+                let k = k as usize;
+                let f = (from - self.bounds[k]) / (self.bounds[k + 1] - self.bounds[k]);
                 let before = e[k] + f * (e[k + 1] - e[k]);
-                let exposure = e[j] + slope * (c.to - start) - before;
+                let exposure = e[j] + slope * (c.to - start) - before + rates.beyond(c.to - c.from);
                 let lever = c.weight * h * exp_neg(h * exposure.max(0.0));
                 let part = (c.to - start) / n;
                 end += lever * part;
@@ -293,7 +304,26 @@ impl Timeline {
     pub fn random_miss(&self, solution: &Solution, from: f64, to: f64) -> f64 {
         let e = &solution.evictions;
         let at = |time: f64| self.interpolate(e, self.segment_of(time) as u32, time);
-        1.0 - exp_neg(solution.hazard * (at(to) - at(from)).max(0.0))
+        let (near, beyond) = match &self.memory {
+            None => (to - from, 0.0),
+            Some(memory) => {
+                let rates = self.rates(solution, self.segment_of(to));
+                (memory.near(to - from), rates.beyond(to - from))
+            }
+        };
+        let exposure = at(to) - at(to - near) + beyond;
+        1.0 - exp_neg(solution.hazard * exposure.max(0.0))
+    }
+
+    /// From when on what a reuse was exposed to was near: its touch, without a memory; and the segment of that.
+    fn near_from(&self, c: &Cross) -> (f64, u32) {
+        match &self.memory {
+            None => (c.from, c.from_segment),
+            Some(memory) => {
+                let from = c.to - memory.near(c.to - c.from);
+                (from, self.segment_of(from) as u32)
+            }
+        }
     }
 
     /// Distance, share of the segment's references and miss probability of its reuses.
@@ -308,11 +338,12 @@ impl Timeline {
             .map(|l| (l.distance, l.weight, rates.over(l.distance).0));
         let cross = segment.cross.iter().map(|c| {
             let distance = c.to - c.from;
-            let exposure = if c.from >= start {
+            let (from, k) = self.near_from(c);
+            let exposure = if from >= start {
                 rates.over(distance).0
             } else {
-                let before = self.interpolate(e, c.from_segment, c.from);
-                e[j] + rates.slope * (c.to - start) - before
+                let before = self.interpolate(e, k, from);
+                e[j] + rates.slope * (c.to - start) - before + rates.beyond(distance)
             };
             (distance, c.weight, exposure)
         });
@@ -322,12 +353,10 @@ impl Timeline {
 
     /// Miss probability of a reuse at `to`.
     pub fn random_probability(&self, solution: &Solution, p: &Placed, to: f64) -> f64 {
-        let exposure = if self.memory.is_some() && p.segment == p.from_segment {
-            let rates = self.rates(solution, p.segment as usize);
-            rates.over(to - p.from).0
-        } else {
-            self.gained(&solution.evictions, p, to)
-        };
+        if self.memory.is_some() {
+            return self.random_miss(solution, p.from, to);
+        }
+        let exposure = self.gained(&solution.evictions, p, to);
         1.0 - exp_neg(solution.hazard * exposure.max(0.0))
     }
 }

@@ -75,6 +75,13 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         eprintln!("statcache: {error}");
         return Ok(Exit::Failure);
     }
+    if !status.output.exists() {
+        eprintln!(
+            "statcache: the profile of process {} is complete, and gone: {output} was removed while it was written",
+            status.pid
+        );
+        return Ok(Exit::Failure);
+    }
     println!(
         "the profile of process {} is complete: {} samples in {} windows, in {output} (statcache report {output})",
         status.pid, status.samples, status.windows
@@ -96,6 +103,10 @@ pub(super) fn profile_of(named: &Path) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     };
     match control::ask(pid)? {
+        Answer::Live(status) if !status.output.exists() => anyhow::bail!(
+            "the profile of process {pid} is gone: {} was removed while it is written ('statcache stop {pid}' ends it)",
+            status.output.display()
+        ),
         Answer::Live(status) => Ok(Some(status.output)),
         Answer::Nobody => anyhow::bail!("{}", nobody(pid)),
     }

@@ -5,7 +5,7 @@
 //! then kept as `NAME.old`. From there on every record is appended whole or not at all, so the
 //! file in place is valid at any moment, whatever ends the monitor.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -57,6 +57,10 @@ impl Writer {
                 let what = format!("{} is no profile, and would be lost", old.display());
                 return Err(refuse(io::Error::other(what)));
             }
+            if is_being_written(&target) {
+                let what = "another profile is being written there ('statcache ps' lists those that are): write elsewhere with -o FILE";
+                return Err(refuse(io::Error::other(what)));
+            }
             let temporary = temporary_name(&target).map_err(refuse)?;
             let file = OpenOptions::new()
                 .write(true)
@@ -64,6 +68,7 @@ impl Writer {
                 .truncate(true)
                 .open(&temporary)
                 .map_err(refuse)?;
+            mark_being_written(&file);
             (file, Some(temporary))
         };
         let mut writer = Self {
@@ -150,6 +155,7 @@ impl Writer {
                 file.set_permissions(self.sink.file.metadata()?.permissions())?;
                 file.write_all(bytes)?;
                 file.write_all(&newer)?;
+                mark_being_written(&file);
                 fs::rename(&temporary, &self.path)?;
                 Ok(file)
             });
@@ -227,6 +233,17 @@ impl Drop for Writer {
 /// Whether there is a file, and something in it: not the room that somebody has made for a profile, as mktemp(1) does.
 fn is_filled(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|m| m.is_file() && m.len() > 0)
+}
+
+/// Locks a profile (flock(2)) for as long as it is open for writing, in this process and those it forks. Some file systems have no locks.
+fn mark_being_written(file: &File) {
+    let _ = file.try_lock();
+}
+
+/// Whether somebody has done so with what is there.
+fn is_being_written(file: &Path) -> bool {
+    let filled = is_filled(file).then(|| File::open(file).ok()).flatten();
+    filled.is_some_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Whether something else than a profile is there, as far as we may read it.

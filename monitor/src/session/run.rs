@@ -51,6 +51,11 @@ pub enum RunError {
     /// Tracing it failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// A limit of the user's or the container's processes.
+    #[error(
+        "no thread can be made: {0}; the profiler needs some beside the program's: raise the limit (ulimit -u, or the container's of processes)"
+    )]
+    NoThread(std::io::Error),
     /// A fault of ours ended the profile. The program has gone on; its status as a shell sees it, where it is known.
     #[error(
         "a fault of statcache's own ended the profile; windows written before are kept, and the program went on without it: please report the lines above"
@@ -263,10 +268,13 @@ fn open_server(config: &ProfileConfig, header: &Header, attached: bool) -> Optio
 /// Does it on a thread of its own, which a fault ends alone. Where that one traces, the kernel stops tracing whatever is still
 /// traced when it ends, without a stop: nobody waits on us while names are resolved.
 fn on_own_thread<T: Send>(what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    std::thread::scope(|scope| match scope.spawn(what).join() {
-        Ok(result) => result,
-        // What it was has been printed.
-        Err(_) => Err(RunError::Fault(None)),
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, what);
+        match thread.map_err(RunError::NoThread)?.join() {
+            Ok(result) => result,
+            // What it was has been printed.
+            Err(_) => Err(RunError::Fault(None)),
+        }
     })
 }
 

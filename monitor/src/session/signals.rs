@@ -13,6 +13,8 @@ pub struct Signals {
     before: libc::sigset_t,
     /// The user asked for the profile to end.
     pub end_wanted: bool,
+    /// When that was.
+    pub end_wanted_at: Option<Instant>,
     /// Who is to get the signals that we got: the program we have started.
     pub program: Option<Pid>,
     /// Its status as a shell sees it, once that is known.
@@ -61,6 +63,7 @@ impl Signals {
                 set,
                 before,
                 end_wanted: false,
+                end_wanted_at: None,
                 program: None,
                 status: None,
                 control: None,
@@ -106,6 +109,9 @@ impl Signals {
         if self.control.as_ref().is_some_and(|c| c.stop_wanted()) {
             self.end_wanted = true;
             self.leave = true;
+        }
+        if self.end_wanted && self.end_wanted_at.is_none() {
+            self.end_wanted_at = Some(Instant::now());
         }
         (signal > 0).then_some(signal)
     }

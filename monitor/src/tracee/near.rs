@@ -253,10 +253,9 @@ pub(super) fn step_aside() {
 /// Whether a thread of ours that became `SCHED_IDLE` can be an ordinary one again: tried out, as capabilities may be those
 /// of a user namespace, which do not count.
 fn may_come_back() -> bool {
-    let tried = std::thread::spawn(|| {
-        set_policy(SELF, libc::SCHED_IDLE) && set_policy(SELF, libc::SCHED_OTHER)
-    });
-    tried.join().unwrap_or(false)
+    let tried = std::thread::Builder::new()
+        .spawn(|| set_policy(SELF, libc::SCHED_IDLE) && set_policy(SELF, libc::SCHED_OTHER));
+    tried.is_ok_and(|tried| tried.join().unwrap_or(false))
 }
 
 /// By the state that proc_pid_stat(5) tells; if it does not, it may be.

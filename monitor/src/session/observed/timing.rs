@@ -35,13 +35,13 @@ const LAPS_LONG: usize = 17;
 const LONG_ONE_IN: u32 = 4;
 const MOST_MISSES_LONG: u64 = 250;
 /// Fewest and most accesses of a lap.
-const LEAST: u64 = 20_000;
+const LEAST: u64 = 2_000;
 const MOST: u64 = 8_000_000;
-/// Most of the first one: the program may have become slower, or have turned to system calls.
-const MOST_FIRST: u64 = 400_000;
-/// Most accesses between the last lap and the window, and how long they take at the rate of the window before.
-const MOST_LEAD: f64 = 2e6;
-const LEAD: Duration = Duration::from_millis(10);
+/// Most of the first one: where the program has become a hundred times slower, more would lead it out of what it is doing. (Of rounds of 3 ms with
+/// 10 M accesses and 17 ms with 100,000 no window began in the latter, with 400,000: seven times as many accesses were estimated as were made.)
+const MOST_FIRST: u64 = 10_000;
+/// Most accesses between the last lap and the window; no more than the lap had, for rates are told apart where the program does one thing for longer.
+const MOST_LEAD: u64 = 2_000_000;
 /// Misses after which it is given up: so much new code costs more than it tells.
 const MOST_MISSES: u64 = 150;
 /// Laps of next to nothing in between, which tell what the stop at the end of one takes, and accesses of them.
@@ -180,7 +180,8 @@ impl Control for Laps<'_> {
         if !std::mem::take(&mut self.empty) {
             if lap < LAP / 2 && self.accesses < MOST {
                 // Too fast to be timed.
-                self.accesses *= 4;
+                self.accesses = (4 * self.accesses).min(MOST);
+                return self.accesses;
             } else if self.left == 0 {
                 return 0;
             } else if lap > 3 * LAP {
@@ -318,8 +319,7 @@ impl Observed {
         // for its time. So many accesses later it no longer does.
         let end = match end {
             Ok(WindowEnd::Closed(stopped)) if laps.goes_on(&stopped) => {
-                let most = (LEAD.as_secs_f64() * rate).min(MOST_LEAD);
-                laps.once(random.random_range(0.0..most) as u64);
+                laps.once(random.random_range(0..=laps.accesses.min(MOST_LEAD)));
                 timing.window(stopped, observer, &mut laps)
             }
             other => other,
