@@ -35,8 +35,17 @@ fn program(n: usize) -> Vec<(u64, u32)> {
 
 /// The run in windows, one reference in 400 a sample; of one line in 16 the first touches in each epoch.
 fn windows(program: &[(u64, u32)], looks: bool) -> Vec<Window> {
-    let distances = Trace::new(program.iter().map(|&(line, _)| line)).distances();
     let mut rng = Rng::new(5);
+    sampled(program, looks, |_| rng.below(400) == 0)
+}
+
+/// As [`windows`], of references picked by their place.
+fn sampled(
+    program: &[(u64, u32)],
+    looks: bool,
+    mut picks: impl FnMut(usize) -> bool,
+) -> Vec<Window> {
+    let distances = Trace::new(program.iter().map(|&(line, _)| line)).distances();
     let mut last: HashMap<u64, usize> = HashMap::new();
     let mut windows = Vec::new();
     for (index, part) in program.chunks(WINDOW).enumerate() {
@@ -44,7 +53,7 @@ fn windows(program: &[(u64, u32)], looks: bool) -> Vec<Window> {
         let (mut samples, mut touches) = (Vec::new(), Vec::new());
         for (position, &(line, instr)) in part.iter().enumerate() {
             let at = start + position;
-            if rng.below(400) == 0 {
+            if picks(at) {
                 let outcome = match distances[at] {
                     Some(distance) => Outcome::Reused {
                         distance,
@@ -141,5 +150,34 @@ fn few_misses_are_charged_to_who_makes_them() {
         assert!(with < 0.12, "{with}");
         // Else this test would show nothing.
         assert!(without > 1.5 * with, "{without} {with}");
+    }
+}
+
+/// Epochs begin where logs are read, which is just behind samples: a loop's own reuses must not be taken for returns of other epochs.
+#[test]
+fn samples_close_before_epochs_cross_their_borders_no_more_often() {
+    // A loop over 1000 lines, and a walk over more than any cache here holds.
+    let step = |i: u64| match i % 50 {
+        7 => (1_000_000 + i / 50 % 50_000, 1),
+        _ => (i % 1000, 2),
+    };
+    let program: Vec<(u64, u32)> = (0..4_000_000).map(step).collect();
+    let mut rng = Rng::new(9);
+    let windows = sampled(&program, true, |at| {
+        at % EPOCH > EPOCH - 1_000 && rng.below(20) == 0
+    });
+    let options = Options {
+        contiguous: true,
+        from_start: true,
+        ..Options::default()
+    };
+    let run = Run::new(windows, options).unwrap();
+    for policy in [Policy::RANDOM, Policy::LRU] {
+        let told = run
+            .attribute(64, 64 * 4_000, policy, Stream::Own, |s| s.instr)
+            .unwrap();
+        let walk = told.keys.iter().find(|key| key.key == 1).unwrap();
+        println!("{policy:?}: {:.3}", walk.miss_ratio);
+        assert!(walk.miss_ratio > 0.97, "{policy:?}: {}", walk.miss_ratio);
     }
 }

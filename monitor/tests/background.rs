@@ -106,6 +106,14 @@ fn attached_in_the_background_and_stopped() {
     let again = place.statcache(&["attach", "--background", &pid, "-o", "other"]);
     assert_eq!(again.status.code(), Some(126), "{again:?}");
     assert!(lossy(&again.stderr).contains("already traced"), "{again:?}");
+    // Nor does another profile take this one's place.
+    let taken = place.statcache(&["run", "-o", "statcache.prof", "true"]);
+    assert_eq!(taken.status.code(), Some(125), "{taken:?}");
+    let said = lossy(&taken.stderr);
+    assert!(
+        said.contains("being written") && said.lines().count() == 1,
+        "{said}"
+    );
     let report = place.statcache(&["report", &pid]);
     let whole = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(report.status.success(), "{report:?}");
@@ -234,6 +242,26 @@ fn refusals_come_before_the_background() {
         assert!(code == 2 || said.lines().count() == 1, "{words:?}: {said}");
         assert!(!place.profile().exists(), "{words:?}");
     }
+}
+
+#[test]
+fn a_profile_that_was_removed_is_not_told_to_be_complete() {
+    let Some((_built, mut child)) = spinning() else {
+        return;
+    };
+    let (place, pid) = (Place::new(), child.id().to_string());
+    let started = place.statcache(&["attach", "--background", &pid]);
+    assert!(started.status.success(), "{started:?}");
+    place.await_windows(&pid, 1);
+    std::fs::remove_file(place.profile()).expect("removed");
+    for (words, code) in [(["report", &pid], 125), (["stop", &pid], 125)] {
+        let found = place.statcache(&words);
+        assert_eq!(found.status.code(), Some(code), "{found:?}");
+        assert!(lossy(&found.stderr).contains("was removed"), "{found:?}");
+    }
+    assert!(!is_traced(child.id()));
+    child.kill().expect("killed");
+    child.wait().expect("waited");
 }
 
 /// A directory that others can write to is not used: they could put a socket of theirs there.
