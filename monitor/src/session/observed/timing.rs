@@ -28,7 +28,7 @@ const LAP: Duration = Duration::from_micros(500);
 /// Laps, the first of which warms the caches.
 const LAPS: usize = 4;
 /// Laps behind those, where no more misses were met before.
-const LAPS_MORE: usize = 4;
+const LAPS_MORE: usize = 3;
 const FEW_MISSES: u64 = 10;
 /// Laps of a long stay, which tells how code warms up; every so many-th is one, and has more misses.
 const LAPS_LONG: usize = 17;
@@ -117,6 +117,9 @@ struct Laps<'a> {
     once: bool,
     /// Whether they end when the thread wakes another, which may write code.
     alone: bool,
+    /// Pieces that are over, and how many of these were there when their length was settled.
+    over: usize,
+    settled: Option<usize>,
     /// Accesses of one, and when it began.
     accesses: u64,
     begun: Instant,
@@ -171,9 +174,9 @@ impl Control for Laps<'_> {
         self.begun = Instant::now();
         if std::mem::take(&mut self.first) {
             // How fast it is now is not known yet.
-            self.left -= 1;
             return self.accesses;
         }
+        self.over += 1;
         if self.once {
             return 0;
         }
@@ -182,9 +185,13 @@ impl Control for Laps<'_> {
                 // Too fast to be timed.
                 self.accesses = (4 * self.accesses).min(MOST);
                 return self.accesses;
-            } else if self.left == 0 {
+            }
+            // This one was taken because it lasted long enough: it says of slow code more than of fast.
+            self.settled.get_or_insert(self.over);
+            if self.left == 0 {
                 return 0;
-            } else if lap > 3 * LAP {
+            }
+            if lap > 3 * LAP {
                 let of_one = LAP.as_secs_f64() / lap.as_secs_f64();
                 self.accesses = (self.accesses as f64 * of_one) as u64;
             }
@@ -297,6 +304,8 @@ impl Observed {
             empty: false,
             once: false,
             alone,
+            over: 0,
+            settled: None,
             accesses: accesses.clamp(LEAST, MOST_FIRST),
             begun: Instant::now(),
             started: Instant::now(),
@@ -314,7 +323,7 @@ impl Observed {
             }
             other => other,
         };
-        let timed = timing.take_pieces();
+        let (timed, settled) = (timing.take_pieces(), laps.settled);
         // Where laps end depends on how long they took, and where they began was chosen by time: in code that makes few accesses
         // for its time. So many accesses later it no longer does.
         let end = match end {
@@ -343,7 +352,13 @@ impl Observed {
         // Without the thread's clock nothing is told cold from warm.
         self.stops.learn_timed(&timed);
         let stop_s = self.stops.seconds_of_lap();
-        let laps = clean(&timed, begun_s.unwrap_or(f64::NAN), stop_s);
+        // Where new code ended it before there is nothing better.
+        let settled = settled.filter(|settled| *settled < timed.len());
+        let laps = clean(
+            &timed[settled.unwrap_or(0)..],
+            begun_s.unwrap_or(f64::NAN),
+            stop_s,
+        );
         if long {
             warming.learn(&laps);
         }
