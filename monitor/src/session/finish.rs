@@ -214,7 +214,7 @@ impl Session<'_> {
 /// Most processes that are named.
 const NAMED: usize = 4;
 /// How long a program may take to end where what ended the profile ends it too.
-const WITH_IT: Duration = Duration::from_secs(2);
+const WITH_IT: Duration = Duration::from_millis(250);
 
 /// Those of a process's children that are not followed and have not ended, the busiest so far first; `None` without any.
 fn working(mut children: Vec<Pid>) -> Option<String> {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Time of a lap: many times that of the stop at its end and of what this drives from the caches, and short, so that code met for the first time
 /// spoils few.
 const LAP: Duration = Duration::from_micros(500);
-/// Laps, the first of which warms the caches.
+/// Laps behind the one that has settled their length, and warmed the caches.
 const LAPS: usize = 4;
 /// Laps behind those, where no more misses were met before.
 const LAPS_MORE: usize = 3;
