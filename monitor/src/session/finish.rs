@@ -160,9 +160,10 @@ impl Session<'_> {
             };
             warn(what.into(), &remedy);
         }
-        // What ended the profile has mostly ended the program as well.
+        // A signal to both has mostly ended both.
         let asked = self.signals.end_wanted_at;
-        let with_it = self.status.is_some() && asked.is_some_and(|at| at.elapsed() < WITH_IT);
+        let shared = self.signals.end_shared && self.status.is_some();
+        let with_it = shared && asked.is_some_and(|at| at.elapsed() < WITH_IT);
         if self.signals.end_wanted && !self.attached && !with_it {
             warn(
                 "the profile was ended before the program".into(),
@@ -213,8 +214,8 @@ impl Session<'_> {
 
 /// Most processes that are named.
 const NAMED: usize = 4;
-/// How long a program may take to end where what ended the profile ends it too.
-const WITH_IT: Duration = Duration::from_millis(250);
+/// How long a program may take to end where the signal that ended the profile was for it, too.
+const WITH_IT: Duration = Duration::from_secs(2);
 
 /// Those of a process's children that are not followed and have not ended, the busiest so far first; `None` without any.
 fn working(mut children: Vec<Pid>) -> Option<String> {

@@ -15,6 +15,8 @@ pub struct Signals {
     pub end_wanted: bool,
     /// When that was.
     pub end_wanted_at: Option<Instant>,
+    /// By a signal that the program got as well.
+    pub end_shared: bool,
     /// Who is to get the signals that we got: the program we have started.
     pub program: Option<Pid>,
     /// Its status as a shell sees it, once that is known.
@@ -64,6 +66,7 @@ impl Signals {
                 before,
                 end_wanted: false,
                 end_wanted_at: None,
+                end_shared: false,
                 program: None,
                 status: None,
                 control: None,
@@ -94,9 +97,11 @@ impl Signals {
         match signal {
             libc::SIGINT => {
                 self.end_wanted = true;
+                self.end_shared |= info.si_code == libc::SI_KERNEL;
             }
             libc::SIGTERM | libc::SIGHUP => {
                 self.end_wanted = true;
+                self.end_shared = true;
                 self.pass_on(signal, &info);
             }
             // Nobody's but ours, where we have started none.
