@@ -58,7 +58,8 @@ impl Writer {
                 return Err(refuse(io::Error::other(what)));
             }
             if is_being_written(&target) {
-                let what = "another profile is being written there ('statcache ps' lists those that are): write elsewhere with -o FILE";
+                let what =
+                    "another profile is being written there ('statcache ps' lists those that are)";
                 return Err(refuse(io::Error::other(what)));
             }
             let temporary = temporary_name(&target).map_err(refuse)?;
