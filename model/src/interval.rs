@@ -271,6 +271,7 @@ impl Replicates {
     }
 }
 
+// Here, as groups are made of what is prepared.
 impl Prepared {
     /// Miss probability of every placed sample's distance.
     pub fn probabilities(&self, group: &Group, cache: &Cache) -> Vec<f64> {

@@ -85,15 +85,19 @@ struct Rates<'a> {
 impl Rates<'_> {
     /// Evictions of the part of a distance that is not near.
     fn beyond(&self, distance: f64) -> f64 {
-        self.memory
-            .map_or(0.0, |m| self.far * (distance - m.near(distance)))
+        self.far * (distance - near(self.memory, distance))
     }
 
     /// Evictions over a distance that ends in the segment, and their derivative by its slope.
     fn over(&self, distance: f64) -> (f64, f64) {
-        let near = self.memory.map_or(distance, |m| m.near(distance));
+        let near = near(self.memory, distance);
         (self.slope * near + self.far * (distance - near), near)
     }
+}
+
+/// Part of a distance that was as at its end: all of it without a memory.
+fn near(memory: Option<&Memory>, distance: f64) -> f64 {
+    memory.map_or(distance, |memory| memory.near(distance))
 }
 
 impl Segment {
@@ -215,7 +219,6 @@ impl Timeline {
             let (start, n) = (self.bounds[j], self.bounds[j + 1] - self.bounds[j]);
             let rate = evicted(solution.misses[j + 1], cache, self.fills).1;
             by_misses[j + 1] += by_evictions[j + 1] * rate;
-            let slope = (e[j + 1] - e[j]) / n;
             // By E at this segment's end and start, the others fixed.
             let (mut end, mut begin) = (0.0, 0.0);
             let rates = self.rates(solution, j);
@@ -240,7 +243,8 @@ impl Timeline {
                 let k = k as usize;
                 let f = (from - self.bounds[k]) / (self.bounds[k + 1] - self.bounds[k]);
                 let before = e[k] + f * (e[k + 1] - e[k]);
-                let exposure = e[j] + slope * (c.to - start) - before + rates.beyond(c.to - c.from);
+                let near = e[j] + rates.slope * (c.to - start) - before;
+                let exposure = near + rates.beyond(c.to - c.from);
                 let lever = c.weight * h * exp_neg(h * exposure.max(0.0));
                 let part = (c.to - start) / n;
                 end += lever * part;
@@ -304,14 +308,9 @@ impl Timeline {
     pub fn random_miss(&self, solution: &Solution, from: f64, to: f64) -> f64 {
         let e = &solution.evictions;
         let at = |time: f64| self.interpolate(e, self.segment_of(time) as u32, time);
-        let (near, beyond) = match &self.memory {
-            None => (to - from, 0.0),
-            Some(memory) => {
-                let rates = self.rates(solution, self.segment_of(to));
-                (memory.near(to - from), rates.beyond(to - from))
-            }
-        };
-        let exposure = at(to) - at(to - near) + beyond;
+        let rates = self.rates(solution, self.segment_of(to));
+        let near = near(self.memory.as_ref(), to - from);
+        let exposure = at(to) - at(to - near) + rates.beyond(to - from);
         1.0 - exp_neg(solution.hazard * exposure.max(0.0))
     }
 

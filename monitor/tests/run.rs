@@ -425,6 +425,9 @@ fn signals_for_the_program_are_passed_on_and_leave_the_profile() {
                 (128 + signal as i32, 0),
                 "{found:?}"
             );
+            // It was for both.
+            let said = lossy(&found.stderr);
+            assert!(!said.contains("ended before the program"), "{said}");
             let profile = readable(&profiles.path().join("p"));
             assert!(!profile.windows.is_empty());
         }

@@ -75,9 +75,9 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         eprintln!("statcache: {error}");
         return Ok(Exit::Failure);
     }
-    if !status.output.exists() {
+    if is_gone(&status.output) {
         eprintln!(
-            "statcache: the profile of process {} is complete, and gone: {output} was removed while it was written",
+            "statcache: the profile of process {} is complete, and gone: {output} was removed or renamed while it was written",
             status.pid
         );
         return Ok(Exit::Failure);
@@ -93,6 +93,11 @@ fn nobody(pid: i32) -> String {
     format!("process {pid} has no live profile of this user: 'statcache ps' lists those there are")
 }
 
+/// Whether a live profile is not where it was written to any more.
+fn is_gone(output: &Path) -> bool {
+    matches!(output.try_exists(), Ok(false))
+}
+
 /// The profile that `named` means where it is no file but the id of a process with a live profile.
 ///
 /// # Errors
@@ -103,8 +108,8 @@ pub(super) fn profile_of(named: &Path) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     };
     match control::ask(pid)? {
-        Answer::Live(status) if !status.output.exists() => anyhow::bail!(
-            "the profile of process {pid} is gone: {} was removed while it is written ('statcache stop {pid}' ends it)",
+        Answer::Live(status) if is_gone(&status.output) => anyhow::bail!(
+            "the profile of process {pid} is gone: {} was removed or renamed while it is written ('statcache stop {pid}' ends it)",
             status.output.display()
         ),
         Answer::Live(status) => Ok(Some(status.output)),

@@ -161,9 +161,8 @@ impl Session<'_> {
             warn(what.into(), &remedy);
         }
         // A signal to both has mostly ended both.
-        let asked = self.signals.end_wanted_at;
-        let shared = self.signals.end_shared && self.status.is_some();
-        let with_it = shared && asked.is_some_and(|at| at.elapsed() < WITH_IT);
+        let shared = self.signals.shared_end.filter(|_| self.status.is_some());
+        let with_it = shared.is_some_and(|at| at.elapsed() < WITH_IT);
         if self.signals.end_wanted && !self.attached && !with_it {
             warn(
                 "the profile was ended before the program".into(),

@@ -13,10 +13,8 @@ pub struct Signals {
     before: libc::sigset_t,
     /// The user asked for the profile to end.
     pub end_wanted: bool,
-    /// When that was.
-    pub end_wanted_at: Option<Instant>,
-    /// By a signal that the program got as well.
-    pub end_shared: bool,
+    /// When a signal told us so that the program got as well.
+    pub shared_end: Option<Instant>,
     /// Who is to get the signals that we got: the program we have started.
     pub program: Option<Pid>,
     /// Its status as a shell sees it, once that is known.
@@ -65,8 +63,7 @@ impl Signals {
                 set,
                 before,
                 end_wanted: false,
-                end_wanted_at: None,
-                end_shared: false,
+                shared_end: None,
                 program: None,
                 status: None,
                 control: None,
@@ -96,12 +93,10 @@ impl Signals {
         };
         match signal {
             libc::SIGINT => {
-                self.end_wanted = true;
-                self.end_shared |= info.si_code == libc::SI_KERNEL;
+                self.end_by(info.si_code == libc::SI_KERNEL);
             }
             libc::SIGTERM | libc::SIGHUP => {
-                self.end_wanted = true;
-                self.end_shared = true;
+                self.end_by(true);
                 self.pass_on(signal, &info);
             }
             // Nobody's but ours, where we have started none.
@@ -115,10 +110,15 @@ impl Signals {
             self.end_wanted = true;
             self.leave = true;
         }
-        if self.end_wanted && self.end_wanted_at.is_none() {
-            self.end_wanted_at = Some(Instant::now());
-        }
         (signal > 0).then_some(signal)
+    }
+
+    /// A signal asks for the end, which the program got as well or did not.
+    fn end_by(&mut self, shared: bool) {
+        if shared && !self.end_wanted {
+            self.shared_end = Some(Instant::now());
+        }
+        self.end_wanted = true;
     }
 
     /// Of what went to the whole process group the program has its own: what a terminal sends, and what comes from one of the processes

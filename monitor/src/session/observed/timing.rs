@@ -135,8 +135,7 @@ impl Laps<'_> {
     /// So many accesses more, however long they take.
     fn once(&mut self, accesses: u64) {
         self.accesses = accesses.max(LEAST);
-        (self.left, self.empty_left, self.first) = (1, 0, true);
-        self.once = true;
+        (self.first, self.once) = (true, true);
         self.started = Instant::now();
     }
 }
@@ -324,8 +323,8 @@ impl Observed {
             other => other,
         };
         let (timed, settled) = (timing.take_pieces(), laps.settled);
-        // Where laps end depends on how long they took, and where they began was chosen by time: in code that makes few accesses
-        // for its time. So many accesses later it no longer does.
+        // Where laps end depends on how long they took, which is in slow code more often than it should be: some accesses later
+        // it does less so.
         let end = match end {
             Ok(WindowEnd::Closed(stopped)) if laps.goes_on(&stopped) => {
                 laps.once(random.random_range(0..=laps.accesses.min(MOST_LEAD)));
