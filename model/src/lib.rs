@@ -11,7 +11,8 @@
 //! ```text
 //! Window, Sample ─ prepare ─┬─ contiguous ─┐
 //!                           └─ worth,      ├─ Timeline ─ random | lru ─┐
-//!                              cluster,    │                           ├─ CurvePoint
+//!                              memory,     │                           ├─ CurvePoint
+//!                              cluster,    │                           │
 //!                              sparse ─────┘                           │
 //!                 Histogram ─ Survival ─ equation | stack ─ interval ──┘  Attribution
 //! timeline ─ influence (sampling) ──────────────┬─ point

@@ -38,7 +38,7 @@ const MOST_MISSES_LONG: u64 = 250;
 const LEAST: u64 = 2_000;
 const MOST: u64 = 8_000_000;
 /// Most of the first one: where the program has become a hundred times slower, more would lead it out of what it is doing. (Of rounds of 3 ms with
-/// 10 M accesses and 17 ms with 100,000 no window began in the latter, with 400,000: seven times as many accesses were estimated as were made.)
+/// 10 M accesses and 17 ms with 100,000 no window began in the latter, with 400,000: 4 to 7 times as many accesses were estimated as were made.)
 const MOST_FIRST: u64 = 10_000;
 /// Most accesses between the last lap and the window; no more than the lap had, for rates are told apart where the program does one thing for longer.
 const MOST_LEAD: u64 = 2_000_000;
