@@ -7,10 +7,12 @@ mod cli;
 
 use c::build;
 use cli::{lossy, readable};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -64,11 +66,26 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The socket of the profiler of a process.
+    fn socket(&self, pid: &str) -> PathBuf {
+        let mut names = std::fs::read_dir(self.0.path().join("statcache"))
+            .expect("there")
+            .map(|entry| entry.expect("read").path());
+        let of = format!("{pid}.");
+        let is_of = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(&of))
+        };
+        names.find(is_of).expect("a socket")
+    }
+}
+
 fn spinning() -> Option<(tempfile::TempDir, Child)> {
     let (place, program) = build("threads")?;
     let mut command = Command::new(program);
-    // A minute of work for two threads, should nobody end it.
-    let child = command.args(["2", "10", "20000"]).stdout(Stdio::piped());
+    // Minutes of work for two threads, should nobody end it.
+    let child = command.args(["2", "10", "200000"]).stdout(Stdio::piped());
     Some((place, child.spawn().expect("started")))
 }
 
@@ -100,7 +117,7 @@ fn attached_in_the_background_and_stopped() {
             .mode()
     };
     assert_eq!(mode(&directory) & 0o777, 0o700);
-    assert_eq!(mode(&directory.join(format!("{pid}.sock"))) & 0o777, 0o600);
+    assert_eq!(mode(&place.socket(&pid)) & 0o777, 0o600);
 
     place.await_windows(&pid, 3);
     let again = place.statcache(&["attach", "--background", &pid, "-o", "other"]);
@@ -285,6 +302,52 @@ fn an_unsafe_runtime_directory_is_not_used() {
     );
 }
 
+/// A socket's name has at most 107 bytes (unix(7)): nobody could ask a profiler anything.
+#[test]
+fn a_runtime_directory_with_a_long_name_is_not_used() {
+    let place = Place::new();
+    let long = place.0.path().join("x".repeat(100));
+    std::fs::create_dir(&long).expect("made");
+    let mut command = place.command(&["run", "--background", "sleep", "1"]);
+    let found = command.env("XDG_RUNTIME_DIR", &long).output().expect("run");
+    assert_eq!(found.status.code(), Some(125), "{found:?}");
+    assert!(lossy(&found.stderr).contains("too long"), "{found:?}");
+    let mut command = place.command(&["run", "-q", "true"]);
+    let found = command.env("XDG_RUNTIME_DIR", &long).output().expect("run");
+    assert!(found.status.success(), "{found:?}");
+}
+
+/// One that is stopped answers nobody: it is told of, by what makes it go on, and not waited for.
+#[test]
+fn a_profiler_that_is_stopped() {
+    let Some((_built, mut child)) = spinning() else {
+        return;
+    };
+    let (place, pid) = (Place::new(), child.id().to_string());
+    let mut monitor = place
+        .command(&["attach", "-q", &pid])
+        .spawn()
+        .expect("started");
+    place.await_windows(&pid, 1);
+    let id = Pid::from_raw(monitor.id() as i32);
+    signal::kill(id, Signal::SIGSTOP).expect("stopped");
+    for words in [&["ps"][..], &["stop", &pid], &["report", &pid]] {
+        let found = place.statcache(words);
+        assert_eq!(found.status.code(), Some(125), "{words:?}: {found:?}");
+        let said = lossy(&found.stderr);
+        assert!(said.contains(&format!("kill -CONT {id}")), "{said}");
+        assert!(said.contains(&pid) && said.lines().count() == 1, "{said}");
+    }
+    signal::kill(id, Signal::SIGCONT).expect("goes on");
+    let found = place.statcache(&["ps"]);
+    assert!(lossy(&found.stdout).contains(&pid), "{found:?}");
+    let found = place.statcache(&["stop", &pid]);
+    assert!(found.status.success(), "{found:?}");
+    assert!(monitor.wait().expect("waited").success());
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+}
+
 #[test]
 fn what_a_killed_monitor_left_is_no_live_profile() {
     let Some((_built, mut child)) = spinning() else {
@@ -297,7 +360,7 @@ fn what_a_killed_monitor_left_is_no_live_profile() {
     monitor.kill().expect("killed");
     monitor.wait().expect("waited");
     assert_eq!(place.live(), "");
-    let socket = place.0.path().join("statcache").join(format!("{pid}.sock"));
+    let socket = place.socket(&pid);
     assert!(socket.exists(), "left behind");
     assert_eq!(place.statcache(&["stop", &pid]).status.code(), Some(127));
     // The next one takes its place.
@@ -322,7 +385,7 @@ fn silent_and_talkative_clients() {
             .status
             .success()
     );
-    let socket = place.0.path().join("statcache").join(format!("{pid}.sock"));
+    let socket = place.socket(&pid);
     let silent: Vec<UnixStream> = (0..8)
         .map(|_| UnixStream::connect(&socket).expect("connected"))
         .collect();

@@ -374,6 +374,26 @@ fn signalled(
     (output, profiles)
 }
 
+/// As of daemons, which leave what started them.
+#[test]
+fn what_outlives_the_program_is_told_of() {
+    let directory = directory();
+    for way in WAYS {
+        let script = "sleep 3 >&- 2>&- & echo $!; exec sleep 0.3";
+        let mut command = run(&directory.path().join("p"), way);
+        let found = command.args(["sh", "-c", script]).output().expect("run");
+        assert!(found.status.success(), "{found:?}");
+        let (said, pid) = (lossy(&found.stderr), lossy(&found.stdout));
+        let went_on = format!("went on ({})", pid.trim());
+        assert!(said.contains(&went_on), "{went_on}: {said}");
+    }
+    // Where it waits for them nothing is said.
+    let mut command = run(&directory.path().join("p"), WAYS[0]);
+    let waits = command.args(["sh", "-c", "sleep 0.2 & wait"]).output();
+    let said = lossy(&waits.expect("run").stderr);
+    assert!(!said.contains("went on"), "{said}");
+}
+
 #[test]
 fn interrupt_ends_the_profile_and_not_the_program() {
     let _turn = exclusive();

@@ -43,33 +43,41 @@ fn refused(program: &str, code: i32, parts: &[&str]) {
     }
 }
 
-/// A profiler that runs out of memory leaves the program in the middle.
+/// A profiler that runs out of memory, or has none to share, leaves the program in the middle.
 #[test]
-fn too_little_memory_for_a_profile() {
-    let raised = Command::new("sh")
-        .args(["-c", "ulimit -d 50000; ulimit -d unlimited"])
-        .output()
-        .expect("run");
-    // With the right to raise it.
-    let may = raised.status.success();
-    let profiles = directory();
-    for way in WAYS {
-        let mut command = run(&profiles.path().join("p"), way);
-        command.args(["sh", "-c", "ulimit -d"]);
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        let found = Command::new("sh")
-            .args(["-c", "ulimit -d 50000; exec \"$@\"", "sh"])
-            .args(words)
+fn too_little_for_a_profile() {
+    for (option, said) in [
+        ("-d", "memory is limited to 48 MiB"),
+        ("-f", "files are limited to "),
+    ] {
+        let raised = Command::new("sh")
+            .args([
+                "-c",
+                &format!("ulimit {option} 50000; ulimit {option} unlimited"),
+            ])
             .output()
             .expect("run");
-        if may {
-            // The program has its own all the same.
-            assert_eq!(lossy(&found.stdout), "50000\n", "{found:?}");
-            continue;
+        // With the right to raise it.
+        let may = raised.status.success();
+        let profiles = directory();
+        for way in WAYS {
+            let mut command = run(&profiles.path().join("p"), way);
+            command.args(["sh", "-c", &format!("ulimit {option}")]);
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            let found = Command::new("sh")
+                .args(["-c", &format!("ulimit {option} 50000; exec \"$@\""), "sh"])
+                .args(words)
+                .output()
+                .expect("run");
+            if may {
+                // The program has its own all the same.
+                assert_eq!(lossy(&found.stdout), "50000\n", "{found:?}");
+                continue;
+            }
+            assert_refused(&found, 125, &[said, &format!("ulimit {option}")]);
+            let left = std::fs::read_dir(profiles.path()).expect("listed").count();
+            assert_eq!(left, 0, "a refused run leaves no file");
         }
-        assert_refused(&found, 125, &["memory is limited to 48 MiB", "ulimit -d"]);
-        let left = std::fs::read_dir(profiles.path()).expect("listed").count();
-        assert_eq!(left, 0, "a refused run leaves no file");
     }
 }
 

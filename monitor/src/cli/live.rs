@@ -20,15 +20,29 @@ pub(super) struct StopArgs {
 
 /// Lists the live profiles.
 pub(super) fn list() -> anyhow::Result<Exit> {
-    let live = control::live();
-    if live.is_empty() {
+    let (mut live, mut silent) = (Vec::new(), Vec::new());
+    for answer in control::live() {
+        match answer {
+            Ok(status) => live.push(status),
+            Err(error) => silent.push(error),
+        }
+    }
+    for error in &silent {
+        eprintln!("statcache: {error}");
+    }
+    if live.is_empty() && silent.is_empty() {
         eprintln!("statcache: no process is profiled by this user now");
         return Ok(Exit::Success);
     }
     let now = SystemTime::UNIX_EPOCH.elapsed()?.as_secs_f64();
     let text = table(&live, now, &super::terminal::stdout());
-    std::io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(Exit::Success)
+    if !live.is_empty() {
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+    }
+    Ok(match silent.is_empty() {
+        true => Exit::Success,
+        false => Exit::Failure,
+    })
 }
 
 fn table(live: &[Status], now: f64, style: &Style) -> String {

@@ -1,6 +1,9 @@
 //! The side of whoever asks: `ps`, `stop`, and `report` of a process.
 
 use super::{Status, directory, named, socket};
+use crate::tracee::procinfo;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::Pid;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -20,10 +23,12 @@ pub enum Answer {
 
 /// A monitor that is there and gives no answer.
 #[derive(Debug, thiserror::Error)]
-#[error("the profiler of process {pid} does not answer: {source}")]
+#[error("the profiler of process {pid} (process {monitor}) does not answer: {source}")]
 pub struct AskError {
     /// The profiled process.
     pub pid: i32,
+    /// The monitor.
+    pub monitor: i32,
     /// What failed.
     pub source: io::Error,
 }
@@ -42,19 +47,31 @@ pub fn ask(pid: i32) -> Result<Answer, AskError> {
 /// # Errors
 /// [`AskError`]: it was killed meanwhile, for instance.
 pub fn stop(pid: i32) -> Result<Answer, AskError> {
-    request(pid, "stop", None)
+    // One that does nothing now would not end either.
+    match ask(pid)? {
+        Answer::Live(_) => request(pid, "stop", None),
+        Answer::Nobody => Ok(Answer::Nobody),
+    }
 }
 
-/// All live profiles of this user, oldest process id first.
+/// All live profiles of this user, oldest process id first, and what gives no answer. They are asked side by side.
 #[must_use]
-pub fn live() -> Vec<Status> {
-    let asked = named(&directory()).into_iter().map(ask);
-    asked
-        .filter_map(|answer| match answer {
-            Ok(Answer::Live(status)) if !status.complete => Some(status),
-            _ => None,
-        })
-        .collect()
+pub fn live() -> Vec<Result<Status, AskError>> {
+    let pids = named(&directory());
+    let answers = std::thread::scope(|scope| {
+        let asked: Vec<_> = pids
+            .into_iter()
+            .map(|pid| scope.spawn(move || ask(pid)))
+            .collect();
+        let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
+        answers.collect::<Vec<_>>()
+    });
+    let live = answers.into_iter().filter_map(|answer| match answer {
+        Ok(Answer::Live(status)) if !status.complete => Some(Ok(status)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    });
+    live.collect()
 }
 
 /// Whether nobody listens at `path` any more.
@@ -63,28 +80,51 @@ pub(super) fn is_dead(path: &Path) -> bool {
 }
 
 fn request(pid: i32, what: &str, patience: Option<Duration>) -> Result<Answer, AskError> {
-    let mut stream = match UnixStream::connect(socket(&directory(), pid)) {
-        Ok(stream) => stream,
-        Err(error) => {
-            return match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(Answer::Nobody),
-                _ => Err(AskError { pid, source: error }),
-            };
-        }
-    };
-    let exchange = || -> io::Result<Status> {
+    let mut monitor = 0;
+    let mut exchange = || -> io::Result<Answer> {
+        let mut stream = match UnixStream::connect(socket(&directory(), pid)) {
+            Ok(stream) => stream,
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        Ok(Answer::Nobody)
+                    }
+                    _ => Err(error),
+                };
+            }
+        };
+        // Who listens, not who answers: it may do neither.
+        monitor = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
         stream.set_read_timeout(patience)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         writeln!(stream, "{what}")?;
         let mut line = String::new();
-        if BufReader::new(&stream).read_line(&mut line)? == 0 {
-            let ended = "it ended; its profile is valid up to its last complete window";
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, ended));
+        match BufReader::new(&stream).read_line(&mut line) {
+            Ok(0) => {
+                let ended = "it ended; its profile is valid up to its last complete window";
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, ended))
+            }
+            Ok(_) => Ok(Answer::Live(serde_json::from_str(&line)?)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(silent(Pid::from_raw(monitor)))
+            }
+            Err(error) => Err(error),
         }
-        Ok(serde_json::from_str(&line)?)
     };
-    let mut exchange = exchange;
-    exchange()
-        .map(Answer::Live)
-        .map_err(|source| AskError { pid, source })
+    exchange().map_err(|source| AskError {
+        pid,
+        monitor,
+        source,
+    })
+}
+
+/// What keeps a monitor from answering.
+fn silent(monitor: Pid) -> io::Error {
+    let what = match procinfo::is_halted(monitor) {
+        true => {
+            format!("it is stopped (signal(7), SIGSTOP): have it go on, by kill -CONT {monitor}")
+        }
+        false => "it takes too long: try again".to_owned(),
+    };
+    io::Error::new(io::ErrorKind::TimedOut, what)
 }

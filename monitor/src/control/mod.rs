@@ -47,7 +47,7 @@ pub struct Status {
 /// Why there is no place for control sockets.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no safe place for the control socket: {path}: {why}; set XDG_RUNTIME_DIR to a directory of your own"
+    "no safe place for the control socket: {path}: {why}; set XDG_RUNTIME_DIR to a directory of your own with a short name"
 )]
 pub struct NoPlace {
     path: String,
@@ -57,6 +57,10 @@ pub struct NoPlace {
 /// Mode of the directory and of the sockets: their owner's alone.
 const DIRECTORY_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
+/// What their names end with.
+const SOCKET: &str = ".sock";
+/// Longest name of a socket, with the byte behind it (unix(7)).
+const LONGEST: usize = 108;
 
 /// The directory that the sockets of this user are in, without making it: in the runtime directory of
 /// the session (XDG Base Directory Specification, `XDG_RUNTIME_DIR`), else in the one that systemd
@@ -101,6 +105,9 @@ pub fn prepare() -> Result<PathBuf, NoPlace> {
     {
         return Err(refuse(error.to_string()));
     }
+    if socket(&path, i32::MAX).as_os_str().len() >= LONGEST {
+        return Err(refuse("its name is too long for a socket".to_owned()));
+    }
     if !is_own(&path) {
         return Err(refuse(
             "it is not ours, or others can write to it".to_owned(),
@@ -111,20 +118,36 @@ pub fn prepare() -> Result<PathBuf, NoPlace> {
     Ok(path)
 }
 
-/// The socket of the monitor of `pid` in `directory`.
+/// The socket of the monitor of `pid` in `directory`, which other pid namespaces may share.
 fn socket(directory: &Path, pid: i32) -> PathBuf {
-    directory.join(format!("{pid}.sock"))
+    directory.join(format!("{pid}{}", suffix()))
 }
 
-/// Pids that have a socket, dead monitors' included.
-fn named(directory: &Path) -> Vec<i32> {
+/// What the names of sockets of this pid namespace end with (pid_namespaces(7)).
+fn suffix() -> String {
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino());
+    format!(".{namespace}{SOCKET}")
+}
+
+/// All sockets, those of dead monitors and of other namespaces included.
+fn sockets(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut pids: Vec<i32> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name();
-            name.to_str()?.strip_suffix(".sock")?.parse().ok()
-        })
-        .collect();
+    let names = entries.map(|entry| entry.file_name());
+    let ours = names.filter(|name| name.to_str().is_some_and(|name| name.ends_with(SOCKET)));
+    ours.map(|name| directory.join(name)).collect()
+}
+
+/// Pids of this namespace that have a socket, dead monitors' included.
+fn named(directory: &Path) -> Vec<i32> {
+    let suffix = suffix();
+    let pid = |path: &PathBuf| {
+        path.file_name()?
+            .to_str()?
+            .strip_suffix(&suffix)?
+            .parse()
+            .ok()
+    };
+    let mut pids: Vec<i32> = sockets(directory).iter().filter_map(pid).collect();
     pids.sort_unstable();
     pids
 }

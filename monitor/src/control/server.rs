@@ -1,6 +1,6 @@
 //! The monitor's side: a thread that answers while the session works.
 
-use super::{NoPlace, SOCKET_MODE, Status, named, prepare, socket};
+use super::{NoPlace, SOCKET_MODE, Status, prepare, socket, sockets};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -152,8 +152,7 @@ fn identify(path: &std::path::Path) -> Option<Identity> {
 
 /// Removes the sockets that killed monitors left.
 fn sweep(directory: &std::path::Path) {
-    for pid in named(directory) {
-        let path = socket(directory, pid);
+    for path in sockets(directory) {
         if super::client::is_dead(&path) {
             let _ = std::fs::remove_file(path);
         }

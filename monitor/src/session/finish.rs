@@ -169,6 +169,17 @@ impl Session<'_> {
                 "let it run to its end",
             );
         }
+        if let Some(which) = outlived(self.first)
+            && self.status.is_some()
+            && !self.attached
+        {
+            warn(
+                format!(
+                    "the profile ends with the program; other processes that it started went on ({which})"
+                ),
+                "statcache attach PID watches one of them",
+            );
+        }
         let all_s = seen_s + lost_s;
         if windows > 0 && lost_s > 0.03 && lost_s > 0.02 * all_s {
             warn(
@@ -218,13 +229,25 @@ const WITH_IT: Duration = Duration::from_secs(2);
 
 /// Those of a process's children that are not followed and have not ended, the busiest so far first; `None` without any.
 fn working(mut children: Vec<Pid>) -> Option<String> {
+    children.retain(|&pid| hub::process(pid).is_none());
+    listed(children)
+}
+
+/// Those of its processes that go on, likewise.
+fn outlived(first: Pid) -> Option<String> {
+    let pids = hub::processes().into_iter().map(|process| process.pid);
+    listed(pids.filter(|&pid| pid != first).collect())
+}
+
+/// Those that live, the busiest first.
+fn listed(mut pids: Vec<Pid>) -> Option<String> {
     let lives = |pid| procinfo::standing(pid).is_some_and(|standing| standing.state != 'Z');
-    children.retain(|&pid| hub::process(pid).is_none() && lives(pid));
-    children.sort_by_cached_key(|&pid| {
+    pids.retain(|&pid| lives(pid));
+    pids.sort_by_cached_key(|&pid| {
         Reverse(procinfo::process_clock_s(pid).map(Duration::from_secs_f64))
     });
-    let named: Vec<String> = children.iter().take(NAMED).map(Pid::to_string).collect();
-    let more = if children.len() > NAMED { ", ..." } else { "" };
+    let named: Vec<String> = pids.iter().take(NAMED).map(Pid::to_string).collect();
+    let more = if pids.len() > NAMED { ", ..." } else { "" };
     (!named.is_empty()).then(|| named.join(", ") + more)
 }
 

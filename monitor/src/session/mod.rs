@@ -30,6 +30,7 @@ mod limits;
 mod looks;
 mod meantime;
 mod names;
+mod needs;
 mod observed;
 mod output;
 mod pace;

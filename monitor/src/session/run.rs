@@ -4,7 +4,8 @@ use super::attach::{self, NotAttached};
 use super::counter::{self, NoCounter};
 use super::finish::Ended;
 use super::follow::Session;
-use super::limits::{self, Limited};
+use super::limits;
+use super::needs::{self, Lacking};
 use super::output::Output;
 use super::preload;
 use super::program::{self, Refused};
@@ -45,9 +46,9 @@ pub enum RunError {
     /// Nobody could ask a profiler in the background anything.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
-    /// We may not use the memory that it takes.
+    /// What it takes is not there.
     #[error(transparent)]
-    Limited(#[from] Limited),
+    Lacking(#[from] Lacking),
     /// Tracing it failed.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -93,7 +94,8 @@ type Result<T> = std::result::Result<T, RunError>;
 /// [`RunError`]; from the launch on, whatever fails is reported in the [`Outcome`] instead, with the
 /// program's own status.
 pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
-    limits::check()?;
+    needs::check()?;
+    limits::be_told();
     let path = program::find(&config.program)?;
     let c_path = program::c_string(path.as_os_str())?;
     let words = std::iter::once(&config.program).chain(&config.args);
@@ -193,8 +195,9 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
 /// [`RunError`]; once attached, whatever fails is reported in the [`Outcome`] instead.
 pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     let pid = Pid::from_raw(config.pid);
+    needs::check()?;
+    limits::be_told();
     attach::check(pid)?;
-    limits::check()?;
     let source = match config.profile.engine {
         EngineChoice::Counter => Some(counter::source(&config.profile)?),
         _ => None,

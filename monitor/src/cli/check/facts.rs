@@ -41,6 +41,8 @@ pub(super) enum Child {
     Untested,
     /// As `Untested`, with the reason.
     NotStarted(String),
+    /// What a profile needs is not there: the reason, and what to do.
+    Lacking(String),
     /// The kernel does not let us trace it.
     NotTraced(String),
     /// It was traced; the code cache could not be set up.
@@ -115,6 +117,7 @@ pub(super) fn observe_child_into(profile: &Path) -> Child {
         }
         Ok(outcome) => Child::NotObserved(why_nothing(&outcome)),
         Err(RunError::Launch(LaunchError::Refused(error))) => Child::NotTraced(error.to_string()),
+        Err(RunError::Lacking(error)) => Child::Lacking(error.to_string()),
         Err(error) => Child::NotStarted(error.to_string()),
     }
 }

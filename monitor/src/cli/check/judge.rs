@@ -47,6 +47,14 @@ pub(super) fn tracing(facts: &Facts) -> Finding {
     const WHAT: &str = "tracing";
     let (verdict, says) = match &facts.child {
         Child::NotTraced(error) => (Verdict::Bad, error.clone()),
+        Child::Lacking(error) => {
+            return Finding {
+                what: WHAT,
+                verdict: Verdict::Bad,
+                says: format!("not tested: {error}"),
+                remedy: None,
+            };
+        }
         Child::NotStarted(error) => (Verdict::Bad, format!("not tested: {error}")),
         Child::Untested => (Verdict::Bad, "not tested".to_owned()),
         Child::NotObserved(_) | Child::Observed(..) => {

@@ -84,6 +84,10 @@ fn what_stands_in_the_way_is_named_with_its_remedy() {
         ),
         (child(unsuitable, None), "vm.memfd_noexec"),
         (child(Child::NotStarted("disk full".into()), None), "TMPDIR"),
+        (
+            child(Child::Lacking("no /proc: mount it".into()), None),
+            "not tested: no /proc: mount it",
+        ),
         (child(Child::Observed(900_000, 139), None), "do not trust"),
         (child(Child::Observed(10, 42), None), "do not trust"),
     ] {
