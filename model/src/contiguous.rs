@@ -21,8 +21,11 @@ const SEGMENT_SAMPLES: f64 = 50.0;
 const SEGMENT_TOGETHER: f64 = 2_000.0;
 /// Censored samples that stand for the undecided mass.
 const CARRIERS: usize = 200;
-/// Most segments a run is cut into.
-const MAX_SEGMENTS: usize = 512;
+/// Samples whose reuses are scaled together ([`Timeline::normalise`]).
+const BLOCK_SAMPLES: f64 = 800.0;
+/// Most segments a run is cut into, and how many are left at least where all of it is alike.
+const MAX_SEGMENTS: usize = 8192;
+const LEAST_SEGMENTS: f64 = 512.0;
 /// Kolmogorov-Smirnov statistic (its 1 % point) below which neighbours share a survival function.
 const ALIKE: f64 = 1.63;
 
@@ -53,7 +56,11 @@ pub(crate) fn build(
     let together = (together / placed.len().max(1) as f64).min(1.0);
     let each = SEGMENT_SAMPLES.powf(1.0 - together) * SEGMENT_TOGETHER.powf(together);
     let bounds = cut(&placed, total, each);
-    let timeline = assemble(&mut placed, bounds, fills);
+    let resolution = total / (bounds.len() - 1) as f64;
+    let bounds = join(&placed, &bounds);
+    let block = (BLOCK_SAMPLES / each).ceil() as usize;
+    let mut timeline = assemble(&mut placed, bounds, block, fills);
+    timeline.resolution = resolution;
     let returns = returns(windows, looked, &timeline);
     let complete = placed.iter().any(|p| p.raw > 0.0);
     Group {
@@ -306,24 +313,77 @@ fn cut(placed: &[Placed], total: f64, each: f64) -> Vec<f64> {
     bounds
 }
 
-fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
+/// Joins neighbouring segments that cannot be told apart, as the noise of each is one of the evictions in it; up to
+/// [`BLOCK_SAMPLES`] and a part of the run in which evictions may well change without it.
+fn join(placed: &[Placed], bounds: &[f64]) -> Vec<f64> {
     let count = bounds.len() - 1;
-    let mut timeline = Timeline {
-        segments: (0..count)
-            .map(|shape| Segment {
-                cold: 0.0,
-                local: Vec::new(),
-                cross: Vec::new(),
-                shape,
-            })
-            .collect(),
-        shapes: Vec::new(),
-        bounds,
-        fills,
-        memory: None,
-    };
-    let mut taken = vec![vec![0.0; BINS + 1]; count];
-    let mut samples = vec![0.0; count];
+    let long = bounds[count] / LEAST_SEGMENTS;
+    let mut taken = vec![Taken::default(); count];
+    let mut s = 0;
+    for p in placed {
+        while s + 1 < count && bounds[s + 1] <= p.from {
+            s += 1;
+        }
+        taken[s].add(p);
+    }
+    let per_sample = mean_weight(placed) / pairs::independence(placed);
+    let signatures: Vec<Signature> = taken.iter().map(|t| t.signature(per_sample)).collect();
+    let (unit_of, _) = merge_neighbours(&signatures, usize::MAX, ALIKE);
+    let mut joined = vec![0.0];
+    let (mut from, mut samples) = (0, 0.0);
+    for j in 0..count {
+        samples += signatures[j].samples;
+        let enough = samples > BLOCK_SAMPLES && bounds[j + 1] - bounds[from] > long;
+        if j + 1 == count || unit_of[j + 1] != unit_of[from] || enough {
+            joined.push(bounds[j + 1]);
+            (from, samples) = (j + 1, 0.0);
+        }
+    }
+    joined
+}
+
+/// Samples taken in a segment.
+#[derive(Clone)]
+struct Taken {
+    /// Weights of those that were reused, by the bin of their distance.
+    reused: Vec<f64>,
+    /// Of all.
+    weight: f64,
+}
+
+impl Default for Taken {
+    fn default() -> Self {
+        Self {
+            reused: vec![0.0; BINS + 1],
+            weight: 0.0,
+        }
+    }
+}
+
+impl Taken {
+    fn add(&mut self, p: &Placed) {
+        self.weight += p.weight;
+        if p.to.is_some() {
+            self.reused[bins::bin_of_real(p.distance)] += p.weight;
+        }
+    }
+
+    /// `per_sample`: weight of a sample that is independent of the others.
+    fn signature(&self, per_sample: f64) -> Signature {
+        Signature::complete(&self.reused, self.weight, self.weight / per_sample)
+    }
+}
+
+fn assemble(placed: &mut [Placed], bounds: Vec<f64>, block: usize, fills: bool) -> Timeline {
+    let count = bounds.len() - 1;
+    let segments = (0..count).map(|shape| Segment {
+        cold: 0.0,
+        local: Vec::new(),
+        cross: Vec::new(),
+        shape,
+    });
+    let mut timeline = Timeline::new(bounds, segments.collect(), Vec::new(), fills, None);
+    let mut taken = vec![Taken::default(); count];
     // Distinct lines touched by each border: touches before it whose next one is not.
     let mut outstanding = vec![0.0; count + 1];
     for p in placed.iter_mut() {
@@ -331,10 +391,9 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
         let t = p.to.map(|to| timeline.segment_of(to));
         p.from_segment = s as u32;
         p.segment = t.unwrap_or(s) as u32;
-        samples[s] += p.weight;
+        taken[s].add(p);
         match t {
             Some(t) => {
-                taken[s][bins::bin_of_real(p.distance)] += p.weight;
                 outstanding[s + 1] += p.weight;
                 outstanding[t + 1] -= p.weight;
             }
@@ -390,38 +449,26 @@ fn assemble(placed: &mut [Placed], bounds: Vec<f64>, fills: bool) -> Timeline {
                 spread: 0.0,
             })
             .collect();
-        segment.normalise(cold);
+        segment.cold = cold;
     }
+    timeline.normalise(block);
     let independence = pairs::independence(placed);
-    shapes(
-        &mut timeline,
-        &taken,
-        &samples,
-        (mean_weight(placed), independence),
-    );
+    shapes(&mut timeline, &taken, mean_weight(placed), independence);
     timeline.measure();
     timeline
 }
 
 /// Survival functions for stack distances: neighbouring segments that cannot be told apart share
 /// one, as a segment's own few samples would blur the edge of a cache.
-fn shapes(
-    timeline: &mut Timeline,
-    taken: &[Vec<f64>],
-    samples: &[f64],
-    (per_sample, independence): (f64, f64),
-) {
-    let signatures: Vec<Signature> = taken
-        .iter()
-        .zip(samples)
-        .map(|(t, &w)| Signature::complete(t, w, independence * w / per_sample))
-        .collect();
+fn shapes(timeline: &mut Timeline, taken: &[Taken], per_sample: f64, independence: f64) {
+    let independent = per_sample / independence;
+    let signatures: Vec<Signature> = taken.iter().map(|t| t.signature(independent)).collect();
     let (unit_of, units) = merge_neighbours(&signatures, usize::MAX, ALIKE);
     let mut sums = vec![(vec![0.0; BINS + 1], 0.0); units.len()];
     for (j, &u) in unit_of.iter().enumerate() {
         timeline.segments[j].shape = u;
-        sums[u].1 += samples[j];
-        for (a, b) in sums[u].0.iter_mut().zip(&taken[j]) {
+        sums[u].1 += taken[j].weight;
+        for (a, b) in sums[u].0.iter_mut().zip(&taken[j].reused) {
             *a += b;
         }
     }

@@ -106,13 +106,18 @@ pub(crate) fn standard_error(
 ) -> f64 {
     let timeline = &group.timeline;
     let edge = matches!(cache.policy, Policy::Lru { .. }).then(|| Edge::new(timeline, cache));
-    // Mean miss probability of the reuses of each segment.
-    let reuses: Vec<f64> = timeline
-        .segments
-        .iter()
-        .zip(&solved.ratios)
-        .map(|(s, r)| ((r - s.cold) / (1.0 - s.cold).max(1e-9)).clamp(0.0, 1.0))
-        .collect();
+    // Mean miss probability of the reuses of the segments that are scaled together.
+    let mut sums = vec![(0.0, 0.0); timeline.segments.len().div_ceil(timeline.block)];
+    for (j, (s, r)) in timeline.segments.iter().zip(&solved.ratios).enumerate() {
+        let (n, sum) = (timeline.refs(j), &mut sums[j / timeline.block]);
+        sum.0 += n * (r - s.cold);
+        sum.1 += n * (1.0 - s.cold);
+    }
+    let mean = |j: usize| {
+        let (misses, reuses) = sums[j / timeline.block];
+        (misses / f64::max(reuses, 1e-9)).clamp(0.0, 1.0)
+    };
+    let reuses: Vec<f64> = (0..timeline.segments.len()).map(mean).collect();
     let influence = |x: &Scored| {
         let p = x.placed;
         let from = p.from_segment as usize;

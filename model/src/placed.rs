@@ -219,20 +219,21 @@ impl Group {
         let Some((_, lines)) = self.counted() else {
             return self.timeline.mean(&self.timeline.lru_ratios(cache));
         };
-        let segments = &self.timeline.segments;
-        let mut sums = vec![(0.0, 0.0); segments.len()];
+        let (segments, block) = (&self.timeline.segments, self.timeline.block);
+        let mut sums = vec![(0.0, 0.0); segments.len().div_ceil(block)];
         for (p, lines) in self.placed.iter().zip(lines) {
             if p.to.is_some() && p.weight > 0.0 {
-                let s = &mut sums[p.segment as usize];
+                let s = &mut sums[p.segment as usize / block];
                 s.0 += p.weight;
                 s.1 += p.weight * counted::lru_miss(lines, p.distance, cache);
             }
         }
-        let ratio = |(s, (all, misses)): (&Segment, (f64, f64))| {
+        let ratio = |(j, s): (usize, &Segment)| {
+            let (all, misses) = sums[j / block];
             let reuses = if all > 0.0 { misses / all } else { 0.0 };
-            (s.cold + (1.0 - s.cold) * reuses).clamp(0.0, 1.0)
+            s.cold + (1.0 - s.cold) * reuses
         };
-        let ratios: Vec<f64> = segments.iter().zip(sums).map(ratio).collect();
+        let ratios: Vec<f64> = segments.iter().enumerate().map(ratio).collect();
         self.timeline.mean(&ratios)
     }
 

@@ -167,7 +167,8 @@ impl Timeline {
             }));
             let e0 = evictions[j];
             let full = evicted(misses, cache, self.fills).1 >= 1.0;
-            let mut r = 1.0f64;
+            let most = segment.cold + segment.reuses();
+            let mut r = most;
             for _ in 0..64 {
                 let slope = (evicted(misses + r * n, cache, self.fills).0 - e0) / n;
                 let rates = Rates {
@@ -182,7 +183,7 @@ impl Timeline {
                 } else {
                     at.misses
                 };
-                let next = next.clamp(segment.cold.min(1.0), 1.0);
+                let next = next.clamp(segment.cold, most);
                 let step = (next - r).abs();
                 r = next;
                 if step < 1e-7 {

@@ -311,15 +311,10 @@ fn deposit(
         } else {
             0.0
         };
-        segments[j].normalise(cold);
+        segments[j].cold = cold;
     }
-    let mut timeline = Timeline {
-        bounds,
-        segments,
-        shapes,
-        fills,
-        memory,
-    };
+    let mut timeline = Timeline::new(bounds, segments, shapes, fills, memory);
+    timeline.normalise(1);
     timeline.measure();
     timeline
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ROUND_PART, contiguous, sizes, sparse, stream};
+use common::{ROUND_PART, Sampler, contiguous, contiguous_by, sizes, sparse, stream};
 use statcache_model::oracle::Trace;
 use statcache_model::{
     CurvePoint, Histogram, LineSize, Options, Policy, Run, Stream, Undecided, Weight, Window,
@@ -312,4 +312,35 @@ fn bounds_of_the_weights_widen_the_interval() {
     }
     let unsure = width(windows);
     assert!(unsure > sure + 0.02, "{sure} {unsure}");
+}
+
+/// Reuses count where they end: those within a line just behind their sample, in its cluster; the far ones alone. A piece of the
+/// run has more of the one or the other by chance, and the run has its mean all the same.
+#[test]
+fn samples_in_clusters_of_a_sweep() {
+    const LINES: usize = 20_000;
+    const TOUCHES: usize = 8;
+    let n = REFERENCES;
+    let next = |i: usize| match (i + 1) % TOUCHES {
+        0 => TOUCHES * (LINES - 1),
+        _ => 0,
+    };
+    let distances: Vec<Option<u64>> = (0..n)
+        .map(|i| (i + next(i) + 1 < n).then(|| next(i) as u64))
+        .collect();
+    let size = [8 << 10];
+    for policy in [Policy::RANDOM, Policy::LRU] {
+        let told = |seed: u64| {
+            let windows = contiguous_by(Sampler::Clustered, &distances, 100_000, 1, seed);
+            let curve = run(windows, true).curve(64, policy, Stream::Own, &size);
+            curve.unwrap()[0].miss_ratio
+        };
+        let mean = (0..4).map(told).sum::<f64>() / 4.0;
+        let off = mean * TOUCHES as f64 - 1.0;
+        println!(
+            "{policy:?}: {:.2} % more misses than there are",
+            100.0 * off
+        );
+        assert!(off.abs() < 0.01, "{policy:?}: {off}");
+    }
 }
