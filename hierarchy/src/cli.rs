@@ -39,7 +39,7 @@ pub fn run(args: &MachineArgs) -> i32 {
     match work(args) {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("statcache: {error}");
+            let _ = writeln!(std::io::stderr(), "statcache: {error}");
             EXIT_FAILURE
         }
     }
@@ -80,7 +80,10 @@ fn work(args: &MachineArgs) -> Result<(), Box<dyn std::error::Error>> {
             // Better a longer session's result than a quick one's in its place.
             let keep = mode != Mode::Quick || crate::cached().is_none();
             if keep && let Err(error) = store(&report) {
-                eprintln!("statcache: warning: {error}; the next run will measure again");
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "statcache: warning: {error}; the next run will measure again"
+                );
             }
             report
         }

@@ -7,6 +7,8 @@
 
 use crate::bins;
 use crate::histogram::CompactHistogram;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 
 /// Octaves of distance in a signature.
 const OCTAVES: usize = 48;
@@ -38,7 +40,28 @@ pub(crate) struct Signature {
     weight: f64,
 }
 
+impl Default for Signature {
+    /// Of no sample.
+    fn default() -> Self {
+        Self {
+            events: [0.0; OCTAVES],
+            censored: [0.0; OCTAVES],
+            samples: 0.0,
+            weight: 0.0,
+        }
+    }
+}
+
 impl Signature {
+    /// One sample, reused at a distance of the bin `at` or never, which stands for so many independent ones.
+    pub fn add(&mut self, at: Option<usize>, weight: f64, samples: f64) {
+        if let Some(bin) = at {
+            self.events[octave_of(bin)] += weight;
+        }
+        self.weight += weight;
+        self.samples += samples;
+    }
+
     pub fn new(h: &CompactHistogram, factor: f64) -> Self {
         let mut s = Self {
             events: [0.0; OCTAVES],
@@ -120,37 +143,88 @@ pub(crate) fn merge_neighbours(
     most: usize,
     alike: f64,
 ) -> (Vec<usize>, Vec<Signature>) {
-    let mut units: Vec<(Signature, Vec<usize>)> = items
-        .iter()
-        .enumerate()
-        .map(|(i, s)| (s.clone(), vec![i]))
-        .collect();
-    let mut gaps: Vec<f64> = units.windows(2).map(|p| p[0].0.distance(&p[1].0)).collect();
-    while units.len() > 1 {
-        let at = (0..gaps.len())
-            .min_by(|&a, &b| gaps[a].total_cmp(&gaps[b]))
-            .unwrap_or(0);
-        if units.len() <= most && gaps[at] >= alike {
+    let mut units: Vec<Option<Signature>> = items.iter().cloned().map(Some).collect();
+    // The units before and behind each, by their first items; what is beyond the ends is not there.
+    let mut before: Vec<usize> = (0..items.len()).map(|i| i.wrapping_sub(1)).collect();
+    let mut behind: Vec<usize> = (1..=items.len()).collect();
+    // Gaps from each unit to the next, nearest first; those that are no more were changed since.
+    let mut changed = vec![0u32; items.len()];
+    let mut gaps = BinaryHeap::new();
+    for (at, pair) in items.windows(2).enumerate() {
+        gaps.push(Reverse(Gap::new(pair[0].distance(&pair[1]), at, 0)));
+    }
+    let mut left = items.len();
+    while let Some(Reverse(gap)) = gaps.pop() {
+        let at = gap.at;
+        if gap.changed != changed[at] {
+            continue;
+        }
+        if left <= most && gap.size >= alike {
             break;
         }
-        let (signature, members) = units.remove(at + 1);
-        units[at].0.absorb(&signature);
-        units[at].1.extend(members);
-        gaps.remove(at);
-        if at > 0 {
-            gaps[at - 1] = units[at - 1].0.distance(&units[at].0);
+        let next = behind[at];
+        let Some(absorbed) = units[next].take() else {
+            continue;
+        };
+        left -= 1;
+        behind[at] = behind[next];
+        if behind[at] < items.len() {
+            before[behind[at]] = at;
         }
-        if at < gaps.len() {
-            gaps[at] = units[at].0.distance(&units[at + 1].0);
+        if let Some(unit) = &mut units[at] {
+            unit.absorb(&absorbed);
+        }
+        changed[next] += 1;
+        for first in [before[at], at] {
+            if let (Some(Some(a)), Some(second)) = (units.get(first), behind.get(first))
+                && let Some(Some(b)) = units.get(*second)
+            {
+                changed[first] += 1;
+                gaps.push(Reverse(Gap::new(a.distance(b), first, changed[first])));
+            }
         }
     }
-    let mut unit_of = vec![0; items.len()];
-    for (u, (_, members)) in units.iter().enumerate() {
-        for &m in members {
-            unit_of[m] = u;
-        }
+    let mut unit = 0;
+    let unit_of = units.iter().map(|first| {
+        unit += usize::from(first.is_some());
+        unit - 1
+    });
+    (unit_of.collect(), units.into_iter().flatten().collect())
+}
+
+/// A gap behind the unit that begins at item `at`, when that had changed so often.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    size: f64,
+    at: usize,
+    changed: u32,
+}
+
+impl Gap {
+    fn new(size: f64, at: usize, changed: u32) -> Self {
+        Self { size, at, changed }
     }
-    (unit_of, units.into_iter().map(|u| u.0).collect())
+}
+
+impl PartialEq for Gap {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Gap {}
+
+impl PartialOrd for Gap {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Gap {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_size = self.size.total_cmp(&other.size);
+        by_size.then(self.at.cmp(&other.at))
+    }
 }
 
 /// Clusters units: small ones join their nearest, then those that cannot be told apart merge.
@@ -208,4 +282,55 @@ pub(crate) fn cluster(units: &[Signature]) -> Vec<usize> {
     of.iter()
         .map(|c| names.binary_search(c).unwrap_or(0))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+
+    /// As [`merge_neighbours`], by looking at all gaps again and again.
+    fn merged(items: &[Signature], most: usize, alike: f64) -> Vec<usize> {
+        let mut units: Vec<(Signature, usize)> = items.iter().cloned().map(|s| (s, 1)).collect();
+        while units.len() > 1 {
+            let gaps = units.windows(2).map(|pair| pair[0].0.distance(&pair[1].0));
+            let least = gaps.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+            let (at, gap) = least.expect("two units");
+            if units.len() <= most && gap >= alike {
+                break;
+            }
+            let (next, members) = units.remove(at + 1);
+            units[at].0.absorb(&next);
+            units[at].1 += members;
+        }
+        let numbered = units.iter().enumerate();
+        numbered.flat_map(|(unit, u)| vec![unit; u.1]).collect()
+    }
+
+    #[test]
+    fn the_nearest_neighbours_are_merged_first() {
+        let mut rng = Rng::new(7);
+        for _ in 0..50 {
+            let items: Vec<Signature> = (0..rng.below(60))
+                .map(|at| {
+                    let mut signature = Signature::default();
+                    for _ in 0..60 {
+                        let far = rng.unit() < 0.2 + 0.6 * (at / 10 % 2) as f64;
+                        let bin = if far {
+                            300 + rng.below(200)
+                        } else {
+                            rng.below(40)
+                        };
+                        signature.add(Some(bin as usize), 1.0, 1.0);
+                    }
+                    signature
+                })
+                .collect();
+            for (most, alike) in [(usize::MAX, 1.63), (7, 0.0), (3, 2.0)] {
+                let (unit_of, units) = merge_neighbours(&items, most, alike);
+                assert_eq!(unit_of, merged(&items, most, alike));
+                assert_eq!(units.len(), unit_of.last().map_or(0, |last| last + 1));
+            }
+        }
+    }
 }

@@ -107,14 +107,14 @@ pub(crate) fn standard_error(
     let timeline = &group.timeline;
     let edge = matches!(cache.policy, Policy::Lru { .. }).then(|| Edge::new(timeline, cache));
     // Mean miss probability of the reuses of the segments that are scaled together.
-    let mut sums = vec![(0.0, 0.0); timeline.segments.len().div_ceil(timeline.block)];
+    let mut sums = vec![(0.0, 0.0); timeline.blocks()];
     for (j, (s, r)) in timeline.segments.iter().zip(&solved.ratios).enumerate() {
-        let (n, sum) = (timeline.refs(j), &mut sums[j / timeline.block]);
+        let (n, sum) = (timeline.refs(j), &mut sums[timeline.block_of[j]]);
         sum.0 += n * (r - s.cold);
         sum.1 += n * (1.0 - s.cold);
     }
     let mean = |j: usize| {
-        let (misses, reuses) = sums[j / timeline.block];
+        let (misses, reuses) = sums[timeline.block_of[j]];
         (misses / f64::max(reuses, 1e-9)).clamp(0.0, 1.0)
     };
     let reuses: Vec<f64> = (0..timeline.segments.len()).map(mean).collect();

@@ -317,13 +317,6 @@ pub(crate) fn probabilities(group: &Group, cache: &Cache, solution: Option<&Solu
         .collect()
 }
 
-/// How much the solver amplifies noise in the miss probabilities, on average.
-pub(crate) fn gain_of(levers: &[f64], ratios: &[f64]) -> f64 {
-    let sum: f64 = ratios.iter().sum();
-    let gained: f64 = levers.iter().zip(ratios).map(|(l, r)| l * r).sum();
-    if sum > 0.0 { gained / sum } else { 1.0 }
-}
-
 /// Half width of the shortest interval that keeps its level however a bias of at most `bias` lies:
 /// the 94 % point of `|N(bias, error)|`. Between 1.88 errors (no bias) and bias + 1.56 errors.
 /// Source: Armstrong & Kolesar, Econometrica 86 (2018), equation 2; Imbens & Manski 2004.

@@ -219,17 +219,17 @@ impl Group {
         let Some((_, lines)) = self.counted() else {
             return self.timeline.mean(&self.timeline.lru_ratios(cache));
         };
-        let (segments, block) = (&self.timeline.segments, self.timeline.block);
-        let mut sums = vec![(0.0, 0.0); segments.len().div_ceil(block)];
+        let (segments, block_of) = (&self.timeline.segments, &self.timeline.block_of);
+        let mut sums = vec![(0.0, 0.0); self.timeline.blocks()];
         for (p, lines) in self.placed.iter().zip(lines) {
             if p.to.is_some() && p.weight > 0.0 {
-                let s = &mut sums[p.segment as usize / block];
+                let s = &mut sums[block_of[p.segment as usize]];
                 s.0 += p.weight;
                 s.1 += p.weight * counted::lru_miss(lines, p.distance, cache);
             }
         }
         let ratio = |(j, s): (usize, &Segment)| {
-            let (all, misses) = sums[j / block];
+            let (all, misses) = sums[block_of[j]];
             let reuses = if all > 0.0 { misses / all } else { 0.0 };
             s.cold + (1.0 - s.cold) * reuses
         };

@@ -3,7 +3,7 @@
 use crate::agreement::disagreement;
 use crate::equation::{Undecided, random_miss_ratio};
 use crate::influence::{self, Scores};
-use crate::interval::{Z, gain_of, half_width};
+use crate::interval::{Z, half_width};
 use crate::placed::Group;
 use crate::stack::lru_miss_ratio;
 use crate::survival::Survival;
@@ -182,7 +182,7 @@ impl View {
             // The redistributed weight is itself estimated: Greenwood at the distance that decides.
             let gap = self.whole[i].deadly_gap(cache);
             let tail = group.pooled.variance_at(gap).sqrt();
-            sampling = sampling.max(tail * gain_of(&levers, &solved.ratios));
+            sampling = sampling.max(tail * group.timeline.gain(&levers, &solved.ratios));
         }
         let (model, unsure) = self.model_error(i, cache);
         let model = model + group.timeline.unresolved(&solved.ratios, &levers);

@@ -95,6 +95,11 @@ impl Rates<'_> {
     }
 }
 
+/// Of the references from a touch to the next one of its line, that one included, the part in between: that one evicts nothing of its own.
+fn between(apart: f64) -> f64 {
+    (1.0 - 1.0 / apart.max(1.0)).max(0.0)
+}
+
 /// Part of a distance that was as at its end: all of it without a memory.
 fn near(memory: Option<&Memory>, distance: f64) -> f64 {
     memory.map_or(distance, |memory| memory.near(distance))
@@ -183,7 +188,7 @@ impl Timeline {
                 } else {
                     at.misses
                 };
-                let next = next.clamp(segment.cold, most);
+                let next = next.max(segment.cold).min(most);
                 let step = (next - r).abs();
                 r = next;
                 if step < 1e-7 {
@@ -311,7 +316,7 @@ impl Timeline {
         let at = |time: f64| self.interpolate(e, self.segment_of(time) as u32, time);
         let rates = self.rates(solution, self.segment_of(to));
         let near = near(self.memory.as_ref(), to - from);
-        let exposure = at(to) - at(to - near) + rates.beyond(to - from);
+        let exposure = (at(to) - at(to - near) + rates.beyond(to - from)) * between(to - from);
         1.0 - exp_neg(solution.hazard * exposure.max(0.0))
     }
 
@@ -356,7 +361,7 @@ impl Timeline {
         if self.memory.is_some() {
             return self.random_miss(solution, p.from, to);
         }
-        let exposure = self.gained(&solution.evictions, p, to);
+        let exposure = self.gained(&solution.evictions, p, to) * between(to - p.from);
         1.0 - exp_neg(solution.hazard * exposure.max(0.0))
     }
 }

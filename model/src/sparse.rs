@@ -306,7 +306,7 @@ fn deposit(
     let lines = isotonic(&touched);
     for j in 0..count {
         let n = bounds[j + 1] - bounds[j];
-        let cold = if fills {
+        let cold = if fills && n > 0.0 {
             ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0)
         } else {
             0.0
@@ -314,7 +314,7 @@ fn deposit(
         segments[j].cold = cold;
     }
     let mut timeline = Timeline::new(bounds, segments, shapes, fills, memory);
-    timeline.normalise(1);
+    timeline.normalise((0..count).collect());
     timeline.measure();
     timeline
 }

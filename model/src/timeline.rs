@@ -144,8 +144,8 @@ pub(crate) struct Timeline {
     pub fills: bool,
     /// References within which changes of behaviour are placed, about.
     pub resolution: f64,
-    /// Neighbouring segments whose reuses are scaled together ([`Timeline::normalise`]).
-    pub block: usize,
+    /// For each segment, the number of those whose reuses are scaled together ([`Timeline::normalise`]).
+    pub block_of: Vec<usize>,
     /// For each segment, the one behind the last that has its shape without a break.
     same_until: Vec<usize>,
     /// Where the run goes on as in a segment for a while only, and as the whole run does in between.
@@ -167,7 +167,7 @@ impl Timeline {
             shapes,
             fills,
             resolution: f64::INFINITY,
-            block: 1,
+            block_of: Vec::new(),
             same_until: Vec::new(),
             memory,
         }
@@ -178,7 +178,7 @@ impl Timeline {
         self.bounds[segment + 1] - self.bounds[segment]
     }
 
-    /// Scales the weights of reuses, in references, to what first touches leave of each `block` of segments, as shares of their segment's
+    /// Scales the weights of reuses, in references, to what first touches leave of each block of segments (their numbers ascend), as shares of their segment's
     /// references.
     ///
     /// Not all of each segment: reuses count where they end, and samples come in clusters. Of a loop that misses now and then, a segment
@@ -186,11 +186,20 @@ impl Timeline {
     /// (Two sweeps were told 0.3 points of their misses too many with 50 samples a segment, and a solver 0.1; 1.0 with several times as many
     /// segments.) So long ones keep their weights, and short ones ([`SHORT`]) fill what these leave of each segment: were no segment of a
     /// fixed sum, the noise of its samples would be one of the evictions in it, which small caches amplify.
-    pub fn normalise(&mut self, block: usize) {
-        self.block = block.max(1);
-        for from in (0..self.segments.len()).step_by(self.block) {
-            self.normalise_block(from..(from + self.block).min(self.segments.len()));
+    pub fn normalise(&mut self, block_of: Vec<usize>) {
+        let mut from = 0;
+        for to in 1..=block_of.len() {
+            if to == block_of.len() || block_of[to] != block_of[from] {
+                self.normalise_block(from..to);
+                from = to;
+            }
         }
+        self.block_of = block_of;
+    }
+
+    /// Blocks of segments.
+    pub fn blocks(&self) -> usize {
+        self.block_of.last().map_or(0, |last| last + 1)
     }
 
     fn normalise_block(&mut self, block: Range<usize>) {
@@ -199,7 +208,9 @@ impl Timeline {
             reuses += self.segments[j].reuses();
             left += self.left(j);
         }
-        if reuses <= 0.0 {
+        if reuses <= 0.0 || left <= 0.0 {
+            // All first touches.
+            block.for_each(|j| self.segments[j].scale(0.0, 0.0));
             return;
         }
         let all = left / reuses;
@@ -218,8 +229,8 @@ impl Timeline {
         }
         let (fill, keep) = match left > long && room > 0.0 {
             true => ((left - long) / room, all),
-            // Nothing is left for short ones.
-            false => (0.0, all * left / long),
+            // Nothing is left for short ones. (Without a long one there is room.)
+            false => (0.0, all * left / long.max(f64::MIN_POSITIVE)),
         };
         for (j, room) in block.zip(rooms) {
             let refs = self.refs(j);
@@ -340,7 +351,10 @@ impl Timeline {
                 _ => runs.push((j, j + 1)),
             }
         }
-        let mean = |&(a, b): &(usize, usize)| ratios[a..b].iter().sum::<f64>() / (b - a) as f64;
+        let mean = |&(a, b): &(usize, usize)| {
+            let misses: f64 = (a..b).map(|j| ratios[j] * self.refs(j)).sum();
+            misses / (self.bounds[b] - self.bounds[a]).max(f64::MIN_POSITIVE)
+        };
         let sum: f64 = runs
             .windows(2)
             .map(|w| {
@@ -350,6 +364,13 @@ impl Timeline {
             })
             .sum();
         sum / (6.0 * std::f64::consts::E) / self.total().max(1.0)
+    }
+
+    /// How much the solver amplifies noise in the miss probabilities, on average.
+    pub fn gain(&self, levers: &[f64], ratios: &[f64]) -> f64 {
+        let misses = (0..ratios.len()).map(|j| (levers[j], ratios[j] * self.refs(j)));
+        let (gained, all) = misses.fold((0.0, 0.0), |(g, a), (l, m)| (g + l * m, a + m));
+        if all > 0.0 { gained / all } else { 1.0 }
     }
 
     /// Misses per reference of the run, from those of its segments.
@@ -413,3 +434,6 @@ pub(crate) fn isotonic(values: &[f64]) -> Vec<f64> {
         .flat_map(|&(v, n)| std::iter::repeat_n(v, n))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 //! Dependencies point one way: views (`cli`, `report`, `export`) -> `session` -> engines ->
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
+#![deny(clippy::print_stderr)]
+
 pub mod analysis;
 pub mod arch;
 pub mod cli;
@@ -10,6 +12,7 @@ pub mod control;
 pub mod engine;
 pub mod export;
 pub mod observe;
+pub mod pool;
 pub mod profile;
 pub mod report;
 pub mod session;

@@ -374,6 +374,23 @@ fn signalled(
     (output, profiles)
 }
 
+/// Who reads what we say may have gone, or have no room for it.
+#[test]
+fn nobody_hears_what_is_said() {
+    let directory = directory();
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let full = full.expect("opened");
+    for way in WAYS {
+        let mut command = run(&directory.path().join("p"), way);
+        command.args(["sh", "-c", "sleep 0.2; exit 7"]);
+        let status = command.stderr(full.try_clone().expect("another")).status();
+        assert_eq!(status.expect("run").code(), Some(7));
+    }
+    let mut command = run(&directory.path().join("p"), WAYS[0]);
+    let command = command.arg("no-such-program-anywhere").stderr(full);
+    assert_eq!(command.status().expect("run").code(), Some(127));
+}
+
 /// As of daemons, which leave what started them.
 #[test]
 fn what_outlives_the_program_is_told_of() {

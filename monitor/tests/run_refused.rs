@@ -81,6 +81,18 @@ fn too_little_for_a_profile() {
     }
 }
 
+/// It would wait for somebody who reads, and the program with it.
+#[test]
+fn a_fifo_that_nobody_reads_for_a_profile() {
+    let profiles = directory();
+    let fifo = profiles.path().join("p");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    for way in WAYS {
+        let found = run(&fifo, way).arg("true").output().expect("run");
+        assert_refused(&found, 125, &["cannot create the profile"]);
+    }
+}
+
 #[test]
 fn missing_program() {
     refused(

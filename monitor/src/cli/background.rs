@@ -63,7 +63,7 @@ pub(super) fn enter(config: &mut ProfileConfig, quiet: bool) -> Entered {
             Entered::Left(await_start(child, read, config, quiet))
         }
         Err(errno) => {
-            eprintln!("statcache: cannot start a process: {errno}");
+            tell!("statcache: cannot start a process: {errno}");
             Entered::Left(Exit::Failure)
         }
     }
@@ -82,7 +82,7 @@ fn await_start(child: Pid, mut read: File, config: &ProfileConfig, quiet: bool) 
     let pid = line.trim();
     if !pid.is_empty() {
         if !quiet {
-            eprintln!(
+            tell!(
                 "statcache: profiling process {pid} in the background; profile in {} \
                  (statcache report {pid}; statcache stop {pid})",
                 config.output.display()
@@ -93,7 +93,7 @@ fn await_start(child: Pid, mut read: File, config: &ProfileConfig, quiet: bool) 
     match waitpid(child, None) {
         Ok(WaitStatus::Exited(_, code)) => Exit::Program(code as u8),
         _ => {
-            eprintln!("statcache: the profiler in the background died before it began");
+            tell!("statcache: the profiler in the background died before it began");
             Exit::Failure
         }
     }

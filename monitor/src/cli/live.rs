@@ -28,10 +28,10 @@ pub(super) fn list() -> anyhow::Result<Exit> {
         }
     }
     for error in &silent {
-        eprintln!("statcache: {error}");
+        tell!("statcache: {error}");
     }
     if live.is_empty() && silent.is_empty() {
-        eprintln!("statcache: no process is profiled by this user now");
+        tell!("statcache: no process is profiled by this user now");
         return Ok(Exit::Success);
     }
     let now = SystemTime::UNIX_EPOCH.elapsed()?.as_secs_f64();
@@ -81,16 +81,16 @@ fn lasting(seconds: f64) -> String {
 /// Ends a live profile.
 pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
     let Answer::Live(status) = control::stop(args.pid)? else {
-        eprintln!("statcache: {}", nobody(args.pid));
+        tell!("statcache: {}", nobody(args.pid));
         return Ok(Exit::NotFound);
     };
     let output = status.output.display();
     if let Some(error) = &status.error {
-        eprintln!("statcache: {error}");
+        tell!("statcache: {error}");
         return Ok(Exit::Failure);
     }
     if is_gone(&status.output) {
-        eprintln!(
+        tell!(
             "statcache: the profile of process {} is complete, and gone: {output} was removed or renamed while it was written",
             status.pid
         );

@@ -2,6 +2,14 @@
 //!
 //! Errors end here as one line on stderr and a named exit code.
 
+/// A line on standard error; where that is closed or full nobody is told, and all goes on.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 pub mod attach;
 mod background;
 mod check;
@@ -18,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::pool;
 use crate::profile::Profile;
 use crate::session::{self, ForeignFiles};
 use crate::symbols;
@@ -60,6 +69,7 @@ pub fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        .log_internal_errors(false)
         .init();
     // Wrong usage ends in here, with code 2.
     let cli = Cli::parse();
@@ -81,7 +91,7 @@ pub fn main() -> ExitCode {
         // Whoever read our output has seen enough: `statcache report | head`.
         Err(error) if is_broken_pipe(&error) => Exit::Success.into(),
         Err(error) => {
-            eprintln!("statcache: {}", line(&error));
+            tell!("statcache: {}", line(&error));
             Exit::Failure.into()
         }
     }
@@ -106,6 +116,10 @@ fn line(error: &anyhow::Error) -> String {
 /// Reads a profile; where its run broke off before names were resolved, or is live, resolves them from
 /// the objects that are here.
 fn load(path: &Path) -> anyhow::Result<Profile> {
+    anyhow::ensure!(
+        pool::is_there(),
+        "no thread can be made: raise the limit of processes or of memory (ulimit -u, -v, or the container's)"
+    );
     let live = live::profile_of(path)?;
     let mut profile = Profile::read(live.as_deref().unwrap_or(path))?;
     let is_live = live.is_some();

@@ -135,7 +135,7 @@ pub(super) fn conclude(result: Result<Outcome, RunError>, output: &Path, quiet: 
     let outcome = match result {
         Ok(outcome) => outcome,
         Err(error) => {
-            eprintln!("statcache: {error}");
+            tell!("statcache: {error}");
             return match error {
                 RunError::Refused(refused) => refused.exit,
                 RunError::NoCounter(_) => Exit::Failure,
@@ -152,7 +152,7 @@ pub(super) fn conclude(result: Result<Outcome, RunError>, output: &Path, quiet: 
     }
     let status = outcome.status.unwrap_or(0);
     if let Some(error) = &outcome.error {
-        eprintln!("statcache: {error}");
+        tell!("statcache: {error}");
         // The program's own failure says more than ours.
         if status == 0 {
             return Exit::Failure;
@@ -163,7 +163,7 @@ pub(super) fn conclude(result: Result<Outcome, RunError>, output: &Path, quiet: 
 
 fn summarize(output: &Path, outcome: &Outcome) {
     for warning in &outcome.warnings {
-        eprintln!("statcache: warning: {} ({})", warning.what, warning.remedy);
+        tell!("statcache: warning: {} ({})", warning.what, warning.remedy);
     }
     if outcome.windows == 0 || outcome.error.is_some() {
         return;
@@ -174,7 +174,7 @@ fn summarize(output: &Path, outcome: &Outcome) {
         && let Ok(analysis) = Analysis::new(report::processes::default(&profile))
         && let Ok(summary) = report::summary(&analysis, &super::terminal::stderr())
     {
-        eprint!("{summary}");
+        tell!("{}", summary.trim_end());
     }
     let share = 100.0 * outcome.accesses as f64 / outcome.accesses_estimated.max(1.0);
     let file = output.display();
@@ -187,9 +187,11 @@ fn summarize(output: &Path, outcome: &Outcome) {
         0 | 1 => String::new(),
         n => format!(" of {n} processes"),
     };
-    eprintln!(
+    tell!(
         "statcache: {} samples in {} windows{of}, {share:.1} % of {:.2e} accesses observed; profile in {file} ({show})",
-        outcome.samples, outcome.windows, outcome.accesses_estimated
+        outcome.samples,
+        outcome.windows,
+        outcome.accesses_estimated
     );
 }
 

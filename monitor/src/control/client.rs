@@ -23,12 +23,10 @@ pub enum Answer {
 
 /// A monitor that is there and gives no answer.
 #[derive(Debug, thiserror::Error)]
-#[error("the profiler of process {pid} (process {monitor}) does not answer: {source}")]
+#[error("the profiler of process {pid} does not answer: {source}")]
 pub struct AskError {
     /// The profiled process.
     pub pid: i32,
-    /// The monitor.
-    pub monitor: i32,
     /// What failed.
     pub source: io::Error,
 }
@@ -69,9 +67,16 @@ pub fn live() -> Vec<Result<Status, AskError>> {
     let live = answers.into_iter().filter_map(|answer| match answer {
         Ok(Answer::Live(status)) if !status.complete => Some(Ok(status)),
         Ok(_) => None,
+        // It ended just now.
+        Err(error) if has_left(&error.source) => None,
         Err(error) => Some(Err(error)),
     });
     live.collect()
+}
+
+fn has_left(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Whether nobody listens at `path` any more.
@@ -80,8 +85,7 @@ pub(super) fn is_dead(path: &Path) -> bool {
 }
 
 fn request(pid: i32, what: &str, patience: Option<Duration>) -> Result<Answer, AskError> {
-    let mut monitor = 0;
-    let mut exchange = || -> io::Result<Answer> {
+    let exchange = || -> io::Result<Answer> {
         let mut stream = match UnixStream::connect(socket(&directory(), pid)) {
             Ok(stream) => stream,
             Err(error) => {
@@ -94,7 +98,7 @@ fn request(pid: i32, what: &str, patience: Option<Duration>) -> Result<Answer, A
             }
         };
         // Who listens, not who answers: it may do neither.
-        monitor = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+        let monitor = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
         stream.set_read_timeout(patience)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         writeln!(stream, "{what}")?;
@@ -111,11 +115,7 @@ fn request(pid: i32, what: &str, patience: Option<Duration>) -> Result<Answer, A
             Err(error) => Err(error),
         }
     };
-    exchange().map_err(|source| AskError {
-        pid,
-        monitor,
-        source,
-    })
+    exchange().map_err(|source| AskError { pid, source })
 }
 
 /// What keeps a monitor from answering.

@@ -59,6 +59,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 /// What their names end with.
 const SOCKET: &str = ".sock";
+/// Above all process ids (proc_sys_kernel(5), `pid_max`).
+const LARGEST_PID: i32 = 1 << 22;
 /// Longest name of a socket, with the byte behind it (unix(7)).
 const LONGEST: usize = 108;
 
@@ -97,6 +99,9 @@ pub fn prepare() -> Result<PathBuf, NoPlace> {
         path: path.display().to_string(),
         why,
     };
+    if socket(&path, LARGEST_PID).as_os_str().len() >= LONGEST {
+        return Err(refuse("its name is too long for a socket".to_owned()));
+    }
     let made = std::fs::DirBuilder::new()
         .mode(DIRECTORY_MODE)
         .create(&path);
@@ -104,9 +109,6 @@ pub fn prepare() -> Result<PathBuf, NoPlace> {
         && error.kind() != io::ErrorKind::AlreadyExists
     {
         return Err(refuse(error.to_string()));
-    }
-    if socket(&path, i32::MAX).as_os_str().len() >= LONGEST {
-        return Err(refuse("its name is too long for a socket".to_owned()));
     }
     if !is_own(&path) {
         return Err(refuse(

@@ -5,9 +5,10 @@
 //! then kept as `NAME.old`. From there on every record is appended whole or not at all, so the
 //! file in place is valid at any moment, whatever ends the monitor.
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::error::ProfileError;
@@ -45,10 +46,13 @@ impl Writer {
             k.is_char_device() || k.is_fifo() || k.is_block_device() || k.is_socket()
         });
         let (file, temporary) = if special {
+            // A fifo that nobody reads would keep us here for ever.
             let file = OpenOptions::new()
                 .write(true)
+                .custom_flags(libc::O_NONBLOCK)
                 .open(&target)
                 .map_err(refuse)?;
+            fcntl(&file, FcntlArg::F_SETFL(OFlag::empty())).map_err(|e| refuse(e.into()))?;
             (file, None)
         } else {
             // What is there is kept in the place of what was kept before: that is to be no more than a profile.

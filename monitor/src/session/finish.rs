@@ -172,6 +172,7 @@ impl Session<'_> {
         if let Some(which) = outlived(self.first)
             && self.status.is_some()
             && !self.attached
+            && !self.signals.end_wanted
         {
             warn(
                 format!(
@@ -241,7 +242,8 @@ fn outlived(first: Pid) -> Option<String> {
 
 /// Those that live, the busiest first.
 fn listed(mut pids: Vec<Pid>) -> Option<String> {
-    let lives = |pid| procinfo::standing(pid).is_some_and(|standing| standing.state != 'Z');
+    let lives =
+        |pid| procinfo::standing(pid).is_some_and(|standing| !"ZXx".contains(standing.state));
     pids.retain(|&pid| lives(pid));
     pids.sort_by_cached_key(|&pid| {
         Reverse(procinfo::process_clock_s(pid).map(Duration::from_secs_f64))

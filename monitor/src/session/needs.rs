@@ -1,6 +1,7 @@
 //! What a profile needs of where it is taken, told before anything is started: a program whose profiler comes to its end is let go
 //! in the middle.
 
+use crate::cli::run::EngineChoice;
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
@@ -43,10 +44,15 @@ pub enum Lacking {
 ///
 /// # Errors
 /// [`Lacking`].
-pub fn check() -> Result<(), Lacking> {
+pub fn check(engine: EngineChoice) -> Result<(), Lacking> {
     own_processes(Path::new("/proc/self"))?;
     enough(Resource::Data, MEMORY).map_err(Lacking::Memory)?;
-    enough(Resource::Fsize, FILE).map_err(Lacking::File)
+    match engine {
+        EngineChoice::Auto | EngineChoice::Translate => {
+            enough(Resource::Fsize, FILE).map_err(Lacking::File)
+        }
+        EngineChoice::Step | EngineChoice::Counter => Ok(()),
+    }
 }
 
 /// `itself`: a link that is named after whoever reads it (proc_pid(5)).

@@ -94,7 +94,7 @@ type Result<T> = std::result::Result<T, RunError>;
 /// [`RunError`]; from the launch on, whatever fails is reported in the [`Outcome`] instead, with the
 /// program's own status.
 pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
-    needs::check()?;
+    needs::check(config.profile.engine)?;
     limits::be_told();
     let path = program::find(&config.program)?;
     let c_path = program::c_string(path.as_os_str())?;
@@ -195,7 +195,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
 /// [`RunError`]; once attached, whatever fails is reported in the [`Outcome`] instead.
 pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     let pid = Pid::from_raw(config.pid);
-    needs::check()?;
+    needs::check(config.profile.engine)?;
     limits::be_told();
     attach::check(pid)?;
     let source = match config.profile.engine {

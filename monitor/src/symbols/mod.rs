@@ -14,6 +14,7 @@ mod perf_map;
 mod resolver;
 mod table;
 
+use crate::pool;
 use rayon::prelude::*;
 
 use crate::profile::types::{Frame, Instr, Module, ModuleId};
@@ -61,7 +62,10 @@ pub fn name(files: &dyn Files, wanted: &[(&Module, Wanted)]) -> Vec<Found> {
         };
         Found { frames, objects }
     };
-    wanted.par_iter().map(of).collect()
+    match pool::is_there() {
+        true => wanted.par_iter().map(of).collect(),
+        false => wanted.iter().map(of).collect(),
+    }
 }
 
 fn objects(table: &table::Objects, mut touched: Vec<u64>) -> Vec<(u64, u64, String)> {
