@@ -57,11 +57,18 @@ pub fn stop(pid: i32) -> Result<Answer, AskError> {
 pub fn live() -> Vec<Result<Status, AskError>> {
     let pids = named(&directory());
     let answers = std::thread::scope(|scope| {
-        let asked: Vec<_> = pids
+        let start = |pid| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, move || ask(pid));
+            (pid, thread)
+        };
+        let started: Vec<_> = pids.into_iter().map(start).collect();
+        let answers = started
             .into_iter()
-            .map(|pid| scope.spawn(move || ask(pid)))
-            .collect();
-        let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
+            .filter_map(|(pid, thread)| match thread {
+                Ok(thread) => thread.join().ok(),
+                // No more threads may be made.
+                Err(_) => Some(ask(pid)),
+            });
         answers.collect::<Vec<_>>()
     });
     let live = answers.into_iter().filter_map(|answer| match answer {
