@@ -50,6 +50,33 @@ fn a_busy_server_is_watched_again_and_again() {
     assert!(child.wait().expect("waited").success());
 }
 
+/// What there is no room in is not watched, and that is no success.
+#[test]
+fn a_process_that_cannot_be_observed() {
+    let raised = Command::new("sh")
+        .args(["-c", "ulimit -v 2000000; ulimit -v unlimited"])
+        .output()
+        .expect("run");
+    if raised.status.success() {
+        println!("SKIP a_process_that_cannot_be_observed: its limit may be raised here");
+        return;
+    }
+    let Some((place, program)) = build("server") else {
+        return;
+    };
+    let limited = place.path().join("limited");
+    let script = format!("#!/bin/sh\nulimit -v 300000; exec {}\n", program.display());
+    std::fs::write(&limited, script).expect("written");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&limited, executable).expect("set");
+    let (mut child, mut output) = server(&limited);
+    let found = attach(&place.path().join("p"), &["--for", "1"], child.id());
+    assert_eq!(found.status.code(), Some(126), "{found:?}");
+    assert!(lossy(&found.stderr).contains("ulimit -v"), "{found:?}");
+    assert_eq!(ask(&mut child, &mut output), "bad 0, timer ran\n");
+    assert!(child.wait().expect("waited").success());
+}
+
 /// As of servers that start a process for each client.
 #[test]
 fn a_parent_that_waits_points_to_its_children() {

@@ -50,11 +50,10 @@ pub(super) fn execute(args: AttachArgs) -> Exit {
         Entered::Go(started) => started,
         Entered::Left(exit) => return exit,
     };
-    match conclude(
-        session::attach(&config, |pid| started.tell(pid)),
-        &config.profile.output,
-        config.quiet,
-    ) {
+    let result = session::attach(&config, |pid| started.tell(pid));
+    let refused = result.as_ref().is_ok_and(|outcome| outcome.refused);
+    match conclude(result, &config.profile.output, config.quiet) {
+        Exit::Program(_) if refused => Exit::CannotExecute,
         // Its status is its parent's to know.
         Exit::Program(_) => Exit::Success,
         failed => failed,

@@ -64,6 +64,7 @@ impl Session<'_> {
             samples: 0,
             accesses: 0,
             accesses_estimated: 0.0,
+            refused: false,
             warnings: Vec::new(),
             error: self.error,
         };
@@ -81,6 +82,7 @@ impl Session<'_> {
                 outcome.error = remains.error;
             }
             let first = remains.process.id == 0;
+            outcome.refused |= first && remains.refused;
             let mut own = remains.warnings;
             if remains.missed > NOTABLE_MISSED && self.config.full {
                 own.push(missed(remains.missed));
@@ -104,6 +106,7 @@ impl Session<'_> {
             );
             parts.push((remains.recorder, footer));
         }
+        outcome.refused &= outcome.windows == 0;
         // The first process has a part even where it had no window.
         let live = hub::process(self.first).filter(|p| p.id == 0);
         let first = live.as_ref().or(self.unseen.first.as_ref());

@@ -22,6 +22,8 @@ pub struct Remains {
     pub window_wall_s: f64,
     /// Share of its CPU time that was spent unobserved though all was to be observed.
     pub missed: f64,
+    /// Whether its last program could not be observed.
+    pub refused: bool,
     /// What its result suffers from.
     pub warnings: Vec<Warning>,
     /// Set when its last window could not be written.

@@ -79,6 +79,8 @@ pub struct Outcome {
     pub accesses: u64,
     /// Accesses of the whole run, estimated.
     pub accesses_estimated: f64,
+    /// Whether there is no window because the first process's program could not be observed.
+    pub refused: bool,
     /// What the user should know.
     pub warnings: Vec<Warning>,
     /// Set when the profile could not be written to its end.

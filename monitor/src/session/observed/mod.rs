@@ -604,6 +604,7 @@ impl Observed {
             warnings.extend(remains::losses(&counter.losses));
         }
         let mut remains = Remains {
+            refused: self.refused.is_some(),
             estimated,
             counts: (self.numbers.count(), samples, accesses),
             window_wall_s: self.window_wall_s,
