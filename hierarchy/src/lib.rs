@@ -26,6 +26,8 @@
 //! What it does not do: use performance counters, load modules, change the host's settings.
 //! Sources are given per module in [`probe`].
 
+#![deny(clippy::print_stderr)]
+
 pub mod cli;
 pub mod declared;
 pub mod finding;

@@ -7,7 +7,7 @@
 
 use crate::bins;
 use crate::histogram::CompactHistogram;
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Octaves of distance in a signature.
@@ -76,20 +76,6 @@ impl Signature {
         s
     }
 
-    /// From weights per bin of completely followed samples.
-    pub fn complete(bins_weight: &[f64], weight: f64, samples: f64) -> Self {
-        let mut s = Self {
-            events: [0.0; OCTAVES],
-            censored: [0.0; OCTAVES],
-            samples,
-            weight,
-        };
-        for (bin, &w) in bins_weight.iter().enumerate().filter(|(_, w)| **w > 0.0) {
-            s.events[octave_of(bin)] += w;
-        }
-        s
-    }
-
     pub fn absorb(&mut self, other: &Signature) {
         for (a, b) in self.events.iter_mut().zip(&other.events) {
             *a += b;
@@ -147,19 +133,21 @@ pub(crate) fn merge_neighbours(
     // The units before and behind each, by their first items; what is beyond the ends is not there.
     let mut before: Vec<usize> = (0..items.len()).map(|i| i.wrapping_sub(1)).collect();
     let mut behind: Vec<usize> = (1..=items.len()).collect();
-    // Gaps from each unit to the next, nearest first; those that are no more were changed since.
-    let mut changed = vec![0u32; items.len()];
-    let mut gaps = BinaryHeap::new();
-    for (at, pair) in items.windows(2).enumerate() {
-        gaps.push(Reverse(Gap::new(pair[0].distance(&pair[1]), at, 0)));
-    }
+    // Gaps behind units, nearest first (the bits of numbers that are not negative order as they do), with how often the unit had changed.
+    let gap = |a: &Signature, b: &Signature, at: usize, changed: u32| {
+        Reverse((a.distance(b).to_bits(), at, changed))
+    };
+    let pairs = items.windows(2).enumerate();
+    let mut gaps: BinaryHeap<_> = pairs
+        .map(|(at, pair)| gap(&pair[0], &pair[1], at, 0))
+        .collect();
+    let mut changed = vec![0; items.len()];
     let mut left = items.len();
-    while let Some(Reverse(gap)) = gaps.pop() {
-        let at = gap.at;
-        if gap.changed != changed[at] {
+    while let Some(Reverse((size, at, when))) = gaps.pop() {
+        if when != changed[at] {
             continue;
         }
-        if left <= most && gap.size >= alike {
+        if left <= most && f64::from_bits(size) >= alike {
             break;
         }
         let next = behind[at];
@@ -180,7 +168,7 @@ pub(crate) fn merge_neighbours(
                 && let Some(Some(b)) = units.get(*second)
             {
                 changed[first] += 1;
-                gaps.push(Reverse(Gap::new(a.distance(b), first, changed[first])));
+                gaps.push(gap(a, b, first, changed[first]));
             }
         }
     }
@@ -190,41 +178,6 @@ pub(crate) fn merge_neighbours(
         unit - 1
     });
     (unit_of.collect(), units.into_iter().flatten().collect())
-}
-
-/// A gap behind the unit that begins at item `at`, when that had changed so often.
-#[derive(Clone, Copy, Debug)]
-struct Gap {
-    size: f64,
-    at: usize,
-    changed: u32,
-}
-
-impl Gap {
-    fn new(size: f64, at: usize, changed: u32) -> Self {
-        Self { size, at, changed }
-    }
-}
-
-impl PartialEq for Gap {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Gap {}
-
-impl PartialOrd for Gap {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Gap {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_size = self.size.total_cmp(&other.size);
-        by_size.then(self.at.cmp(&other.at))
-    }
 }
 
 /// Clusters units: small ones join their nearest, then those that cannot be told apart merge.

@@ -1,37 +1,18 @@
 //! Timeline of a run observed without a gap: every sample is placed at its own time.
 
 use crate::bins::{self, BINS};
-use crate::cluster::{Signature, merge_neighbours};
 use crate::given_up::Take;
 use crate::histogram::Histogram;
-use crate::pairs;
-use crate::placed::{Entry, Group, Kept, Placed, ReturnPlaced, Returns};
+use crate::placed::{Entry, Group, Kept, Placed, ReturnPlaced, Returns, mean_weight};
+use crate::segments::Segments;
 use crate::survival::{RunSize, Survival};
 use crate::timeline::{Cross, Local, Segment, Shape, Timeline, isotonic};
 use crate::{FirstTouches, LineSize, Outcome, Trigger, Weight};
 
 /// Fewest samples that set a weight (references per sample) of their own.
 const RATE_SAMPLES: usize = 16;
-/// Samples a segment is cut to. Finer follows phases better; exposures reach over many segments, so
-/// the noise of one does not bend the sum (measured: 20 to 400 differ by phases and short working
-/// sets alone, where finer is better; below 50 the intervals widen).
-const SEGMENT_SAMPLES: f64 = 50.0;
-/// The same where one of several threads is sampled at a time: a segment stands for its references whoever made them, so it is to hold
-/// samples of all.
-const SEGMENT_TOGETHER: f64 = 2_000.0;
 /// Censored samples that stand for the undecided mass.
 const CARRIERS: usize = 200;
-/// Most samples that segments which are alike are joined to.
-const JOINED_SAMPLES: f64 = 800.0;
-/// Samples whose reuses are scaled together ([`Timeline::normalise`]). (Of 16 programs whole runs were 0.103 points off on the mean with 800, 0.093
-/// with these; a sweep 0.19 and 0.13.)
-const BLOCK_SAMPLES: f64 = 12_800.0;
-/// Most segments a run is cut into, and how many are left at least where it has as many.
-const MAX_SEGMENTS: usize = 8192;
-const LEAST_SEGMENTS: f64 = 64.0;
-/// Kolmogorov-Smirnov statistic (its 1 % point) below which neighbours share a survival function.
-const ALIKE: f64 = 1.63;
-
 /// Places the samples of gapless windows and cuts the run into segments.
 ///
 /// `windows`: references at this line size, and the window's samples; in time order. `lines`: how
@@ -57,12 +38,8 @@ pub(crate) fn build(
     let told = windows.iter().flat_map(|w| &w.1);
     let together = told.filter(|e| e.refs.is_some()).count() as f64;
     let together = (together / placed.len().max(1) as f64).min(1.0);
-    let each = SEGMENT_SAMPLES.powf(1.0 - together) * SEGMENT_TOGETHER.powf(together);
-    let bounds = cut(&placed, total, each);
-    let resolution = total / (bounds.len() - 1) as f64;
-    let (bounds, block_of) = join(&placed, &bounds);
-    let mut timeline = assemble(&mut placed, bounds, block_of, fills);
-    timeline.resolution = resolution;
+    let segments = Segments::of(&placed, total, together);
+    let timeline = assemble(&mut placed, segments, fills);
     let returns = returns(windows, looked, &timeline);
     let complete = placed.iter().any(|p| p.raw > 0.0);
     Group {
@@ -292,111 +269,16 @@ fn carry_undecided(placed: &mut Vec<Placed>, survival: &Survival, all: f64, run:
     placed.sort_by(|a, b| a.from.total_cmp(&b.from));
 }
 
-/// Segment borders: equal numbers of samples, enough (effective) ones in each.
-fn cut(placed: &[Placed], total: f64, each: f64) -> Vec<f64> {
-    // Samples that took over others' weight know less than their number (Kish).
-    let sum: f64 = placed.iter().map(|p| p.weight).sum();
-    let squares: f64 = placed.iter().map(|p| p.weight * p.weight).sum();
-    let effective = if squares > 0.0 {
-        sum * sum / squares
-    } else {
-        0.0
-    };
-    let effective = effective * pairs::independence(placed);
-    let segments = ((effective / each) as usize).clamp(1, MAX_SEGMENTS);
-    let mut bounds = vec![0.0];
-    for k in 1..segments {
-        let at = placed[k * placed.len() / segments].from;
-        if at > bounds[bounds.len() - 1] + 1.0 && at < total - 1.0 {
-            bounds.push(at);
-        }
-    }
-    bounds.push(total.max(1.0));
-    bounds
-}
-
-/// Joins neighbouring segments that cannot be told apart, as the noise of each is one of the evictions in it: up to
-/// [`JOINED_SAMPLES`] independent ones, or to a part of the run over which what happens while the cache fills is not lost. Returns the
-/// bounds, and of each segment the number of its block ([`BLOCK_SAMPLES`]).
-fn join(placed: &[Placed], bounds: &[f64]) -> (Vec<f64>, Vec<usize>) {
-    let count = bounds.len() - 1;
-    let longest = bounds[count] / LEAST_SEGMENTS;
-    let per_sample = mean_weight(placed) / pairs::independence(placed);
-    let mut signatures = vec![Signature::default(); count];
-    let mut s = 0;
-    for p in placed {
-        while s + 1 < count && bounds[s + 1] <= p.from {
-            s += 1;
-        }
-        let at = p.to.map(|_| bins::bin_of_real(p.distance));
-        signatures[s].add(at, p.weight, p.weight / per_sample);
-    }
-    let (unit_of, _) = merge_neighbours(&signatures, usize::MAX, ALIKE);
-    let (mut joined, mut block_of) = (vec![0.0], Vec::new());
-    let (mut from, mut samples, mut block, mut in_block) = (0, 0.0, 0, 0.0);
-    for j in 0..count {
-        samples += signatures[j].samples;
-        let enough = samples >= JOINED_SAMPLES || bounds[j + 1] - bounds[from] >= longest;
-        if j + 1 == count || unit_of[j + 1] != unit_of[from] || enough {
-            joined.push(bounds[j + 1]);
-            block_of.push(block);
-            in_block += samples;
-            if in_block >= BLOCK_SAMPLES {
-                (block, in_block) = (block + 1, 0.0);
-            }
-            (from, samples) = (j + 1, 0.0);
-        }
-    }
-    (joined, block_of)
-}
-
-/// Samples taken in a segment.
-#[derive(Clone)]
-struct Taken {
-    /// Weights of those that were reused, by the bin of their distance.
-    reused: Vec<f64>,
-    /// Of all.
-    weight: f64,
-}
-
-impl Default for Taken {
-    fn default() -> Self {
-        Self {
-            reused: vec![0.0; BINS + 1],
-            weight: 0.0,
-        }
-    }
-}
-
-impl Taken {
-    fn add(&mut self, p: &Placed) {
-        self.weight += p.weight;
-        if p.to.is_some() {
-            self.reused[bins::bin_of_real(p.distance)] += p.weight;
-        }
-    }
-
-    /// `per_sample`: weight of a sample that is independent of the others.
-    fn signature(&self, per_sample: f64) -> Signature {
-        Signature::complete(&self.reused, self.weight, self.weight / per_sample)
-    }
-}
-
-fn assemble(
-    placed: &mut [Placed],
-    bounds: Vec<f64>,
-    block_of: Vec<usize>,
-    fills: bool,
-) -> Timeline {
-    let count = bounds.len() - 1;
-    let segments = (0..count).map(|shape| Segment {
+fn assemble(placed: &mut [Placed], of: Segments, fills: bool) -> Timeline {
+    let count = of.bounds.len() - 1;
+    let segments = of.shape_of.iter().map(|&shape| Segment {
         cold: 0.0,
         local: Vec::new(),
         cross: Vec::new(),
         shape,
     });
-    let mut timeline = Timeline::new(bounds, segments.collect(), Vec::new(), fills, None);
-    let mut taken = vec![Taken::default(); count];
+    let mut timeline = Timeline::new(of.bounds, segments.collect(), Vec::new(), fills, None);
+    timeline.resolution = of.resolution;
     // Distinct lines touched by each border: touches before it whose next one is not.
     let mut outstanding = vec![0.0; count + 1];
     for p in placed.iter_mut() {
@@ -404,7 +286,6 @@ fn assemble(
         let t = p.to.map(|to| timeline.segment_of(to));
         p.from_segment = s as u32;
         p.segment = t.unwrap_or(s) as u32;
-        taken[s].add(p);
         match t {
             Some(t) => {
                 outstanding[s + 1] += p.weight;
@@ -464,28 +345,27 @@ fn assemble(
             .collect();
         segment.cold = cold;
     }
-    timeline.normalise(block_of);
-    let independence = pairs::independence(placed);
-    shapes(&mut timeline, &taken, mean_weight(placed), independence);
+    timeline.normalise(of.block_of);
+    timeline.shapes = shapes(placed, &timeline.segments);
     timeline.measure();
     timeline
 }
 
 /// Survival functions for stack distances: neighbouring segments that cannot be told apart share
 /// one, as a segment's own few samples would blur the edge of a cache.
-fn shapes(timeline: &mut Timeline, taken: &[Taken], per_sample: f64, independence: f64) {
-    let independent = per_sample / independence;
-    let signatures: Vec<Signature> = taken.iter().map(|t| t.signature(independent)).collect();
-    let (unit_of, units) = merge_neighbours(&signatures, usize::MAX, ALIKE);
-    let mut sums = vec![(vec![0.0; BINS + 1], 0.0); units.len()];
-    for (j, &u) in unit_of.iter().enumerate() {
-        timeline.segments[j].shape = u;
-        sums[u].1 += taken[j].weight;
-        for (a, b) in sums[u].0.iter_mut().zip(&taken[j].reused) {
-            *a += b;
+fn shapes(placed: &[Placed], segments: &[Segment]) -> Vec<Shape> {
+    let count = segments.last().map_or(0, |last| last.shape + 1);
+    // Weights of reuses by the bin of their distance, and of all samples.
+    let mut taken = vec![(vec![0.0; BINS + 1], 0.0); count];
+    for p in placed {
+        let (reused, all) = &mut taken[segments[p.from_segment as usize].shape];
+        *all += p.weight;
+        if p.to.is_some() {
+            reused[bins::bin_of_real(p.distance)] += p.weight;
         }
     }
-    for (mut edges, weight) in sums {
+    let per_sample = mean_weight(placed);
+    let shape = |(mut edges, weight): (Vec<f64>, f64)| {
         let mut s = 1.0f64;
         for e in &mut edges {
             let mass = *e / f64::max(weight, f64::MIN_POSITIVE);
@@ -498,15 +378,7 @@ fn shapes(timeline: &mut Timeline, taken: &[Taken], per_sample: f64, independenc
         } else {
             0.0
         };
-        timeline.shapes.push(Shape::new(&edges, own_share));
-    }
-}
-
-fn mean_weight(placed: &[Placed]) -> f64 {
-    let (mut n, mut w) = (0usize, 0.0);
-    for p in placed.iter().filter(|p| p.weight > 0.0) {
-        n += 1;
-        w += p.weight;
-    }
-    if n == 0 { 1.0 } else { w / n as f64 }
+        Shape::new(&edges, own_share)
+    };
+    taken.into_iter().map(shape).collect()
 }

@@ -119,6 +119,7 @@ mod result;
 mod rng;
 mod run;
 mod sample;
+mod segments;
 mod sparse;
 mod spatial;
 mod stack;

@@ -277,3 +277,13 @@ impl Group {
         }
     }
 }
+
+/// Mean weight of the samples that have one.
+pub(crate) fn mean_weight(placed: &[Placed]) -> f64 {
+    let (mut n, mut w) = (0usize, 0.0);
+    for p in placed.iter().filter(|p| p.weight > 0.0) {
+        n += 1;
+        w += p.weight;
+    }
+    if n == 0 { 1.0 } else { w / n as f64 }
+}

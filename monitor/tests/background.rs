@@ -64,9 +64,7 @@ impl Place {
         }
         panic!("{wanted} windows of {pid} in time: {}", self.live());
     }
-}
 
-impl Place {
     /// The socket of the profiler of a process.
     fn socket(&self, pid: &str) -> PathBuf {
         let mut names = std::fs::read_dir(self.0.path().join("statcache"))

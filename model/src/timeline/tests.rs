@@ -1,5 +1,6 @@
 use super::*;
 use crate::{LineSize, Rng};
+use std::ops::Range;
 
 fn segment(cold: f64, local: &[(f64, f64)], cross: &[(f64, f64)], shape: usize) -> Segment {
     let local = local.iter().map(|&(distance, weight)| Local {

@@ -34,9 +34,9 @@ pub(super) fn list() -> anyhow::Result<Exit> {
         tell!("statcache: no process is profiled by this user now");
         return Ok(Exit::Success);
     }
-    let now = SystemTime::UNIX_EPOCH.elapsed()?.as_secs_f64();
-    let text = table(&live, now, &super::terminal::stdout());
     if !live.is_empty() {
+        let now = SystemTime::UNIX_EPOCH.elapsed()?.as_secs_f64();
+        let text = table(&live, now, &super::terminal::stdout());
         std::io::stdout().lock().write_all(text.as_bytes())?;
     }
     Ok(match silent.is_empty() {

@@ -92,37 +92,32 @@ pub(super) fn is_dead(path: &Path) -> bool {
 }
 
 fn request(pid: i32, what: &str, patience: Option<Duration>) -> Result<Answer, AskError> {
-    let exchange = || -> io::Result<Answer> {
-        let mut stream = match UnixStream::connect(socket(&directory(), pid)) {
-            Ok(stream) => stream,
-            Err(error) => {
-                return match error.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                        Ok(Answer::Nobody)
-                    }
-                    _ => Err(error),
-                };
-            }
-        };
-        // Who listens, not who answers: it may do neither.
-        let monitor = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
-        stream.set_read_timeout(patience)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        writeln!(stream, "{what}")?;
-        let mut line = String::new();
-        match BufReader::new(&stream).read_line(&mut line) {
-            Ok(0) => {
-                let ended = "it ended; its profile is valid up to its last complete window";
-                Err(io::Error::new(io::ErrorKind::UnexpectedEof, ended))
-            }
-            Ok(_) => Ok(Answer::Live(serde_json::from_str(&line)?)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(silent(Pid::from_raw(monitor)))
-            }
-            Err(error) => Err(error),
+    exchange(pid, what, patience).map_err(|source| AskError { pid, source })
+}
+
+fn exchange(pid: i32, what: &str, patience: Option<Duration>) -> io::Result<Answer> {
+    use io::ErrorKind::{ConnectionRefused, NotFound, UnexpectedEof, WouldBlock};
+    let mut stream = match UnixStream::connect(socket(&directory(), pid)) {
+        Err(error) if matches!(error.kind(), NotFound | ConnectionRefused) => {
+            return Ok(Answer::Nobody);
         }
+        connected => connected?,
     };
-    exchange().map_err(|source| AskError { pid, source })
+    // Who listens, not who answers: it may do neither.
+    let monitor = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+    stream.set_read_timeout(patience)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    writeln!(stream, "{what}")?;
+    let mut line = String::new();
+    match BufReader::new(&stream).read_line(&mut line) {
+        Ok(0) => {
+            let ended = "it ended; its profile is valid up to its last complete window";
+            Err(io::Error::new(UnexpectedEof, ended))
+        }
+        Ok(_) => Ok(Answer::Live(serde_json::from_str(&line)?)),
+        Err(error) if error.kind() == WouldBlock => Err(silent(Pid::from_raw(monitor))),
+        Err(error) => Err(error),
+    }
 }
 
 /// What keeps a monitor from answering.

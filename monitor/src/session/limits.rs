@@ -10,8 +10,9 @@ const OURS: [(Resource, Option<u64>); 4] = [
     (Resource::Nofile, Some(4096)),
 ];
 
-/// Makes a file size limit give an error, not end us. Before anything is written; the program has the signal as we were given it.
-pub fn be_told() {
+/// Makes a file size limit give an error, not end us (SIGXFSZ, setrlimit(2)). Called before anything is written; the program has the signal as
+/// we were given it.
+pub fn survive_file_limits() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: plain data, all zeros, which are valid.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };

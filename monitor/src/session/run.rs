@@ -97,7 +97,7 @@ type Result<T> = std::result::Result<T, RunError>;
 /// program's own status.
 pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     needs::check(config.profile.engine)?;
-    limits::be_told();
+    limits::survive_file_limits();
     let path = program::find(&config.program)?;
     let c_path = program::c_string(path.as_os_str())?;
     let words = std::iter::once(&config.program).chain(&config.args);
@@ -198,7 +198,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
 pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result<Outcome> {
     let pid = Pid::from_raw(config.pid);
     needs::check(config.profile.engine)?;
-    limits::be_told();
+    limits::survive_file_limits();
     attach::check(pid)?;
     let source = match config.profile.engine {
         EngineChoice::Counter => Some(counter::source(&config.profile)?),
