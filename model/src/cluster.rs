@@ -110,6 +110,16 @@ impl Signature {
         curve
     }
 
+    /// Whether both survive alike, as far as it matters and can be seen: within a quarter where one in two hundred does.
+    pub fn resembles(&self, other: &Signature) -> bool {
+        let noise = (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt();
+        let alike = |(a, b): (f64, f64)| {
+            let (most, gap) = (a.max(b), (a - b).abs());
+            most <= 0.005 || gap <= 0.25 * most || gap <= 3.0 * noise * most.sqrt()
+        };
+        self.curve().into_iter().zip(other.curve()).all(alike)
+    }
+
     /// Largest gap of the two survival curves in units of its noise.
     pub fn distance(&self, other: &Signature) -> f64 {
         let (a, b) = (self.curve(), other.curve());

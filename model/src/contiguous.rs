@@ -105,8 +105,10 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
     for (refs, entries) in windows {
         for e in entries {
             let from = start + e.fraction * refs;
+            let mut end_code = e.code;
             let (to, distance, censored) = match e.outcome {
-                Outcome::Reused { distance, .. } => {
+                Outcome::Reused { distance, trigger } => {
+                    end_code = u64::from(trigger.instr) << 32 | e.code & u64::from(u32::MAX);
                     (Some(from + distance as f64 + 1.0), distance as f64, false)
                 }
                 Outcome::Censored { at } => (None, at as f64, true),
@@ -128,6 +130,8 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 censored,
                 given_up: censored && e.given_up,
                 imputed: false,
+                code: e.code,
+                end_code,
                 from_segment: 0,
                 segment: 0,
             });
@@ -301,6 +305,15 @@ fn assemble(placed: &mut [Placed], of: Segments, fills: bool) -> Timeline {
         outstanding[j + 1] += outstanding[j];
     }
     let lines = isotonic(&outstanding);
+    for j in 0..count {
+        // From an attached start first touches cannot be told from touches before it.
+        if fills {
+            timeline.segments[j].cold =
+                ((lines[j + 1] - lines[j]) / timeline.refs(j)).clamp(0.0, 1.0);
+        }
+    }
+    timeline.shapes = shapes(placed, &timeline.segments);
+    timeline.even_out(placed, &of.block_of);
     let mut local = vec![vec![(0.0, 0.0); 0]; count];
     for p in placed.iter().filter(|p| p.weight > 0.0) {
         let Some(to) = p.to else { continue };
@@ -322,31 +335,18 @@ fn assemble(placed: &mut [Placed], of: Segments, fills: bool) -> Timeline {
             });
         }
     }
-    for j in 0..count {
-        let n = timeline.bounds[j + 1] - timeline.bounds[j];
-        // From an attached start first touches cannot be told from touches before it.
-        let cold = if fills {
-            ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
-        let segment = &mut timeline.segments[j];
-        segment.local = local[j]
-            .iter()
-            .enumerate()
-            .filter(|(_, c)| c.0 > 0.0)
-            .map(|(bin, c)| Local {
-                bin,
-                distance: c.1 / c.0,
-                weight: c.0,
-                distinct: 0.0,
-                spread: 0.0,
-            })
-            .collect();
-        segment.cold = cold;
+    for (segment, local) in timeline.segments.iter_mut().zip(local) {
+        let reuses = local.iter().enumerate().filter(|(_, c)| c.0 > 0.0);
+        let reuses = reuses.map(|(bin, c)| Local {
+            bin,
+            distance: c.1 / c.0,
+            weight: c.0,
+            distinct: 0.0,
+            spread: 0.0,
+        });
+        segment.local = reuses.collect();
     }
     timeline.normalise(of.block_of);
-    timeline.shapes = shapes(placed, &timeline.segments);
     timeline.measure();
     timeline
 }
@@ -354,7 +354,7 @@ fn assemble(placed: &mut [Placed], of: Segments, fills: bool) -> Timeline {
 /// Survival functions for stack distances: neighbouring segments that cannot be told apart share
 /// one, as a segment's own few samples would blur the edge of a cache.
 fn shapes(placed: &[Placed], segments: &[Segment]) -> Vec<Shape> {
-    let count = segments.last().map_or(0, |last| last.shape + 1);
+    let count = segments.iter().map(|s| s.shape + 1).max().unwrap_or(0);
     // Weights of reuses by the bin of their distance, and of all samples.
     let mut taken = vec![(vec![0.0; BINS + 1], 0.0); count];
     for p in placed {

@@ -26,6 +26,8 @@ pub(crate) struct Entry {
     pub given_up: bool,
     /// See [`crate::Sample::refs`].
     pub refs: Option<f64>,
+    /// The instruction that made the access and the data it touched.
+    pub code: u64,
 }
 
 /// A sample on the time axis.
@@ -54,6 +56,9 @@ pub(crate) struct Placed {
     pub given_up: bool,
     /// Not seen: carries mass beyond the horizon, has no trigger.
     pub imputed: bool,
+    /// See [`Entry::code`]; and that which touched the line again.
+    pub code: u64,
+    pub end_code: u64,
     /// Segment of the touch.
     pub from_segment: u32,
     /// Segment of the trigger, else of the touch.

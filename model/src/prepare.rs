@@ -128,6 +128,7 @@ impl Stored {
                     .refs
                     .filter(|&refs| refs > LEAST_REFS)
                     .map(|refs| refs * per_64),
+                code: u64::from(s.instr) << 32 | u64::from(s.data),
             })
             .collect()
     }

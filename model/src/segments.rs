@@ -1,5 +1,6 @@
 //! How a run observed without a gap is cut into segments: finely, and what cannot be told apart is joined again.
 
+use crate::behaviour::{self, Stretch};
 use crate::bins;
 use crate::cluster::{Signature, merge_neighbours};
 use crate::pairs;
@@ -32,20 +33,52 @@ pub(crate) struct Segments {
     pub shape_of: Vec<usize>,
     /// Of each, the number of its block.
     pub block_of: Vec<usize>,
-    /// References within which changes of behaviour are placed, about.
-    pub resolution: f64,
+    /// References within which a change of behaviour at the beginning of each is placed, about.
+    pub resolution: Vec<f64>,
 }
 
 impl Segments {
     /// Of a run of so many references. `together`: the part of the samples that are taken of one of several threads at a time.
     pub fn of(placed: &[Placed], total: f64, together: f64) -> Segments {
         let each = SEGMENT_SAMPLES.powf(1.0 - together) * SEGMENT_TOGETHER.powf(together);
-        join(placed, &cut(placed, total, each))
+        let course = match together > 0.0 {
+            true => vec![Stretch::whole()],
+            false => behaviour::course(placed),
+        };
+        let pieces = cut(placed, &course, total, each);
+        join(placed, &pieces)
+    }
+}
+
+/// What a run is cut to.
+#[derive(Default)]
+struct Pieces {
+    /// Borders, one more than pieces.
+    bounds: Vec<f64>,
+    /// Which behaviour each is of.
+    kinds: Vec<u32>,
+    /// References between the samples before and behind the beginning of each where the behaviour changes there.
+    gaps: Vec<Option<f64>>,
+}
+
+impl Pieces {
+    /// Begins one if there is room for it.
+    fn begin(&mut self, from: f64, kind: u32, gap: Option<f64>, total: f64) -> bool {
+        let room = self
+            .bounds
+            .last()
+            .is_none_or(|before| from > before + 1.0 && from < total - 1.0);
+        if room {
+            self.bounds.push(from);
+            self.kinds.push(kind);
+            self.gaps.push(gap);
+        }
+        room
     }
 }
 
 /// Segment borders: equal numbers of samples, enough (effective) ones in each.
-fn cut(placed: &[Placed], total: f64, each: f64) -> Vec<f64> {
+fn cut(placed: &[Placed], course: &[Stretch], total: f64, each: f64) -> Pieces {
     // Samples that took over others' weight know less than their number (Kish).
     let sum: f64 = placed.iter().map(|p| p.weight).sum();
     let squares: f64 = placed.iter().map(|p| p.weight * p.weight).sum();
@@ -56,20 +89,34 @@ fn cut(placed: &[Placed], total: f64, each: f64) -> Vec<f64> {
     };
     let effective = effective * pairs::independence(placed);
     let segments = ((effective / each) as usize).clamp(1, MAX_SEGMENTS);
-    let mut bounds = vec![0.0];
-    for k in 1..segments {
-        let at = placed[k * placed.len() / segments].from;
-        if at > bounds[bounds.len() - 1] + 1.0 && at < total - 1.0 {
-            bounds.push(at);
+    let samples = placed.len().div_ceil(segments);
+    let mut pieces = Pieces::default();
+    let mut left = placed.iter().map(|p| p.from).peekable();
+    for (at, stretch) in course.iter().enumerate() {
+        pieces.begin(stretch.from, stretch.kind, Some(stretch.within), total);
+        let end = course.get(at + 1).map_or(f64::INFINITY, |next| next.from);
+        let mut since = 0;
+        while let Some(from) = left.next_if(|&from| from < end) {
+            if since >= samples && pieces.begin(from, stretch.kind, None, total) {
+                since = 0;
+            }
+            since += 1;
         }
     }
-    bounds.push(total.max(1.0));
-    bounds
+    pieces.bounds.push(total.max(1.0));
+    pieces
 }
 
 /// Joins neighbours that cannot be told apart, as the noise of each is one of the evictions in it: up to [`JOINED_SAMPLES`] independent
 /// ones, or to a part of the run over which what happens while the cache fills is not lost.
-fn join(placed: &[Placed], bounds: &[f64]) -> Segments {
+fn join(
+    placed: &[Placed],
+    Pieces {
+        bounds,
+        kinds,
+        gaps,
+    }: &Pieces,
+) -> Segments {
     let count = bounds.len() - 1;
     let longest = bounds[count] / LEAST_SEGMENTS;
     let per_sample = mean_weight(placed) / pairs::independence(placed);
@@ -82,12 +129,23 @@ fn join(placed: &[Placed], bounds: &[f64]) -> Segments {
         let at = p.to.map(|_| bins::bin_of_real(p.distance));
         signatures[s].add(at, p.weight, p.weight / per_sample);
     }
-    let (unit_of, _) = merge_neighbours(&signatures, usize::MAX, ALIKE);
+    let mut unit_of = vec![0; count];
+    let mut units = 0;
+    for kind in 0..=kinds.iter().copied().max().unwrap_or(0) {
+        let members: Vec<usize> = (0..count).filter(|&j| kinds[j] == kind).collect();
+        let items: Vec<Signature> = members.iter().map(|&j| signatures[j].clone()).collect();
+        let (of, merged) = merge_neighbours(&items, usize::MAX, ALIKE);
+        members
+            .iter()
+            .zip(of)
+            .for_each(|(&j, unit)| unit_of[j] = units + unit);
+        units += merged.len();
+    }
     let mut segments = Segments {
         bounds: vec![0.0],
         shape_of: Vec::new(),
         block_of: Vec::new(),
-        resolution: bounds[count] / count as f64,
+        resolution: Vec::new(),
     };
     let (mut from, mut samples, mut block, mut in_block) = (0, 0.0, 0, 0.0);
     for j in 0..count {
@@ -96,6 +154,9 @@ fn join(placed: &[Placed], bounds: &[f64]) -> Segments {
         if j + 1 == count || unit_of[j + 1] != unit_of[from] || enough {
             segments.bounds.push(bounds[j + 1]);
             segments.shape_of.push(unit_of[from]);
+            segments
+                .resolution
+                .push(gaps[from].unwrap_or(bounds[count] / count as f64));
             segments.block_of.push(block);
             in_block += samples;
             if in_block >= BLOCK_SAMPLES {

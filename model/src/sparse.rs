@@ -441,6 +441,8 @@ fn place(
                 censored,
                 given_up: censored && e.given_up,
                 imputed: false,
+                code: 0,
+                end_code: 0,
                 from_segment,
                 segment,
             });

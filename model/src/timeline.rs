@@ -13,6 +13,7 @@ use crate::stack::{full_miss_fraction, miss_probability, shape};
 use crate::{Cache, Policy};
 
 mod normalise;
+pub(crate) use normalise::SHORT;
 
 /// A reuse whose line was touched in an earlier segment (or, kept singly, in this one).
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +122,8 @@ pub(crate) struct Timeline {
     pub shapes: Vec<Shape>,
     /// Whether the cache is empty at the start.
     pub fills: bool,
-    /// References within which changes of behaviour are placed, about.
-    pub resolution: f64,
+    /// References within which a change of behaviour at the beginning of each segment is placed, about; none where they are not known.
+    pub resolution: Vec<f64>,
     /// For each segment, the number of those whose reuses are scaled together ([`Timeline::normalise`]).
     pub block_of: Vec<usize>,
     /// For each segment, the one behind the last that has its shape without a break.
@@ -145,7 +146,7 @@ impl Timeline {
             segments,
             shapes,
             fills,
-            resolution: f64::INFINITY,
+            resolution: Vec::new(),
             block_of: Vec::new(),
             same_until: Vec::new(),
             memory,
@@ -273,7 +274,11 @@ impl Timeline {
             .windows(2)
             .map(|w| {
                 let border = w[1].0;
-                let n = self.refs(border).min(2.0 * self.resolution);
+                let within = self
+                    .resolution
+                    .get(border)
+                    .map_or(f64::INFINITY, |r| 2.0 * r);
+                let n = self.refs(border).min(within);
                 levers[border] * n * (mean(&w[0]) - mean(&w[1])).abs()
             })
             .sum();

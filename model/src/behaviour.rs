@@ -1,0 +1,261 @@
+//! Which parts of a run behave alike, by the code that ran and the data it touched.
+//!
+//! Samples that were taken close together are a glimpse of what the program did then. Glimpses are told apart by the instructions and data in
+//! them alone, which know nothing of the distances that are estimated from them: each shows one of several behaviours, a multinomial over codes
+//! (classification EM, Celeux & Govaert 1992), which goes on for a while (Viterbi 1967). As basic block vectors of intervals
+//! (Sherwood et al., ASPLOS 2002) are, but sampled and of some hundred references.
+
+mod mixture;
+
+use std::ops::Range;
+
+use crate::bins;
+use crate::cluster::Signature;
+use crate::hash::FastMap;
+use crate::placed::{Placed, mean_weight};
+use crate::timeline::SHORT;
+use mixture::Mixture;
+
+/// Most behaviours told apart.
+const MOST: usize = 12;
+/// Samples next to each other that behaviours are learned from at once.
+const GROUP: usize = 128;
+/// Most observations of a glimpse.
+const GLIMPSE: usize = 16;
+/// Part of the mean distance of samples from which on observations belong to different glimpses.
+const APART: f64 = 0.5;
+/// Samples that are taken on the mean in a time for which no reuse ends, which tell of behaviours in which many do: samples close together have
+/// reuses that end close together, so that a longer time is less unusual than it seems.
+const TELLING: f64 = 20.0;
+/// Most glimpses of nothing between two of something.
+const MOST_UNSEEN: f64 = 64.0;
+/// Times that the course is followed, each with what was learned from the one before.
+const COURSES: usize = 8;
+/// Samples that are looked at together for whether behaviours are told apart, and the part of the time that may be taken for another's.
+const BLOCK: f32 = 4096.0;
+const UNSURE: f32 = 0.2;
+/// The behaviour where they are not.
+const MIXED: u32 = MOST as u32;
+
+/// A part of a run that behaves in one way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Stretch {
+    /// When it begins, line references since the start of the run; the first at 0.
+    pub from: f64,
+    /// References within which that is placed.
+    pub within: f64,
+    /// Number of the behaviour.
+    pub kind: u32,
+}
+
+/// What ran at a time, by its number.
+#[derive(Clone, Copy, Debug)]
+struct Observation {
+    at: f64,
+    code: u32,
+    /// Of an end of a reuse, the number of the samples taken close together that it is of.
+    end: Option<u32>,
+    /// References per sample.
+    spacing: f64,
+}
+
+/// What was seen close together, or nothing for a while.
+#[derive(Clone, Debug)]
+struct Glimpse {
+    /// Observations.
+    seen: Range<usize>,
+    from: f64,
+    to: f64,
+    /// Samples that are taken on the mean from the end of the one before to its own; and as many of them as tell something where no reuse ends.
+    wide: f32,
+    telling: f32,
+    /// Ends of reuses, and samples.
+    ends: f32,
+    taken: f32,
+}
+
+impl Stretch {
+    /// One for the whole run.
+    pub fn whole() -> Stretch {
+        Stretch {
+            from: 0.0,
+            within: f64::INFINITY,
+            kind: 0,
+        }
+    }
+}
+
+/// The course of a run; `placed` in time order.
+pub(crate) fn course(placed: &[Placed]) -> Vec<Stretch> {
+    let spacing = mean_weight(placed).max(1.0);
+    let (seen, names) = observations(placed, spacing);
+    if seen.len() < 2 * GROUP || names < 2 {
+        return vec![Stretch::whole()];
+    }
+    let codes: Vec<u32> = seen.iter().map(|o| o.code).collect();
+    let starts = seen.iter().filter(|o| o.end.is_none());
+    let taken: Vec<u32> = starts.map(|o| o.code).collect();
+    let glimpses = glimpses(&seen, spacing);
+    let mut mixture = Mixture::learn(&taken, names);
+    let mut of = mixture.follow(&codes, &glimpses);
+    unite(placed, &stretches(&glimpses, &of), &mut of);
+    for _ in 0..COURSES {
+        mixture.learn_course(&codes, &glimpses, &mut of);
+        of = mixture.follow(&codes, &glimpses);
+    }
+    mix(&glimpses, &mut of);
+    stretches(&glimpses, &of)
+}
+
+/// What was seen of the program, in time order, and how many codes there are. Where reuses end something else may be seen than where
+/// they began.
+fn observations(placed: &[Placed], spacing: f64) -> (Vec<Observation>, usize) {
+    let mut names: FastMap<u64, u32> = FastMap::default();
+    let mut number = |code: u64| {
+        let next = names.len() as u32;
+        *names.entry(code).or_insert(next)
+    };
+    let (mut seen, mut cluster, mut before) = (Vec::new(), 0, 0.0);
+    for p in placed.iter().filter(|p| !p.imputed) {
+        let mut see = |at: f64, code: u64, end: Option<u32>| {
+            let code = number(code);
+            let spacing = p.raw.max(1.0);
+            seen.push(Observation {
+                at,
+                code,
+                end,
+                spacing,
+            });
+        };
+        cluster += u32::from(p.from - before >= APART * spacing);
+        before = p.from;
+        see(p.from, p.code, None);
+        if let Some(to) = p.to.filter(|_| p.distance >= SHORT) {
+            see(to, p.end_code, Some(cluster));
+        }
+    }
+    seen.sort_by(|a, b| a.at.total_cmp(&b.at));
+    (seen, names.len())
+}
+
+/// Stretches of glimpses of one behaviour.
+fn stretches(glimpses: &[Glimpse], of: &[u32]) -> Vec<Stretch> {
+    let mut stretches = vec![Stretch {
+        kind: of[0],
+        ..Stretch::whole()
+    }];
+    for (two, kinds) in glimpses.windows(2).zip(of.windows(2)) {
+        let (before, behind) = (two[0].to, two[1].from);
+        if kinds[0] != kinds[1] {
+            stretches.push(Stretch {
+                from: 0.5 * (before + behind),
+                within: behind - before,
+                kind: kinds[1],
+            });
+        }
+    }
+    stretches
+}
+
+/// What was seen close together and what was not, in order. `spacing`: references per sample.
+fn glimpses(seen: &[Observation], spacing: f64) -> Vec<Glimpse> {
+    let mut glimpses: Vec<Glimpse> = Vec::new();
+    let mut from = 0;
+    for to in 1..=seen.len() {
+        let apart = |two: &[Observation]| two[1].at - two[0].at >= APART * spacing;
+        if to < seen.len() && to - from < GLIMPSE && !apart(&seen[to - 1..=to]) {
+            continue;
+        }
+        let (first, last) = (seen[from].at, seen[to - 1].at);
+        let before = glimpses.last().map_or(0.0, |g| g.to);
+        // Nothing was seen in between: a glimpse of it for each sample that might have been.
+        let wide = (first - before) / seen[from].spacing;
+        let unseen = wide.min(MOST_UNSEEN) as usize;
+        let part = 1.0 / (unseen + 1) as f64;
+        let telling = wide.min(TELLING) * part;
+        for k in 1..=unseen {
+            let at = before + k as f64 * part * (first - before);
+            glimpses.push(Glimpse {
+                seen: from..from,
+                from: at,
+                to: at,
+                wide: (wide * part) as f32,
+                telling: telling as f32,
+                ends: 0.0,
+                taken: 0.0,
+            });
+        }
+        let inside = (last - first) / seen[from].spacing;
+        glimpses.push(Glimpse {
+            seen: from..to,
+            from: first,
+            to: last,
+            wide: (wide * part + inside) as f32,
+            telling: (telling + inside) as f32,
+            ends: ends(&seen[from..to]),
+            taken: seen[from..to].iter().filter(|o| o.end.is_none()).count() as f32,
+        });
+        from = to;
+    }
+    glimpses
+}
+
+/// How many of the ends are not of samples taken close together, as those come together where a program goes through its data once more.
+fn ends(seen: &[Observation]) -> f32 {
+    let mut of: Vec<u32> = seen.iter().filter_map(|o| o.end).collect();
+    of.sort_unstable();
+    of.dedup();
+    of.len() as f32
+}
+
+/// Makes one of behaviours whose distances are alike.
+fn unite(placed: &[Placed], course: &[Stretch], of: &mut [u32]) {
+    let mut signatures = vec![Signature::default(); MOST];
+    let mut at = 0;
+    for p in placed {
+        while course.get(at + 1).is_some_and(|next| next.from <= p.from) {
+            at += 1;
+        }
+        let reused = p.to.map(|_| bins::bin_of_real(p.distance));
+        signatures[course[at].kind as usize].add(reused, p.weight, 1.0);
+    }
+    loop {
+        let pairs = (0..MOST).flat_map(|a| (a + 1..MOST).map(move |b| (a, b)));
+        let seen = |k: usize| signatures[k].samples > 0.0;
+        let alike = pairs
+            .filter(|&(a, b)| seen(a) && seen(b))
+            .find(|&(a, b)| signatures[a].resembles(&signatures[b]));
+        let Some((into, gone)) = alike else { return };
+        let absorbed = std::mem::take(&mut signatures[gone]);
+        signatures[into].absorb(&absorbed);
+        let members = of.iter_mut().filter(|k| **k as usize == gone);
+        members.for_each(|k| *k = into as u32);
+    }
+}
+
+/// Makes one of behaviours where they do not last for long enough to be told apart: where those that are seen at the ends of reuses have
+/// more of the time than of the samples.
+fn mix(glimpses: &[Glimpse], of: &mut [u32]) {
+    let mut from = 0;
+    while from < of.len() {
+        let (mut to, mut samples) = (from, 0.0);
+        while to < of.len() && samples < BLOCK {
+            samples += glimpses[to].taken;
+            to += 1;
+        }
+        let (mut taken, mut wide) = ([0.0; MOST], [0.0; MOST]);
+        for (glimpse, &k) in glimpses[from..to].iter().zip(&of[from..to]) {
+            taken[k as usize] += glimpse.taken;
+            wide[k as usize] += glimpse.wide;
+        }
+        let all = wide.iter().sum::<f32>();
+        let apart = taken.iter().zip(wide);
+        let apart = apart.map(|(taken, wide)| {
+            (taken / samples.max(1.0) - wide / all.max(f32::MIN_POSITIVE)).abs()
+        });
+        if 0.5 * apart.sum::<f32>() > UNSURE {
+            of[from..to].fill(MIXED);
+        }
+        from = to;
+    }
+}
