@@ -105,10 +105,11 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
     for (refs, entries) in windows {
         for e in entries {
             let from = start + e.fraction * refs;
-            let mut end_code = e.code;
+            let mut end_code = None;
             let (to, distance, censored) = match e.outcome {
                 Outcome::Reused { distance, trigger } => {
-                    end_code = u64::from(trigger.instr) << 32 | e.code & u64::from(u32::MAX);
+                    let code = u64::from(trigger.instr) << 32 | e.code & u64::from(u32::MAX);
+                    end_code = (!e.lost).then_some(code);
                     (Some(from + distance as f64 + 1.0), distance as f64, false)
                 }
                 Outcome::Censored { at } => (None, at as f64, true),
@@ -351,7 +352,7 @@ fn assemble(placed: &mut [Placed], of: Segments, fills: bool) -> Timeline {
     timeline
 }
 
-/// Survival functions for stack distances: neighbouring segments that cannot be told apart share
+/// Survival functions for stack distances: segments that cannot be told apart, neighbours among those of one behaviour, share
 /// one, as a segment's own few samples would blur the edge of a cache.
 fn shapes(placed: &[Placed], segments: &[Segment]) -> Vec<Shape> {
     let count = segments.iter().map(|s| s.shape + 1).max().unwrap_or(0);
@@ -364,6 +365,16 @@ fn shapes(placed: &[Placed], segments: &[Segment]) -> Vec<Shape> {
             reused[bins::bin_of_real(p.distance)] += p.weight;
         }
     }
+    // Of a shape without a sample nothing is known but how the run is.
+    let mut whole = (vec![0.0; BINS + 1], 0.0);
+    for (edges, weight) in &taken {
+        whole.1 += weight;
+        whole.0.iter_mut().zip(edges).for_each(|(all, e)| *all += e);
+    }
+    taken
+        .iter_mut()
+        .filter(|of| of.1 <= 0.0)
+        .for_each(|of| of.clone_from(&whole));
     let per_sample = mean_weight(placed);
     let shape = |(mut edges, weight): (Vec<f64>, f64)| {
         let mut s = 1.0f64;

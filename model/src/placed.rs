@@ -28,6 +28,8 @@ pub(crate) struct Entry {
     pub refs: Option<f64>,
     /// The instruction that made the access and the data it touched.
     pub code: u64,
+    /// Whether the line was lost before the trigger, which is later than `outcome` says.
+    pub lost: bool,
 }
 
 /// A sample on the time axis.
@@ -56,9 +58,9 @@ pub(crate) struct Placed {
     pub given_up: bool,
     /// Not seen: carries mass beyond the horizon, has no trigger.
     pub imputed: bool,
-    /// See [`Entry::code`]; and that which touched the line again.
+    /// See [`Entry::code`]; and that which touched the line again, where it did so at `to`.
     pub code: u64,
-    pub end_code: u64,
+    pub end_code: Option<u64>,
     /// Segment of the touch.
     pub from_segment: u32,
     /// Segment of the trigger, else of the touch.

@@ -129,6 +129,7 @@ impl Stored {
                     .filter(|&refs| refs > LEAST_REFS)
                     .map(|refs| refs * per_64),
                 code: u64::from(s.instr) << 32 | u64::from(s.data),
+                lost: stream == Stream::Private && lost(s, line),
             })
             .collect()
     }

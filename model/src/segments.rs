@@ -29,7 +29,7 @@ const ALIKE: f64 = 1.63;
 pub(crate) struct Segments {
     /// Their borders, line references, one more than segments, from 0.
     pub bounds: Vec<f64>,
-    /// Of each, the number of its survival function: those of neighbours that cannot be told apart are one.
+    /// Of each, the number of its survival function: those of neighbours, among those of one behaviour, that cannot be told apart are one.
     pub shape_of: Vec<usize>,
     /// Of each, the number of its block.
     pub block_of: Vec<usize>,
@@ -57,7 +57,7 @@ struct Pieces {
     bounds: Vec<f64>,
     /// Which behaviour each is of.
     kinds: Vec<u32>,
-    /// References between the samples before and behind the beginning of each where the behaviour changes there.
+    /// References within which the beginning of each is placed, where the behaviour changes there.
     gaps: Vec<Option<f64>>,
 }
 
@@ -77,7 +77,7 @@ impl Pieces {
     }
 }
 
-/// Segment borders: equal numbers of samples, enough (effective) ones in each.
+/// Borders where behaviours change, and in between such that as many samples, enough (effective) ones, are in each but the last of a stretch.
 fn cut(placed: &[Placed], course: &[Stretch], total: f64, each: f64) -> Pieces {
     // Samples that took over others' weight know less than their number (Kish).
     let sum: f64 = placed.iter().map(|p| p.weight).sum();
@@ -93,7 +93,8 @@ fn cut(placed: &[Placed], course: &[Stretch], total: f64, each: f64) -> Pieces {
     let mut pieces = Pieces::default();
     let mut left = placed.iter().map(|p| p.from).peekable();
     for (at, stretch) in course.iter().enumerate() {
-        pieces.begin(stretch.from, stretch.kind, Some(stretch.within), total);
+        let within = Some(stretch.within).filter(|within| within.is_finite());
+        pieces.begin(stretch.from, stretch.kind, within, total);
         let end = course.get(at + 1).map_or(f64::INFINITY, |next| next.from);
         let mut since = 0;
         while let Some(from) = left.next_if(|&from| from < end) {

@@ -442,7 +442,7 @@ fn place(
                 given_up: censored && e.given_up,
                 imputed: false,
                 code: 0,
-                end_code: 0,
+                end_code: None,
                 from_segment,
                 segment,
             });

@@ -7,7 +7,7 @@ use crate::Rng;
 const GROUPS: usize = 4096;
 /// Part of what is missing of the right share that is made up for each time, and what is added to shares.
 const TILT: f32 = 0.5;
-const LEAST_SHARE: f32 = 0.002;
+const LEAST_SHARE: f64 = 0.002;
 /// Rounds of classification.
 const ROUNDS: usize = 12;
 /// Samples of the run's own mixture that each behaviour is taken to have had before it was looked at.
@@ -32,8 +32,8 @@ pub(super) struct Mixture {
 }
 
 impl Mixture {
-    /// Learns what behaviours there are from groups of glimpses: as many as fit, begun with groups that fit the others least (k-means++,
-    /// Arthur & Vassilvitskii 2007).
+    /// Learns what behaviours there are from groups of samples: as many as there may be, begun with groups that fit the others least (k-means++,
+    /// Arthur & Vassilvitskii 2007). What fits nothing best stays without any.
     pub(super) fn learn(codes: &[u32], names: usize) -> Mixture {
         let step = (codes.len() / GROUP).div_ceil(GROUPS);
         let groups: Vec<&[u32]> = codes.chunks(GROUP).step_by(step).collect();
@@ -121,23 +121,31 @@ impl Mixture {
         let mut all = vec![0.5 / codes.len() as f64; self.logs.len()];
         let each = 1.0 / codes.len() as f64;
         codes.iter().for_each(|&c| all[c as usize] += each);
-        for k in 0..self.many {
-            let members = glimpses.iter().zip(&*of).filter(|of| *of.1 as usize == k);
-            let codes = members.map(|(glimpse, _)| &codes[glimpse.seen.clone()]);
-            self.set(k, codes, &all);
-        }
+        let mut counts = vec![[0.0f32; MOST]; all.len()];
+        let mut sums = [PRIOR; MOST];
+        // Sums of a whole run have no digits left in half the width.
         let (mut ends, mut wide, mut taken) = ([0.5; MOST], [1.0; MOST], [0.0; MOST]);
         for (glimpse, &k) in glimpses.iter().zip(&*of) {
-            ends[k as usize] += glimpse.ends;
-            wide[k as usize] += glimpse.wide;
-            taken[k as usize] += glimpse.taken;
+            let k = k as usize;
+            for &code in &codes[glimpse.seen.clone()] {
+                counts[code as usize][k] += 1.0;
+                sums[k] += 1.0;
+            }
+            ends[k] += f64::from(glimpse.ends);
+            wide[k] += f64::from(glimpse.wide);
+            taken[k] += f64::from(glimpse.taken);
         }
-        let (time, samples) = (wide.iter().sum::<f32>(), taken.iter().sum::<f32>());
-        let share = |n: f32, all: f32| n / all.max(f32::MIN_POSITIVE) + LEAST_SHARE;
+        for ((logs, counts), share) in self.logs.iter_mut().zip(counts).zip(all) {
+            for k in 0..self.many {
+                logs[k] = ((f64::from(counts[k]) + PRIOR * share) / sums[k]).ln() as f32;
+            }
+        }
+        let (time, samples) = (wide.iter().sum::<f64>(), taken.iter().sum::<f64>());
+        let share = |n: f64, all: f64| n / all.max(f64::MIN_POSITIVE) + LEAST_SHARE;
         for k in 0..self.many {
-            self.tilt[k] += TILT * (share(taken[k], samples) / share(wide[k], time)).ln();
+            self.tilt[k] += TILT * (share(taken[k], samples) / share(wide[k], time)).ln() as f32;
         }
-        let pace = |k: usize| ends[k] / wide[k];
+        let pace = |k: usize| (ends[k] / wide[k]) as f32;
         self.pace = Some(std::array::from_fn(pace));
         let changes = of.windows(2).filter(|two| two[0] != two[1]).count();
         let often = (changes + 1) as f32 / of.len() as f32;

@@ -53,7 +53,8 @@ impl Timeline {
         self.block_of.last().map_or(0, |last| last + 1)
     }
 
-    /// Gives segments of a block that share a shape, and so cannot be told apart, the same share of long reuses, their sum staying: misses answer
+    /// Gives segments of a block that share a shape, and so cannot be told apart, the same share of long reuses (but those that
+    /// happen to have none), their sum staying, in the samples' own weights: misses answer
     /// to it as by chance it is more or less, and not by the same amount. (Of 10 M accesses to 16 KiB and a million to 8 MiB by turns, 3.5 % were told
     /// for 8.2 at 1M under random replacement, 8.6 with it.)
     pub fn even_out(&self, placed: &mut [Placed], block_of: &[usize]) {
