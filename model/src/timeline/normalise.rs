@@ -55,8 +55,8 @@ impl Timeline {
 
     /// Gives segments of a block that share a shape, and so cannot be told apart, the same share of long reuses (but those that
     /// happen to have none), their sum staying, in the samples' own weights: misses answer
-    /// to it as by chance it is more or less, and not by the same amount. (Of 10 M accesses to 16 KiB and a million to 8 MiB by turns, 3.5 % were told
-    /// for 8.2 at 1M under random replacement, 8.6 with it.)
+    /// to it as by chance it is more or less, and not by the same amount. (Of 18
+    /// programs observed whole, one profile each, random replacement was 0.058 points off without, 0.054 with it; LRU 0.073 and 0.074.)
     pub fn even_out(&self, placed: &mut [Placed], block_of: &[usize]) {
         let is_long = |p: &Placed| p.to.is_some() && p.distance >= SHORT;
         let mut long = vec![0.0; self.segments.len()];
