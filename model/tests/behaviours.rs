@@ -110,3 +110,22 @@ fn code_without_a_difference_is_not_told_apart() {
         assert_eq!(curve(|at| (at / 30_000 % 2) as u32), curve(|_| 0));
     }
 }
+
+/// Parts that last for less than what lies between samples: what of them is seen is not when they run.
+#[test]
+fn parts_too_short_to_be_seen_are_not_told_apart() {
+    const ROUND: u64 = 400;
+    let second = |at: u64| u32::from(at % ROUND >= ROUND * 3 / 4);
+    let distances: Vec<Option<u64>> = (0..REFERENCES)
+        .map(|at| match second(at) {
+            0 => 3,
+            _ => 499 * ROUND + ROUND - 1,
+        })
+        .zip(0..)
+        .map(|(distance, at)| (at + distance + 1 < REFERENCES).then_some(distance))
+        .collect();
+    for policy in [Policy::RANDOM, Policy::LRU] {
+        let curve = |code: &dyn Fn(u64) -> u32| told(&distances, 10_000, policy, 5, code);
+        assert_eq!(curve(&second), curve(&|_| 0));
+    }
+}
