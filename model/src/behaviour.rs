@@ -280,3 +280,83 @@ fn mix(glimpses: &[Glimpse], of: &mut [u32]) {
         (taken, wide) = ([0.0; MOST], [0.0; MOST]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Glimpses of behaviours 0 and 1 by turns: samples and time of each in a round, so many rounds.
+    fn rounds(taken: [f32; 2], wide: [f32; 2], rounds: usize) -> (Vec<Glimpse>, Vec<u32>) {
+        let glimpse = |at: usize| Glimpse {
+            seen: at..at + 1,
+            from: at as f64,
+            to: at as f64,
+            wide: wide[at % 2],
+            telling: wide[at % 2],
+            ends: 0.0,
+            taken: taken[at % 2],
+        };
+        let of = (0..2 * rounds).map(|at| (at % 2) as u32);
+        ((0..2 * rounds).map(glimpse).collect(), of.collect())
+    }
+
+    #[test]
+    fn what_has_more_of_the_time_than_of_the_samples_is_not_told_apart() {
+        let (right, of) = rounds([12.0, 4.0], [11.0, 5.0], 1000);
+        let mut mixed = of.clone();
+        mix(&right, &mut mixed);
+        assert_eq!(mixed, of);
+        let (wrong, of) = rounds([12.0, 4.0], [6.0, 10.0], 1000);
+        let mut mixed = of;
+        mix(&wrong, &mut mixed);
+        assert!(mixed.iter().all(|&k| k == MIXED));
+        // Of a run that goes wrong half-way, the first half is told apart.
+        let (mut half, mut of) = rounds([12.0, 4.0], [11.0, 5.0], 1000);
+        half.extend(wrong);
+        of.extend_from_within(..);
+        mix(&half, &mut of);
+        assert!(of[..2000 - 512].iter().all(|&k| k != MIXED));
+        assert!(of[2000 + 512..].iter().all(|&k| k == MIXED));
+    }
+
+    #[test]
+    fn changes_lie_between_glimpses_and_mixtures_have_no_place() {
+        let (glimpses, _) = rounds([1.0, 1.0], [1.0, 1.0], 3);
+        let course = stretches(&glimpses, &[0, 0, 1, 1, MIXED, MIXED]);
+        let told: Vec<_> = course.iter().map(|s| (s.from, s.within, s.kind)).collect();
+        let never = f64::INFINITY;
+        let wanted = [(0.0, never, 0), (1.5, 1.0, 1), (3.5, never, MIXED)];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn nothing_seen_for_a_while_is_seen_as_that() {
+        let see = |at: f64, end: Option<u32>| Observation {
+            at,
+            code: 0,
+            end,
+            spacing: 10.0,
+        };
+        let seen = [
+            see(5.0, None),
+            see(6.0, Some(1)),
+            see(36.0, Some(2)),
+            see(37.0, Some(2)),
+        ];
+        let glimpses = glimpses(&seen, 10.0);
+        let told: Vec<_> = glimpses
+            .iter()
+            .map(|g| (g.seen.clone(), g.ends, g.taken))
+            .collect();
+        let wanted = [
+            (0..2, 1.0, 1.0),
+            (2..2, 0.0, 0.0),
+            (2..2, 0.0, 0.0),
+            (2..2, 0.0, 0.0),
+            (2..4, 1.0, 0.0),
+        ];
+        assert_eq!(told, wanted);
+        let all: f32 = glimpses.iter().map(|g| g.wide).sum();
+        assert!((all - 3.7).abs() < 1e-5, "{all}");
+    }
+}
