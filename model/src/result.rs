@@ -3,6 +3,9 @@
 use crate::point::WEAK_HALF_WIDTH;
 use crate::sample::Key;
 
+/// Width of an interval from which on a curve's point says little, whatever it is of.
+const WIDE: f64 = 0.2;
+
 /// Too few samples to lean on, and how many would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weak {
@@ -35,11 +38,12 @@ pub struct CurvePoint {
 }
 
 impl CurvePoint {
-    /// Whether the figure says little, because samples are few or because watches ended before this size was decided.
+    /// Whether the figure says little, because samples are few, because watches ended before this size was decided, or because its interval
+    /// is wide for any other reason.
     #[must_use]
     pub fn is_weak(&self) -> bool {
         let open = |(low, high): (f64, f64)| high - low > 2.0 * WEAK_HALF_WIDTH;
-        self.weak.is_some() || self.undecided.is_some_and(open)
+        self.weak.is_some() || self.undecided.is_some_and(open) || self.high - self.low > WIDE
     }
 }
 
@@ -128,5 +132,10 @@ mod tests {
         assert!(!point(None).is_weak());
         assert!(!point(Some((0.09, 0.12))).is_weak());
         assert!(point(Some((0.05, 0.2))).is_weak());
+        let wide = CurvePoint {
+            high: 0.3,
+            ..point(None)
+        };
+        assert!(wide.is_weak());
     }
 }
