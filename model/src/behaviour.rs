@@ -1,9 +1,13 @@
 //! Which parts of a run behave alike, by the code that ran and the data it touched.
 //!
-//! Samples that were taken close together are a glimpse of what the program did then. Glimpses are told apart by the instructions and data in
-//! them alone, which know nothing of the distances that are estimated from them: each shows one of several behaviours, a multinomial over codes
-//! (classification EM, Celeux & Govaert 1992), which goes on for a while (Viterbi 1967). As basic block vectors of intervals
-//! (Sherwood et al., ASPLOS 2002) are, but sampled and of some hundred references.
+//! What is seen at samples, and where reuses longer than a cluster of them end, are glimpses of what the program did then, those close together one.
+//! Glimpses are told apart by the instructions and data in them, not by the distances that are estimated from them: each shows one of several
+//! behaviours, a multinomial over codes (classification EM, Celeux & Govaert 1992), which goes on for a while (Viterbi 1967). As basic block vectors of
+//! intervals (Sherwood et al., ASPLOS 2002) are, but sampled and of some hundred references.
+//!
+//! Samples are taken at times that know nothing of the program. Ends are not: a behaviour with far reuses is seen at many, and one with short ones between its
+//! samples at none. So that none ends for a while counts as evidence, each behaviour's share of the time is made that of its samples, and where these
+//! are still far apart, behaviours are not told apart at all.
 
 mod mixture;
 

@@ -13,6 +13,7 @@ use crate::{FirstTouches, LineSize, Outcome, Trigger, Weight};
 const RATE_SAMPLES: usize = 16;
 /// Censored samples that stand for the undecided mass.
 const CARRIERS: usize = 200;
+
 /// Places the samples of gapless windows and cuts the run into segments.
 ///
 /// `windows`: references at this line size, and the window's samples; in time order. `lines`: how
@@ -306,15 +307,6 @@ fn assemble(placed: &mut [Placed], of: Segments, fills: bool) -> Timeline {
         outstanding[j + 1] += outstanding[j];
     }
     let lines = isotonic(&outstanding);
-    for j in 0..count {
-        // From an attached start first touches cannot be told from touches before it.
-        if fills {
-            timeline.segments[j].cold =
-                ((lines[j + 1] - lines[j]) / timeline.refs(j)).clamp(0.0, 1.0);
-        }
-    }
-    timeline.shapes = shapes(placed, &timeline.segments);
-    timeline.even_out(placed, &of.block_of);
     let mut local = vec![vec![(0.0, 0.0); 0]; count];
     for p in placed.iter().filter(|p| p.weight > 0.0) {
         let Some(to) = p.to else { continue };
@@ -336,18 +328,31 @@ fn assemble(placed: &mut [Placed], of: Segments, fills: bool) -> Timeline {
             });
         }
     }
-    for (segment, local) in timeline.segments.iter_mut().zip(local) {
-        let reuses = local.iter().enumerate().filter(|(_, c)| c.0 > 0.0);
-        let reuses = reuses.map(|(bin, c)| Local {
-            bin,
-            distance: c.1 / c.0,
-            weight: c.0,
-            distinct: 0.0,
-            spread: 0.0,
-        });
-        segment.local = reuses.collect();
+    for j in 0..count {
+        let n = timeline.bounds[j + 1] - timeline.bounds[j];
+        // From an attached start first touches cannot be told from touches before it.
+        let cold = if fills {
+            ((lines[j + 1] - lines[j]) / n).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
+        let segment = &mut timeline.segments[j];
+        segment.local = local[j]
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| c.0 > 0.0)
+            .map(|(bin, c)| Local {
+                bin,
+                distance: c.1 / c.0,
+                weight: c.0,
+                distinct: 0.0,
+                spread: 0.0,
+            })
+            .collect();
+        segment.cold = cold;
     }
     timeline.normalise(of.block_of);
+    timeline.shapes = shapes(placed, &timeline.segments);
     timeline.measure();
     timeline
 }

@@ -30,8 +30,8 @@
 //!   are misses where they happen: the lines touched by `t` are the touches before `t` whose next
 //!   one is not.
 //! * **Gapless windows** (`--full`): every sample sits at its own time; the run is cut where the code that is seen changes (`behaviour`), and to some
-//!   50 samples, and pieces that cannot be told apart are joined, to 800 of them. Reuses longer than a cluster of samples keep their weight, but for
-//!   what pieces that are alike differ in; short ones fill what these leave of a piece.
+//!   50 samples, and pieces that cannot be told apart are joined, to 800 of them. Reuses longer than a cluster of samples keep their weight,
+//!   short ones fill what these leave of a piece.
 //!   **Windows with gaps**: each window stands for a stretch of the run; windows that cannot be told
 //!   apart share a distribution (never fewer than 1,000 samples are solved), tails that short windows
 //!   cannot see are spliced from longer ones, and what none of them sees continues the decay of the

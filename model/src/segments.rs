@@ -13,7 +13,7 @@ const SEGMENT_SAMPLES: f64 = 50.0;
 /// The same where one of several threads is sampled at a time: a segment stands for its references whoever made them, so it is to hold
 /// samples of all.
 const SEGMENT_TOGETHER: f64 = 2_000.0;
-/// Most segments a run is cut into.
+/// Most segments a run is cut into by its samples: it is cut where behaviours change besides.
 const MAX_SEGMENTS: usize = 8192;
 /// Most samples that segments which are alike are joined to, and fewest segments that a run is joined to which was cut into as many.
 const JOINED_SAMPLES: f64 = 800.0;
@@ -58,12 +58,12 @@ struct Pieces {
     /// Which behaviour each is of.
     kinds: Vec<u32>,
     /// References within which the beginning of each is placed, where the behaviour changes there.
-    gaps: Vec<Option<f64>>,
+    within: Vec<Option<f64>>,
 }
 
 impl Pieces {
     /// Begins one if there is room for it.
-    fn begin(&mut self, from: f64, kind: u32, gap: Option<f64>, total: f64) -> bool {
+    fn begin(&mut self, from: f64, kind: u32, within: Option<f64>, total: f64) -> bool {
         let room = self
             .bounds
             .last()
@@ -71,7 +71,7 @@ impl Pieces {
         if room {
             self.bounds.push(from);
             self.kinds.push(kind);
-            self.gaps.push(gap);
+            self.within.push(within);
         }
         room
     }
@@ -115,7 +115,7 @@ fn join(
     Pieces {
         bounds,
         kinds,
-        gaps,
+        within,
     }: &Pieces,
 ) -> Segments {
     let count = bounds.len() - 1;
@@ -157,7 +157,7 @@ fn join(
             segments.shape_of.push(unit_of[from]);
             segments
                 .resolution
-                .push(gaps[from].unwrap_or(bounds[count] / count as f64));
+                .push(within[from].unwrap_or(bounds[count] / count as f64));
             segments.block_of.push(block);
             in_block += samples;
             if in_block >= BLOCK_SAMPLES {

@@ -37,10 +37,7 @@ impl Mixture {
     pub(super) fn learn(codes: &[u32], names: usize) -> Mixture {
         let step = (codes.len() / GROUP).div_ceil(GROUPS);
         let groups: Vec<&[u32]> = codes.chunks(GROUP).step_by(step).collect();
-        let mut all = vec![0.0; names];
-        codes
-            .iter()
-            .for_each(|&c| all[c as usize] += 1.0 / codes.len() as f64);
+        let mut all = shares(codes, names);
         // What was seen at the ends of reuses alone.
         all.iter_mut()
             .for_each(|share| *share = share.max(0.5 / codes.len() as f64));
@@ -110,7 +107,7 @@ impl Mixture {
             sum += 1.0;
         }
         for ((logs, count), share) in self.logs.iter_mut().zip(counts).zip(all) {
-            logs[k] = ((count + PRIOR * share) / sum).ln() as f32;
+            logs[k] = log_share(count, *share, sum);
         }
     }
 
@@ -118,9 +115,7 @@ impl Mixture {
     /// change. Numbers those of the course anew.
     pub(super) fn learn_course(&mut self, codes: &[u32], glimpses: &[Glimpse], of: &mut [u32]) {
         self.renumber(of);
-        let mut all = vec![0.5 / codes.len() as f64; self.logs.len()];
-        let each = 1.0 / codes.len() as f64;
-        codes.iter().for_each(|&c| all[c as usize] += each);
+        let all = shares(codes, self.logs.len());
         let mut counts = vec![[0.0f32; MOST]; all.len()];
         let mut sums = [PRIOR; MOST];
         // Sums of a whole run have no digits left in half the width.
@@ -137,7 +132,7 @@ impl Mixture {
         }
         for ((logs, counts), share) in self.logs.iter_mut().zip(counts).zip(all) {
             for k in 0..self.many {
-                logs[k] = ((f64::from(counts[k]) + PRIOR * share) / sums[k]).ln() as f32;
+                logs[k] = log_share(counts[k].into(), share, sums[k]);
             }
         }
         let (time, samples) = (wide.iter().sum::<f64>(), taken.iter().sum::<f64>());
@@ -202,6 +197,19 @@ impl Mixture {
         }
         course
     }
+}
+
+/// Shares of codes in the run.
+fn shares(codes: &[u32], names: usize) -> Vec<f64> {
+    let mut shares = vec![0.0; names];
+    let each = 1.0 / codes.len() as f64;
+    codes.iter().for_each(|&c| shares[c as usize] += each);
+    shares
+}
+
+/// Log-likelihood of a code that a behaviour of so many samples, the prior ones among them, has `count` times. `share`: in the run.
+fn log_share(count: f64, share: f64, samples: f64) -> f32 {
+    ((count + PRIOR * share) / samples).ln() as f32
 }
 
 /// Log-likelihood of codes in a behaviour of their own.

@@ -1,8 +1,6 @@
 //! Weights of reuses as shares of the references they end in.
 
 use super::{Local, Segment, Timeline};
-use crate::placed::Placed;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Distance of reuses that end within the cluster of samples they are of, most often: samples are taken close together over some hundred references.
@@ -51,35 +49,6 @@ impl Timeline {
     /// Blocks of segments.
     pub fn blocks(&self) -> usize {
         self.block_of.last().map_or(0, |last| last + 1)
-    }
-
-    /// Gives segments of a block that share a shape, and so cannot be told apart, the same share of long reuses (but those that
-    /// happen to have none), their sum staying, in the samples' own weights: misses answer
-    /// to it as by chance it is more or less, and not by the same amount. (Of 18
-    /// programs observed whole, one profile each, random replacement was 0.058 points off without, 0.054 with it; LRU 0.073 and 0.074.)
-    pub fn even_out(&self, placed: &mut [Placed], block_of: &[usize]) {
-        let is_long = |p: &Placed| p.to.is_some() && p.distance >= SHORT;
-        let mut long = vec![0.0; self.segments.len()];
-        for p in placed.iter().filter(|p| is_long(p)) {
-            long[p.segment as usize] += p.weight;
-        }
-        // By block and shape, long reuses and the references of segments with any.
-        let mut of: BTreeMap<(usize, usize), (f64, f64)> = BTreeMap::new();
-        let key = |j: usize| (block_of[j], self.segments[j].shape);
-        for (j, long) in long.iter().enumerate().filter(|(_, long)| **long > 0.0) {
-            let (reuses, refs) = of.entry(key(j)).or_default();
-            (*reuses, *refs) = (*reuses + long, *refs + self.left(j));
-        }
-        let factor = |(j, long): (usize, &f64)| match of.get(&key(j)) {
-            Some((reuses, refs)) if *long > 0.0 && *refs > 0.0 => {
-                reuses / refs * self.left(j) / long
-            }
-            _ => 1.0,
-        };
-        let factors: Vec<f64> = long.iter().enumerate().map(factor).collect();
-        for p in placed.iter_mut().filter(|p| is_long(p)) {
-            p.weight *= factors[p.segment as usize];
-        }
     }
 
     fn normalise_block(&mut self, block: Range<usize>) {
