@@ -52,8 +52,10 @@ static inline void must(int holds, const char *what) {
     }
 }
 
+/* Busy is an answer at any time: a thread that no CPU was given to for 0.2 s could not be reached. One that stays so is an error. */
 static inline void arm(const volatile void *at, uint32_t length, uint32_t id, uint32_t flags) {
     int result = armed_as(at, length, id, flags);
+    for (int again = 0; result == -4 && again < 20; again++) result = armed_as(at, length, id, flags);
     if (result != 0) {
         printf("arm: %d\n", result);
         fflush(stdout);
