@@ -293,7 +293,7 @@ mod tests {
         let mut observer = Observer::new(1_000_000, 4);
         observer.await_first_touches();
         observer.access(access(1, 0, 8));
-        observer.skip_unseen(5);
+        observer.skip_unseen(5, [0.0; 5]);
         assert!(!observer.awaits_first_touches());
         assert!(observer.end_first_touches().is_none());
         // Marks of it do not disturb the next one.

@@ -68,9 +68,6 @@ pub struct Observer {
     watches: WatchTable,
     window: u32,
     samples: u64,
-    /// Accesses whose addresses were looked at, and references beyond one each that they made.
-    seen: u64,
-    crossings: [u64; 5],
     /// Fractions of references that unseen accesses are still owed.
     owed: [f64; 5],
     id: u64,
@@ -106,8 +103,6 @@ impl Observer {
             watches: WatchTable::new(seed),
             window: 0,
             samples: 0,
-            seen: 0,
-            crossings: [0; 5],
             owed: [0.0; 5],
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             turns: None,
@@ -281,7 +276,6 @@ impl Observer {
     pub fn skip(&mut self, accesses: u64) {
         debug_assert!(accesses < self.until_sample);
         self.accesses += accesses;
-        self.seen += accesses;
         self.until_sample -= accesses;
         for refs in &mut self.refs {
             *refs += accesses;
@@ -316,23 +310,26 @@ impl Observer {
     }
 
     /// Counts `accesses` accesses whose addresses nobody knows, none of which touches a watched line or
-    /// is due to be sampled. They are taken to cross lines as often as those that were seen: as the gap to
-    /// the next sample is memoryless, that leaves every reference equally likely to be sampled. Where lines that were
-    /// crossed since the thread was told have brought the sample nearer, it is the next access.
-    pub fn skip_unseen(&mut self, accesses: u64) {
+    /// is due to be sampled. They are taken to make `extra` references beyond one each, by line size: as the gap to
+    /// the next sample is memoryless, that leaves every reference equally likely to be sampled. Where more lines were
+    /// crossed than the thread was told to expect, and the sample is due by now, it is the next access.
+    pub fn skip_unseen(&mut self, accesses: u64, extra: [f64; 5]) {
         if accesses == 0 {
             return;
         }
         self.end_first_touches();
         self.accesses += accesses;
-        self.until_sample = self.until_sample.saturating_sub(accesses).max(1);
-        let each = accesses as f64 / self.seen.max(1) as f64;
-        for k in 0..self.refs.len() {
-            self.owed[k] += self.crossings[k] as f64 * each;
+        self.until_sample = self.until_sample.saturating_sub(accesses);
+        for (k, extra) in extra.into_iter().enumerate() {
+            self.owed[k] += extra * accesses as f64;
             let whole = self.owed[k] as u64;
             self.owed[k] -= whole as f64;
             self.refs[k] += accesses + whole;
+            if k == DEFAULT_LINE {
+                self.until_sample = self.until_sample.saturating_sub(whole);
+            }
         }
+        self.until_sample = self.until_sample.max(1);
     }
 
     /// Counts accesses and references that a mechanism with samples of its own has counted.
@@ -385,7 +382,6 @@ impl Observer {
         self.until_sample -= u64::from(extra[DEFAULT_LINE]);
         for (k, extra) in extra.into_iter().enumerate() {
             self.refs[k] += u64::from(extra);
-            self.crossings[k] += u64::from(extra);
         }
     }
 
@@ -416,12 +412,10 @@ impl Observer {
             self.until_sample -= lines;
         }
         self.accesses += 1;
-        self.seen += 1;
         let last_byte = last_byte(&access);
         for (k, shift) in LINE_SHIFTS.into_iter().enumerate() {
             let crossings = (last_byte >> shift) - (access.address >> shift);
             self.refs[k] += crossings + 1;
-            self.crossings[k] += crossings;
         }
     }
 

@@ -5,6 +5,7 @@
 //! line, in which a sample is due, or whose number of accesses varies are expanded.
 
 use super::cache::CodeCache;
+use super::crossings::Crossings;
 use super::expand::expand;
 use super::fragment::{Adds, LoggedAccess, RecordShape};
 use super::group;
@@ -92,6 +93,8 @@ pub struct LogReader {
     suspects: Vec<u64>,
     /// Records expanded since the start.
     pub expanded: u64,
+    /// How often accesses cross lines that are not seen.
+    pub crossings: Crossings,
     /// Low half of the thread's count behind what was read.
     count: u32,
     fs_base: u64,
@@ -213,7 +216,10 @@ impl LogReader {
         let mut at = 0;
         // Not told to the observer yet: accesses seen to be harmless, and those of records that were not kept.
         let (mut harmless, mut unseen) = (0u64, 0u64);
+        // Seen because all are, crossing nothing, and not told of yet.
+        let mut typical = 0;
         let mut until_sample = observer.until_sample();
+        let rates = self.crossings.rates();
         self.false_hits = 0;
         if fs_base != self.fs_base {
             let moved = fs_base.wrapping_sub(self.fs_base);
@@ -256,17 +262,18 @@ impl LogReader {
             unseen += u64::from(count.wrapping_sub(self.count));
             self.waiting += u64::from(count >> 31);
             self.count = count.wrapping_add(u32::from(shape.adds));
+            let all_kept = count >> 31 == 0;
             // Those kept for their own sake, `rep` above all, would stand beside a few of the others.
-            let counted = self.counting && count >> 31 == 0;
+            let counted = self.counting && all_kept;
             let seen = &mut self.shapes[id].seen;
             *seen = seen.saturating_add(u32::from(counted));
             let dynamic = shape.kind == Kinds::Dynamic;
             let accesses = u64::from(shape.accesses);
-            let due = harmless + unseen + accesses >= until_sample;
+            let due = harmless + self.crossings.due_by(unseen) + accesses >= until_sample;
             if !due && !dynamic {
                 let mut extra = [0u32; 5];
                 if self.clear(shape, view, observer.filter(), &mut extra) {
-                    if count >> 31 != 0 {
+                    if !all_kept {
                         if draws {
                             self.beside(shape, view, observer);
                         }
@@ -274,7 +281,7 @@ impl LogReader {
                         if self.suspected.is_multiple_of(SUSPECT_ONE_IN) {
                             // A watch may end here: with the references so far.
                             observer.skip(std::mem::take(&mut harmless));
-                            observer.skip_unseen(std::mem::take(&mut unseen));
+                            observer.skip_unseen(std::mem::take(&mut unseen), rates);
                             until_sample = observer.until_sample();
                             self.suspect(shape, view, observer);
                         }
@@ -285,12 +292,17 @@ impl LogReader {
                     }
                     if extra[0] == 0 {
                         harmless += accesses;
+                        typical += if all_kept { accesses } else { 0 };
                         continue;
                     }
                     // Crossing references are counted with their record.
-                    if harmless + unseen + accesses + u64::from(extra[2]) < until_sample {
+                    let before = harmless + self.crossings.due_by(unseen) + accesses;
+                    if before + u64::from(extra[DEFAULT_LINE]) < until_sample {
+                        if all_kept {
+                            self.crossings.add(accesses, extra);
+                        }
                         observer.skip(harmless + accesses);
-                        observer.skip_unseen(std::mem::take(&mut unseen));
+                        observer.skip_unseen(std::mem::take(&mut unseen), rates);
                         observer.skip_crossings(extra);
                         harmless = 0;
                         until_sample = observer.until_sample();
@@ -299,12 +311,12 @@ impl LogReader {
                 }
             }
             observer.skip(harmless);
-            observer.skip_unseen(std::mem::take(&mut unseen));
+            observer.skip_unseen(std::mem::take(&mut unseen), rates);
             harmless = 0;
             self.expanded += 1;
             let record = &records[id];
             let hits = observer.filter_hits();
-            let before = observer.accesses();
+            let (before, refs) = (observer.accesses(), observer.refs());
             expand(
                 cache.fragment(record.fragment),
                 record.items,
@@ -313,11 +325,15 @@ impl LogReader {
                 None,
                 observer,
             );
+            let made = observer.accesses() - before;
             if record.adds == Adds::Expanded {
-                let made = observer.accesses() - before;
                 self.count = count.wrapping_add(made as u32);
                 // Each is work of the program's own, in one instruction of a record.
                 self.repeated += u64::from(counted) * made.saturating_sub(accesses);
+            } else if all_kept {
+                let behind = observer.refs();
+                let extra = std::array::from_fn(|k| (behind[k] - refs[k] - made) as u32);
+                self.crossings.add(made, extra);
             }
             if !due && !dynamic && observer.filter_hits() == hits {
                 self.false_hits += 1;
@@ -329,7 +345,8 @@ impl LogReader {
             until_sample = observer.until_sample();
         }
         observer.skip(harmless);
-        observer.skip_unseen(unseen);
+        observer.skip_unseen(unseen, rates);
+        self.crossings.add(typical, [0; 5]);
         if self.false_hits > REHASH_AFTER {
             observer.rehash();
         }
@@ -350,7 +367,7 @@ impl LogReader {
         let unseen = (count as u32).wrapping_sub(self.count);
         // Stopped after its last record was kept and before that was counted: the record was read.
         if unseen as i32 > 0 {
-            observer.skip_unseen(u64::from(unseen));
+            observer.skip_unseen(u64::from(unseen), self.crossings.rates());
             self.count = count as u32;
         }
     }

@@ -4,6 +4,7 @@
 pub mod asm;
 pub mod cache;
 pub mod code;
+pub mod crossings;
 pub mod expand;
 pub mod filter;
 pub mod fragment;

@@ -46,7 +46,9 @@ impl Translate {
             return;
         }
         let next = observer.until_sample().min(left);
+        self.reader.crossings.settle();
         let quiet = next.saturating_sub(MAX_RECORD_ACCESSES);
+        let quiet = self.reader.crossings.accesses(quiet);
         let all = self.exact || observer.awaits_first_touches();
         self.quiet = !all && quiet >= QUIET_LEAST;
         self.looked_everywhere &= !self.quiet;
