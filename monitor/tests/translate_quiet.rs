@@ -135,6 +135,37 @@ fn every_first_touch_of_a_drawn_line_is_the_same() {
     }
 }
 
+/// What is not looked at is taken to cross lines as often as what is, about then: both have their share of samples, as every
+/// reference may be one.
+#[test]
+fn accesses_that_cross_lines_are_sampled_for_each_line() {
+    let _turn = exclusive();
+    let exact = find("askew", 1_000, Looking::Everywhere);
+    let Some(exact) = exact.filter(|found| found.whole) else {
+        return;
+    };
+    let across = exact.refs[2] - exact.accesses;
+    assert!(5 * across > exact.accesses / 2);
+    let (mut taken, mut all) = (0, 0);
+    for (looking, seed) in [(Looking::Wide, 1), (Looking::Narrow, 2), (Looking::Wide, 3)] {
+        let found = find_by("askew", looking, Observer::new(1_000, seed)).expect("built before");
+        assert_eq!(found.accesses, exact.accesses);
+        let off = found.refs[2] as f64 / exact.refs[2] as f64 - 1.0;
+        println!(
+            "{looking:?}: {} samples, references off by {off:.4}",
+            found.samples.len()
+        );
+        assert!(off.abs() < 0.01, "{off}");
+        taken += found.samples.iter().filter(|s| s.access.size == 8).count();
+        all += found.samples.len();
+    }
+    // Two references each; of 6,000 samples, 40 more or less by chance.
+    let share = 2.0 * across as f64 / exact.refs[2] as f64;
+    let ratio = taken as f64 / all as f64 / share;
+    println!("{taken} of {all} samples: {ratio:.3} of their share");
+    assert!((ratio - 1.0).abs() < 0.1, "{ratio}");
+}
+
 #[test]
 fn accesses_are_counted_to_the_access() {
     let _turn = exclusive();

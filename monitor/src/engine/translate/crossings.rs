@@ -7,8 +7,11 @@
 
 use crate::observe::DEFAULT_LINE;
 
-/// Accesses by which the present is told: some ten clusters of samples.
-const RECENT: f64 = 16384.0;
+/// Share of what was seen before that a cluster's accesses take the place of.
+const TAKEN: f64 = 0.2;
+
+/// Accesses seen that are a cluster's.
+const CLUSTER: f64 = 256.0;
 
 /// Bits behind the point of [`Crossings::due_by`].
 const POINT: u32 = 20;
@@ -19,6 +22,8 @@ pub struct Crossings {
     /// Accesses seen of late, and their references beyond one each, by line size.
     accesses: f64,
     extra: [f64; 5],
+    /// Those seen since some were forgotten.
+    fresh: f64,
     /// References beyond one for each access that is not seen, by line size.
     rates: [f64; 5],
     /// The same at [`DEFAULT_LINE`], rounded up.
@@ -29,6 +34,7 @@ impl Crossings {
     /// Accesses that were seen because all were, and their references beyond one each.
     pub fn add(&mut self, accesses: u64, extra: [u32; 5]) {
         self.accesses += accesses as f64;
+        self.fresh += accesses as f64;
         for (all, extra) in self.extra.iter_mut().zip(extra) {
             *all += f64::from(extra);
         }
@@ -41,9 +47,11 @@ impl Crossings {
         }
         self.rates = self.extra.map(|extra| extra / self.accesses);
         self.fixed = (self.rates[DEFAULT_LINE] * f64::from(1 << POINT)).ceil() as u64;
-        let kept = (RECENT / self.accesses).min(1.0);
-        self.accesses *= kept;
-        self.extra = self.extra.map(|extra| extra * kept);
+        if self.fresh >= CLUSTER {
+            self.fresh = 0.0;
+            self.accesses *= 1.0 - TAKEN;
+            self.extra = self.extra.map(|extra| extra * (1.0 - TAKEN));
+        }
     }
 
     /// References beyond one for each access that is not seen, by line size.
