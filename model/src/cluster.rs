@@ -30,6 +30,11 @@ fn octave_of(bin: usize) -> usize {
 /// saw depends on where in the octave they stopped.
 const MOSTLY_SEEN: f64 = 0.25;
 
+/// Part of the references whose survival matters, and squared coefficient of variation of it in time that does not: it is about by how much
+/// a mixture of two parts would be off.
+const LEAST_SURVIVING: f64 = 0.005;
+const LITTLE_VARIANCE: f64 = 0.1;
+
 /// Octave-binned life table of some windows.
 #[derive(Clone, Debug)]
 pub(crate) struct Signature {
@@ -110,14 +115,18 @@ impl Signature {
         curve
     }
 
-    /// Whether both survive alike, as far as it matters and can be seen: within a quarter where one in two hundred does.
-    pub fn resembles(&self, other: &Signature) -> bool {
+    /// Whether what these two parts of the `whole` survive is one in effect, as far as it can be seen: what tells them apart makes up little
+    /// of how much the part of the references that survive may vary in time, relative to its mean.
+    pub fn is_one_with(&self, other: &Signature, whole: &Signature) -> bool {
         let noise = (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt();
-        let alike = |(a, b): (f64, f64)| {
-            let (most, gap) = (a.max(b), (a - b).abs());
-            most <= 0.005 || gap <= 0.25 * most || gap <= 3.0 * noise * most.sqrt()
-        };
-        self.curve().into_iter().zip(other.curve()).all(alike)
+        let both = (self.weight + other.weight).max(f64::MIN_POSITIVE);
+        let part = self.weight * other.weight / both / whole.weight.max(f64::MIN_POSITIVE);
+        let (a, b, all) = (self.curve(), other.curve(), whole.curve());
+        a.iter().zip(&b).zip(&all).all(|((a, b), all)| {
+            let (most, gap) = (a.max(*b), (a - b).abs());
+            let variance = part * (gap / all.max(LEAST_SURVIVING)).powi(2);
+            variance <= LITTLE_VARIANCE || gap <= 3.0 * noise * most.sqrt()
+        })
     }
 
     /// Largest gap of the two survival curves in units of its noise.
@@ -268,6 +277,37 @@ mod tests {
         }
         let numbered = units.iter().enumerate();
         numbered.flat_map(|(unit, u)| vec![unit; u.1]).collect()
+    }
+
+    /// So many samples, of which this part is reused from afar.
+    fn far(samples: u32, part: f64) -> Signature {
+        let mut signature = Signature::default();
+        for n in 0..samples {
+            let afar = f64::from(n) < part * f64::from(samples);
+            let distance = if afar { 1e6 } else { 10.0 };
+            signature.add(Some(bins::bin_of_real(distance)), 1.0, 1.0);
+        }
+        signature
+    }
+
+    #[test]
+    fn parts_are_one_unless_a_mixture_of_them_would_be_far_off() {
+        let one = |a: (u32, f64), b: (u32, f64)| {
+            let (a, b) = (far(a.0, a.1), far(b.0, b.1));
+            let mut whole = a.clone();
+            whole.absorb(&b);
+            a.is_one_with(&b, &whole)
+        };
+        // Told apart with certainty, and to no effect.
+        assert!(one((930_000, 0.0145), (30_000, 0.0093)));
+        assert!(one((500_000, 0.10), (500_000, 0.14)));
+        assert!(one((930_000, 0.0), (70_000, 0.003)));
+        // A small part that misses ten times as much; halves; a working set and a table.
+        assert!(!one((950_000, 0.01), (50_000, 0.1)));
+        assert!(!one((500_000, 0.05), (500_000, 0.15)));
+        assert!(!one((800_000, 0.0), (200_000, 1.0)));
+        // The same by few samples is chance.
+        assert!(one((95, 0.01), (5, 0.2)));
     }
 
     #[test]

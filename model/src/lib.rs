@@ -67,15 +67,14 @@
 //!
 //! # Measured
 //!
-//! `cargo bench -p statcache-model --bench accuracy`, `REPEATS=60 REFERENCES=4000000 ONLY="random gapless"`, against
+//! `cargo bench -p statcache-model --bench accuracy`, `REPEATS=60 REFERENCES=4000000 ONLY="gapless"`, against
 //! exact simulation at 27 sizes, 10,000 samples, gapless. The nine streams the method was built on: the
-//! interval covers the exact value at 96 to 100 % of points, the sampling part the mean of the
-//! repetitions at 93 to 100 %, the large-sample limit at 92 to 100 %, median full width 0.2 to 1.9
+//! interval covers the exact value at 95 to 100 % of points, the sampling part the mean of the
+//! repetitions at 92 to 100 %, the large-sample limit at 86 to 100 %, median full width 0.1 to 2.0
 //! points. Held out, then used: 95 to 100 %, width up to 2.0 points, but `bursts`
-//! (working sets that change every few hundred references, below the samples' spacing)
-//! 82 % and 3.7 points. Four streams looked at once, at the end (nursery, requests, mergesort,
-//! drift): 94 to 100 %, 1.3 to 2.2 points. LRU on zipf, stack, descents, scans, bursts and nursery: 93 to 98 %,
-//! 0.3 to 2.9 points. Samples in clusters of eight: `tests/coverage`.
+//! (working sets that change every few hundred references, below the samples' spacing), with random replacement
+//! 80 % and 4.1 points. Four streams looked at once, at the end (nursery, requests, mergesort,
+//! drift): 93 to 100 %, 1.2 to 2.3 points. Samples in clusters of eight: `tests/coverage`.
 //! With `REPEATS=200`, sweep, uniform, zipf, stack, chase and phases under both policies: mean error at most 0.33 points, the
 //! exact value at 95 to 99 %, the large-sample limit at 93 to 98 %, median full width 0.2 to 2.0 points.
 //! Sparser sampling of changing working sets is NOT covered:

@@ -20,6 +20,8 @@ const LEAST_CHANGE: f32 = 1.0;
 pub(super) struct Mixture {
     /// Of each code, the log-likelihood in each behaviour.
     logs: Vec<[f32; MOST]>,
+    /// Of each code, whether it is one of ends of reuses, which are a multinomial of their own.
+    ends: Vec<bool>,
     /// How many there are.
     many: usize,
     /// Of each, how many reuses end for each sample that is taken; nothing where that is not known.
@@ -32,17 +34,15 @@ pub(super) struct Mixture {
 }
 
 impl Mixture {
-    /// Learns what behaviours there are from groups of samples: as many as there may be, begun with groups that fit the others least (k-means++,
+    /// Learns what behaviours there are from groups of samples, and nothing of what ends in them: as many as there may be, begun with groups that fit the others least (k-means++,
     /// Arthur & Vassilvitskii 2007). What fits nothing best stays without any.
-    pub(super) fn learn(codes: &[u32], names: usize) -> Mixture {
+    pub(super) fn learn(codes: &[u32], ends: Vec<bool>) -> Mixture {
         let step = (codes.len() / GROUP).div_ceil(GROUPS);
         let groups: Vec<&[u32]> = codes.chunks(GROUP).step_by(step).collect();
-        let mut all = shares(codes, names);
-        // What was seen at the ends of reuses alone.
-        all.iter_mut()
-            .for_each(|share| *share = share.max(0.5 / codes.len() as f64));
+        let all = shares(codes, &ends);
         let mut mixture = Mixture {
-            logs: all.iter().map(|share| [share.ln() as f32; MOST]).collect(),
+            logs: all.iter().map(|share| [log_of(*share); MOST]).collect(),
+            ends,
             many: 1,
             pace: None,
             tilt: [0.0; MOST],
@@ -115,24 +115,25 @@ impl Mixture {
     /// change. Numbers those of the course anew.
     pub(super) fn learn_course(&mut self, codes: &[u32], glimpses: &[Glimpse], of: &mut [u32]) {
         self.renumber(of);
-        let all = shares(codes, self.logs.len());
+        let all = shares(codes, &self.ends);
         let mut counts = vec![[0.0f32; MOST]; all.len()];
-        let mut sums = [PRIOR; MOST];
+        let mut sums = [[PRIOR; MOST]; 2];
         // Sums of a whole run have no digits left in half the width.
         let (mut ends, mut wide, mut taken) = ([0.5; MOST], [1.0; MOST], [0.0; MOST]);
         for (glimpse, &k) in glimpses.iter().zip(&*of) {
             let k = k as usize;
             for &code in &codes[glimpse.seen.clone()] {
                 counts[code as usize][k] += 1.0;
-                sums[k] += 1.0;
+                sums[usize::from(self.ends[code as usize])][k] += 1.0;
             }
             ends[k] += f64::from(glimpse.ends);
             wide[k] += f64::from(glimpse.wide);
             taken[k] += f64::from(glimpse.taken);
         }
-        for ((logs, counts), share) in self.logs.iter_mut().zip(counts).zip(all) {
+        for (code, (logs, share)) in self.logs.iter_mut().zip(all).enumerate() {
+            let sums = &sums[usize::from(self.ends[code])];
             for k in 0..self.many {
-                logs[k] = log_share(counts[k].into(), share, sums[k]);
+                logs[k] = log_share(counts[code][k].into(), share, sums[k]);
             }
         }
         let (time, samples) = (wide.iter().sum::<f64>(), taken.iter().sum::<f64>());
@@ -199,17 +200,26 @@ impl Mixture {
     }
 }
 
-/// Shares of codes in the run.
-fn shares(codes: &[u32], names: usize) -> Vec<f64> {
-    let mut shares = vec![0.0; names];
-    let each = 1.0 / codes.len() as f64;
-    codes.iter().for_each(|&c| shares[c as usize] += each);
+/// Shares of codes in the run, among those of ends or among the others.
+fn shares(codes: &[u32], ends: &[bool]) -> Vec<f64> {
+    let (mut shares, mut sums) = (vec![0.0; ends.len()], [0.0; 2]);
+    for &code in codes {
+        shares[code as usize] += 1.0;
+        sums[usize::from(ends[code as usize])] += 1.0;
+    }
+    let all = shares.iter_mut().zip(ends);
+    all.for_each(|(share, end)| *share /= f64::max(sums[usize::from(*end)], 1.0));
     shares
+}
+
+/// Log-likelihood; of what is not known, none.
+fn log_of(share: f64) -> f32 {
+    if share > 0.0 { share.ln() as f32 } else { 0.0 }
 }
 
 /// Log-likelihood of a code that a behaviour of so many samples, the prior ones among them, has `count` times. `share`: in the run.
 fn log_share(count: f64, share: f64, samples: f64) -> f32 {
-    ((count + PRIOR * share) / samples).ln() as f32
+    log_of((count + PRIOR * share) / samples)
 }
 
 /// Log-likelihood of codes in a behaviour of their own.
