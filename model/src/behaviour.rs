@@ -18,7 +18,7 @@ mod mixture;
 use std::ops::Range;
 
 use crate::bins;
-use crate::cluster::Signature;
+use crate::cluster::{Signature, merge_alike};
 use crate::hash::FastMap;
 use crate::placed::{Placed, mean_weight};
 use crate::timeline::SHORT;
@@ -101,7 +101,7 @@ pub(crate) fn course(placed: &[Placed]) -> Vec<Stretch> {
     let (count, sum) = taken.fold((0.0, 0.0), |(n, sum), p| (n + 1.0, sum + p.raw));
     let spacing = f64::max(sum / f64::max(count, 1.0), 1.0);
     let (seen, ends) = observations(placed, spacing);
-    if seen.len() < 2 * GROUP || ends.len() < 2 {
+    if seen.len() < 2 * GROUP || ends.iter().filter(|end| !**end).count() < 2 {
         return vec![Stretch::whole()];
     }
     let codes: Vec<u32> = seen.iter().map(|o| o.code).collect();
@@ -250,20 +250,8 @@ fn unite(placed: &[Placed], course: &[Stretch], of: &mut [u32]) {
         let reused = p.to.map(|_| bins::bin_of_real(p.distance));
         signatures[course[at].kind as usize].add(reused, p.weight, p.weight / per_sample);
     }
-    let mut whole = Signature::default();
-    signatures.iter().for_each(|s| whole.absorb(s));
-    loop {
-        let pairs = (0..MOST).flat_map(|a| (a + 1..MOST).map(move |b| (a, b)));
-        let seen = |k: usize| signatures[k].samples > 0.0;
-        let alike = pairs
-            .filter(|&(a, b)| seen(a) && seen(b))
-            .find(|&(a, b)| signatures[a].is_one_with(&signatures[b], &whole));
-        let Some((into, gone)) = alike else { return };
-        let absorbed = std::mem::take(&mut signatures[gone]);
-        signatures[into].absorb(&absorbed);
-        let members = of.iter_mut().filter(|k| **k as usize == gone);
-        members.for_each(|k| *k = into as u32);
-    }
+    let merged = merge_alike(signatures);
+    of.iter_mut().for_each(|k| *k = merged[*k as usize] as u32);
 }
 
 /// Makes one of behaviours where they do not last for long enough to be told apart: where those that are seen at the ends of reuses have

@@ -30,9 +30,9 @@ fn octave_of(bin: usize) -> usize {
 /// saw depends on where in the octave they stopped.
 const MOSTLY_SEEN: f64 = 0.25;
 
-/// Part of the references whose survival matters, and squared coefficient of variation of it in time that does not: it is about by how much
-/// a mixture of two parts would be off.
+/// Part of the references whose survival matters.
 const LEAST_SURVIVING: f64 = 0.005;
+/// Variance of it in time, relative to its mean squared, that does not matter: it is about by how much a mixture is off.
 const LITTLE_VARIANCE: f64 = 0.1;
 
 /// Octave-binned life table of some windows.
@@ -115,18 +115,21 @@ impl Signature {
         curve
     }
 
-    /// Whether what these two parts of the `whole` survive is one in effect, as far as it can be seen: what tells them apart makes up little
-    /// of how much the part of the references that survive may vary in time, relative to its mean.
-    pub fn is_one_with(&self, other: &Signature, whole: &Signature) -> bool {
+    /// How much less the part of the references that survive varies in time where these two parts of the `whole` are one: after each octave, squared, relative
+    /// to its mean. What cannot be seen counts as nothing.
+    pub fn variance_between(&self, other: &Signature, whole: &Signature) -> Vec<f64> {
         let noise = (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt();
         let both = (self.weight + other.weight).max(f64::MIN_POSITIVE);
         let part = self.weight * other.weight / both / whole.weight.max(f64::MIN_POSITIVE);
         let (a, b, all) = (self.curve(), other.curve(), whole.curve());
-        a.iter().zip(&b).zip(&all).all(|((a, b), all)| {
+        let of = |((a, b), all): ((&f64, &f64), &f64)| {
             let (most, gap) = (a.max(*b), (a - b).abs());
-            let variance = part * (gap / all.max(LEAST_SURVIVING)).powi(2);
-            variance <= LITTLE_VARIANCE || gap <= 3.0 * noise * most.sqrt()
-        })
+            match gap <= 3.0 * noise * most.sqrt() {
+                true => 0.0,
+                false => part * (gap / all.max(LEAST_SURVIVING)).powi(2),
+            }
+        };
+        a.iter().zip(&b).zip(&all).map(of).collect()
     }
 
     /// Largest gap of the two survival curves in units of its noise.
@@ -138,6 +141,38 @@ impl Signature {
             .map(|(x, y)| (x - y).abs())
             .fold(0.0, f64::max);
         gap / (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt()
+    }
+}
+
+/// Merges parts of a whole as long as these say together nearly as much of how what survives varies in time, those first that lose least of it (Ward
+/// 1963). Returns for each the number of one that it is merged with.
+pub(crate) fn merge_alike(mut parts: Vec<Signature>) -> Vec<usize> {
+    let mut whole = Signature::default();
+    parts.iter().for_each(|part| whole.absorb(part));
+    let mut of: Vec<usize> = (0..parts.len()).collect();
+    let mut lost = vec![0.0; OCTAVES];
+    loop {
+        let left: Vec<usize> = (0..parts.len()).filter(|&k| of[k] == k).collect();
+        let pairs = left
+            .iter()
+            .flat_map(|&a| left.iter().map(move |&b| (a, b)))
+            .filter(|(a, b)| a < b);
+        let costs = pairs.map(|(a, b)| {
+            let variance = parts[a].variance_between(&parts[b], &whole);
+            let sums = lost.iter().zip(&variance).map(|(lost, more)| lost + more);
+            (sums.fold(0.0, f64::max), a, b, variance)
+        });
+        let least = costs.min_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((_, into, gone, variance)) = least.filter(|l| l.0 <= LITTLE_VARIANCE) else {
+            return of;
+        };
+        lost.iter_mut()
+            .zip(variance)
+            .for_each(|(lost, more)| *lost += more);
+        let absorbed = std::mem::take(&mut parts[gone]);
+        parts[into].absorb(&absorbed);
+        let members = of.iter_mut().filter(|k| **k == gone);
+        members.for_each(|k| *k = into);
     }
 }
 
@@ -292,22 +327,34 @@ mod tests {
 
     #[test]
     fn parts_are_one_unless_a_mixture_of_them_would_be_far_off() {
-        let one = |a: (u32, f64), b: (u32, f64)| {
-            let (a, b) = (far(a.0, a.1), far(b.0, b.1));
-            let mut whole = a.clone();
-            whole.absorb(&b);
-            a.is_one_with(&b, &whole)
+        let merged = |parts: &[(u32, f64)]| {
+            let parts = parts.iter().map(|&(samples, part)| far(samples, part));
+            let mut of = merge_alike(parts.collect());
+            of.dedup();
+            of.len()
         };
         // Told apart with certainty, and to no effect.
-        assert!(one((930_000, 0.0145), (30_000, 0.0093)));
-        assert!(one((500_000, 0.10), (500_000, 0.14)));
-        assert!(one((930_000, 0.0), (70_000, 0.003)));
+        assert_eq!(merged(&[(930_000, 0.0145), (30_000, 0.0093)]), 1);
+        assert_eq!(merged(&[(500_000, 0.10), (500_000, 0.14)]), 1);
+        assert_eq!(merged(&[(930_000, 0.0), (70_000, 0.003)]), 1);
         // A small part that misses ten times as much; halves; a working set and a table.
-        assert!(!one((950_000, 0.01), (50_000, 0.1)));
-        assert!(!one((500_000, 0.05), (500_000, 0.15)));
-        assert!(!one((800_000, 0.0), (200_000, 1.0)));
-        // The same by few samples is chance.
-        assert!(one((95, 0.01), (5, 0.2)));
+        assert_eq!(merged(&[(950_000, 0.01), (50_000, 0.1)]), 2);
+        assert_eq!(merged(&[(500_000, 0.05), (500_000, 0.15)]), 2);
+        assert_eq!(merged(&[(800_000, 0.0), (200_000, 1.0)]), 2);
+        // By few samples it is chance.
+        assert_eq!(merged(&[(950, 0.01), (50, 0.1)]), 1);
+    }
+
+    #[test]
+    fn parts_that_are_many_are_merged_with_those_alike() {
+        let parts = (0..12).map(|k| far(50_000, if k % 2 == 0 { 0.05 } else { 0.15 }));
+        let of = merge_alike(parts.collect());
+        assert_eq!(of, [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);
+        // Of many steps none may be taken far.
+        let parts = (0..12).map(|k| far(50_000, 0.01 * f64::from(k + 1)));
+        let mut of = merge_alike(parts.collect());
+        of.dedup();
+        assert!((2..=6).contains(&of.len()), "{of:?}");
     }
 
     #[test]

@@ -147,19 +147,20 @@ fn accesses_that_cross_lines_are_sampled_for_each_line() {
     let across = exact.refs[2] - exact.accesses;
     assert!(5 * across > exact.accesses / 2);
     let (mut taken, mut all) = (0, 0);
-    for (looking, seed) in [(Looking::Wide, 1), (Looking::Narrow, 2), (Looking::Wide, 3)] {
+    for seed in 0..24 {
+        let looking = if seed % 2 == 0 {
+            Looking::Wide
+        } else {
+            Looking::Narrow
+        };
         let found = find_by("askew", looking, Observer::new(1_000, seed)).expect("built before");
         assert_eq!(found.accesses, exact.accesses);
         let off = found.refs[2] as f64 / exact.refs[2] as f64 - 1.0;
-        println!(
-            "{looking:?}: {} samples, references off by {off:.4}",
-            found.samples.len()
-        );
-        assert!(off.abs() < 0.01, "{off}");
+        assert!(off.abs() < 0.02, "{off}");
         taken += found.samples.iter().filter(|s| s.access.size == 8).count();
         all += found.samples.len();
     }
-    // Two references each; of 6,000 samples, 40 more or less by chance.
+    // Two references each; of some 3,000 clusters, 2.5 % more or less by chance.
     let share = 2.0 * across as f64 / exact.refs[2] as f64;
     let ratio = taken as f64 / all as f64 / share;
     println!("{taken} of {all} samples: {ratio:.3} of their share");

@@ -1,14 +1,16 @@
 //! References beyond one for each access, where accesses are not looked at.
 //!
 //! An access that crosses a line refers to both. Between clusters of samples threads do not say where they go, and how often they
-//! cross lines is told by the clusters around: by accesses that were seen because all were, not by those that were seen because of
-//! where they went. By those of late: copies of a file at an odd address cross lines at one access in ten, and miss there, while
-//! they last. Counted like the rest of the run (0.8 % of a chess program's), a tenth of their references had no samples.
+//! cross lines is told by the last clusters before: by accesses that were seen because all were, not by those that were seen because of
+//! where they went. By the last ones: copies of a file at an odd address cross lines at one access in ten, and miss there, while
+//! they last. Counted like the rest of the run (0.8 % of a chess program's), a tenth of their references had no samples. (Threads of
+//! one process that take turns are told by each other's, as their turns are long beside a cluster.)
 
 use crate::observe::DEFAULT_LINE;
 
-/// Share of what was seen before that a cluster's accesses take the place of.
+/// Share of what was seen before that a cluster's accesses take the place of, and most that is left of it.
 const TAKEN: f64 = 0.2;
+const MOST_LEFT: f64 = 8_000.0;
 
 /// Accesses seen that are a cluster's.
 const CLUSTER: f64 = 256.0;
@@ -48,9 +50,10 @@ impl Crossings {
         self.rates = self.extra.map(|extra| extra / self.accesses);
         self.fixed = (self.rates[DEFAULT_LINE] * f64::from(1 << POINT)).ceil() as u64;
         if self.fresh >= CLUSTER {
+            let left = f64::min(1.0 - TAKEN, MOST_LEFT / self.accesses);
             self.fresh = 0.0;
-            self.accesses *= 1.0 - TAKEN;
-            self.extra = self.extra.map(|extra| extra * (1.0 - TAKEN));
+            self.accesses *= left;
+            self.extra = self.extra.map(|extra| extra * left);
         }
     }
 
@@ -86,11 +89,13 @@ mod tests {
             (crossings.due_by(1000), crossings.accesses(1000)),
             (1000, 1000)
         );
-        for _ in 0..100 {
+        crossings.add(1_000_000, [0; 5]);
+        crossings.settle();
+        for _ in 0..10 {
             crossings.add(1000, [0; 5]);
             crossings.settle();
         }
-        for _ in 0..100 {
+        for _ in 0..30 {
             crossings.add(1000, [300, 200, 100, 50, 25]);
             crossings.settle();
         }

@@ -330,7 +330,7 @@ impl LogReader {
                 self.count = count.wrapping_add(made as u32);
                 // Each is work of the program's own, in one instruction of a record.
                 self.repeated += u64::from(counted) * made.saturating_sub(accesses);
-            } else if all_kept {
+            } else if all_kept && matches!(record.adds, Adds::Fixed(_)) {
                 let behind = observer.refs();
                 let extra = std::array::from_fn(|k| (behind[k] - refs[k] - made) as u32);
                 self.crossings.add(made, extra);

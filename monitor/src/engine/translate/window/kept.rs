@@ -47,8 +47,10 @@ impl Translate {
         }
         let next = observer.until_sample().min(left);
         self.reader.crossings.settle();
-        let quiet = next.saturating_sub(MAX_RECORD_ACCESSES);
+        // Samples are so many references away, the end so many accesses.
+        let quiet = observer.until_sample().saturating_sub(MAX_RECORD_ACCESSES);
         let quiet = self.reader.crossings.accesses(quiet);
+        let quiet = quiet.min(left.saturating_sub(MAX_RECORD_ACCESSES));
         let all = self.exact || observer.awaits_first_touches();
         self.quiet = !all && quiet >= QUIET_LEAST;
         self.looked_everywhere &= !self.quiet;
