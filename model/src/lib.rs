@@ -75,8 +75,6 @@
 //! (working sets that change every few hundred references, below the samples' spacing), with random replacement
 //! 80 % and 4.1 points. Four streams looked at once, at the end (nursery, requests, mergesort,
 //! drift): 93 to 100 %, 1.2 to 2.3 points. Samples in clusters of eight: `tests/coverage`.
-//! With `REPEATS=200`, sweep, uniform, zipf, stack, chase and phases under both policies: mean error at most 0.33 points, the
-//! exact value at 95 to 99 %, the large-sample limit at 93 to 98 %, median full width 0.2 to 2.0 points.
 //! Sparser sampling of changing working sets is NOT covered:
 //! at 16 million references LRU 86 % on `scans`, 83 % on `bursts`.
 //! With gaps widths stay above 2 points where windows are too short to decide (phases 22).
