@@ -76,7 +76,7 @@
 //! 80 % and 4.1 points. Four streams looked at once, at the end (nursery, requests, mergesort,
 //! drift): 93 to 100 %, 1.2 to 2.3 points. Samples in clusters of eight: `tests/coverage`.
 //! Sparser sampling of changing working sets is NOT covered:
-//! at 16 million references LRU 86 % on `scans`, 83 % on `bursts`.
+//! at 16 million references LRU 86 % on `scans`, 83 % on `bursts` (an earlier build).
 //! With gaps widths stay above 2 points where windows are too short to decide (phases 22).
 //! Watches given up in dependence on the distance (7 to 23 %, `tests/given_up`): inside the interval at all
 //! sizes and for both objects; without the mark outside at 4 or more of 27 sizes.
