@@ -115,8 +115,8 @@ impl Signature {
         curve
     }
 
-    /// How much less the part of the references that survive varies in time where these two parts of the `whole` are one: after each octave, squared, relative
-    /// to its mean. What cannot be seen counts as nothing.
+    /// How much less the part of the references that survive varies in time where these two parts of the `whole` are one: after each octave,
+    /// squared, relative to its mean. What cannot be seen counts as nothing.
     pub fn variance_between(&self, other: &Signature, whole: &Signature) -> Vec<f64> {
         let noise = (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt();
         let both = (self.weight + other.weight).max(f64::MIN_POSITIVE);
@@ -144,8 +144,8 @@ impl Signature {
     }
 }
 
-/// Merges parts of a whole as long as these say together nearly as much of how what survives varies in time, those first that lose least of it (Ward
-/// 1963). Returns for each the number of one that it is merged with.
+/// Merges parts of a whole, those first that lose least of how what survives varies in time (Ward 1963), as long as little is lost in all. Returns
+/// for each the number of one that it is merged with.
 pub(crate) fn merge_alike(mut parts: Vec<Signature>) -> Vec<usize> {
     let mut whole = Signature::default();
     parts.iter().for_each(|part| whole.absorb(part));

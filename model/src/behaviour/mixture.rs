@@ -34,8 +34,8 @@ pub(super) struct Mixture {
 }
 
 impl Mixture {
-    /// Learns what behaviours there are from groups of samples, and nothing of what ends in them: as many as there may be, begun with groups that fit the others least (k-means++,
-    /// Arthur & Vassilvitskii 2007). What fits nothing best stays without any.
+    /// Learns what behaviours there are from groups of samples, and nothing of what ends in them: as many as there may be, begun with groups
+    /// that fit the others least (k-means++, Arthur & Vassilvitskii 2007). What fits nothing best stays without any.
     pub(super) fn learn(codes: &[u32], ends: Vec<bool>) -> Mixture {
         let step = (codes.len() / GROUP).div_ceil(GROUPS);
         let groups: Vec<&[u32]> = codes.chunks(GROUP).step_by(step).collect();

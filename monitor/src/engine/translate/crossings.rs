@@ -3,8 +3,8 @@
 //! An access that crosses a line refers to both. Between clusters of samples threads do not say where they go, and how often they
 //! cross lines is told by the last clusters before: by accesses that were seen because all were, not by those that were seen because of
 //! where they went. By the last ones: copies of a file at an odd address cross lines at one access in ten, and miss there, while
-//! they last. Counted like the rest of the run (0.8 % of a chess program's), a tenth of their references had no samples. (Threads of
-//! one process that take turns are told by each other's, as their turns are long beside a cluster.)
+//! they last. Counted like the rest of the run (0.8 % of a chess program's), a tenth of their references had no samples. (A thread whose turn
+//! begins is told by the others' at first: turns are long beside clusters.)
 
 use crate::observe::DEFAULT_LINE;
 
