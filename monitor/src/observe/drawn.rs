@@ -14,9 +14,13 @@ use rand::rngs::SmallRng;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Lines whose numbers have the same low bits are of one class, which is drawn as a whole: the first touch of a second one in an epoch passes
-/// unseen.
+/// unseen, where the next [`PLACE_BITS`] bits are the same, too.
 pub const CLASS_BITS: u32 = super::filter::BITS;
 const CLASSES: usize = 1 << CLASS_BITS;
+/// Bits above those of the class that filters tell apart (without them, of two arrays 64 MiB apart the one that is touched a bit earlier hid the
+/// other).
+const PLACE_BITS: u32 = 2;
+const PLACES: usize = 1 << PLACE_BITS;
 /// The lowest class that may be drawn: the lines before its own have the same bits above.
 const FIRST: u32 = 4;
 /// Drawn at the start, at least and at most.
@@ -42,6 +46,11 @@ fn both(class: u32, drawn: bool) -> [Mark; 2] {
 
 fn class_of(line: u64) -> u32 {
     line as u32 & (CLASSES as u32 - 1)
+}
+
+/// Its class and the bits above.
+fn place_of(line: u64) -> u32 {
+    line as u32 & ((CLASSES * PLACES) as u32 - 1)
 }
 
 /// What is to be looked at, or is not any more.
@@ -82,8 +91,9 @@ pub(super) struct Drawn {
     /// By line, references before its first touch in the last epoch that touched it.
     last: FxHashMap<u64, u64>,
     forget_from: usize,
-    /// Classes that the present epoch has touched.
-    touched: Vec<u32>,
+    /// Places that the present epoch has touched, and how many there are by the bits above the class.
+    touched: FxHashSet<u32>,
+    by_place: [usize; PLACES],
     /// Those beside lines that it has touched without them.
     beside: FxHashSet<u32>,
     kept: Vec<FirstTouch>,
@@ -102,7 +112,8 @@ impl Drawn {
             of_window: 0,
             last: FxHashMap::default(),
             forget_from: FORGET_FROM,
-            touched: Vec::new(),
+            touched: FxHashSet::default(),
+            by_place: [0; PLACES],
             beside: FxHashSet::default(),
             kept: Vec::new(),
             seen: 0,
@@ -142,7 +153,7 @@ impl Drawn {
         }
     }
 
-    fn begin_epoch(&mut self, now: u64, filter: &mut LineFilter) {
+    fn begin_epoch(&mut self, now: u64) {
         if self.begins.len() >= EPOCHS_KEPT {
             // Touches before are taken for later ones.
             self.begins.drain(..EPOCHS_KEPT / 2);
@@ -156,9 +167,16 @@ impl Drawn {
             self.forget_from = FORGET_FROM.max(2 * self.last.len());
         }
         let since = &self.since;
-        let touched = self.touched.drain(..);
-        for class in touched.filter(|class| since.contains_key(class)) {
-            filter.mark_line(u64::from(class));
+        self.by_place = [0; PLACES];
+        let mut touched: Vec<u32> = self.touched.drain().map(|p| class_of(p.into())).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        // Threads have taken some of their places back.
+        for class in touched
+            .into_iter()
+            .filter(|class| since.contains_key(class))
+        {
+            self.marks.extend(both(class, false));
             self.marks.extend(both(class, true));
         }
         let beside = self.beside.drain();
@@ -177,8 +195,11 @@ impl Drawn {
             return None;
         }
         self.last.insert(line, now);
-        self.touched.push(class);
-        self.marks.extend(both(class, false));
+        let place = place_of(line);
+        if !self.touched.insert(place) {
+            return None;
+        }
+        self.by_place[place as usize / CLASSES] += 1;
         Some(match before {
             Some(first) => {
                 let ended = self.begins[self.begins.partition_point(|&b| b <= first)];
@@ -189,7 +210,9 @@ impl Drawn {
     }
 
     fn take(&mut self, touch: FirstTouch, random: &mut SmallRng) {
-        let left = 1.0 - (self.touched.len() - 1) as f64 / self.classes.len() as f64;
+        let alike =
+            self.by_place[place_of(touch.address >> LINE_SHIFTS[DEFAULT_LINE]) as usize / CLASSES];
+        let left = 1.0 - alike.saturating_sub(1) as f64 / self.classes.len() as f64;
         if !random.random_bool(((1.0 - TOUCHED_MOST) / left).min(1.0)) {
             return;
         }
@@ -214,9 +237,13 @@ impl Observer {
         let now = self.refs[DEFAULT_LINE];
         if let Some(drawn) = &mut self.drawn
             && (now - drawn.begins[drawn.begins.len() - 1] >= length.max(1)
-                || drawn.touched.len() as f64 > TOUCHED_MOST * drawn.classes.len() as f64)
+                || drawn
+                    .by_place
+                    .iter()
+                    .max()
+                    .is_some_and(|&most| most as f64 > TOUCHED_MOST * drawn.classes.len() as f64))
         {
-            drawn.begin_epoch(now, self.watches.filter_mut());
+            drawn.begin_epoch(now);
         }
     }
 
@@ -241,7 +268,7 @@ impl Observer {
         let replaced = drawn.classes.len() / REPLACED_ONE_IN;
         drawn.drop_some(replaced, filter, random);
         drawn.draw(replaced, now, filter, random);
-        drawn.begin_epoch(now, self.watches.filter_mut());
+        drawn.begin_epoch(now);
         Some(returns)
     }
 
@@ -270,10 +297,8 @@ impl Observer {
         };
         let classes = drawn.classes.iter();
         let all = classes.flat_map(|&class| both(class, true));
-        let touched = drawn.touched.iter();
         let beside = drawn.beside.iter();
-        all.chain(touched.flat_map(|&class| both(class, false)))
-            .chain(beside.map(|&class| Mark::Before(class, false)))
+        all.chain(beside.map(|&class| Mark::Before(class, false)))
             .collect()
     }
 
@@ -303,7 +328,6 @@ impl Observer {
             if !filter.is_marked(line) {
                 continue;
             }
-            filter.unmark(line);
             self.drawn_hits += 1;
             let position = self.refs[DEFAULT_LINE] + (line - first_line);
             if let Some(since) = drawn.touch(line, position) {
@@ -446,6 +470,34 @@ mod tests {
         assert!((told / swept - 1.0).abs() < 0.08, "{told} {swept}");
     }
 
+    /// Of two arrays 64 MiB apart each line is seen, whichever is touched first; of two 256 MiB apart the first.
+    #[test]
+    fn lines_of_one_class_that_filters_tell_apart_are_seen() {
+        let mut observer = Observer::new(1 << 40, 3);
+        observer.draw_lines();
+        let classes = observer.drawn.as_ref().expect("drawn").classes.clone();
+        let seen = |observer: &Observer| observer.drawn.as_ref().expect("drawn").by_place;
+        let touch = |observer: &mut Observer, line: u64| {
+            observer.access(Access {
+                ip: 1,
+                address: 64 * line,
+                size: 8,
+                load: true,
+                store: false,
+            });
+        };
+        for &class in &classes[..100] {
+            for above in [1, 0, 3, 5, 0] {
+                touch(&mut observer, u64::from(class) + above * CLASSES as u64);
+            }
+        }
+        assert_eq!(seen(&observer), [100, 100, 0, 100]);
+        observer.begin_epoch(1);
+        assert_eq!(seen(&observer), [0; PLACES]);
+        touch(&mut observer, u64::from(classes[0]));
+        assert_eq!(seen(&observer), [1, 0, 0, 0]);
+    }
+
     /// Touched once an epoch, a line is to be looked at once an epoch.
     #[test]
     fn marks_follow_the_epochs() {
@@ -465,13 +517,10 @@ mod tests {
         };
         observer.access(access(line));
         observer.access(access(line));
-        assert_eq!(observer.take_marks(), both(class, false));
-        assert_eq!(
-            observer.marks()[observer.marks().len() - 2..],
-            both(class, false)
-        );
+        assert_eq!(observer.take_marks(), [], "the thread took it back itself");
         observer.begin_epoch(1);
-        assert_eq!(observer.take_marks(), both(class, true));
+        let anew = [both(class, false), both(class, true)].concat();
+        assert_eq!(observer.take_marks(), anew);
         let hits = observer.filter_hits();
         observer.beside(line - 1);
         observer.beside(line - 1);
