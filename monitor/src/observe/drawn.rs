@@ -17,9 +17,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// unseen, where the next [`PLACE_BITS`] bits are the same, too.
 pub const CLASS_BITS: u32 = super::filter::BITS;
 const CLASSES: usize = 1 << CLASS_BITS;
-/// Bits above those of the class that filters tell apart (without them, of two arrays 64 MiB apart the one that is touched a bit earlier hid the
-/// other).
-const PLACE_BITS: u32 = 2;
+/// Bits above those of the class that the threads' filters tell apart (without them, of two arrays 64 MiB apart the one that is touched a bit
+/// earlier hid the other). Where a filter had to be placed anew it goes by bits further up, and some pass unseen all the same.
+pub const PLACE_BITS: u32 = 2;
 const PLACES: usize = 1 << PLACE_BITS;
 /// The lowest class that may be drawn: the lines before its own have the same bits above.
 const FIRST: u32 = 4;
@@ -56,7 +56,7 @@ fn place_of(line: u64) -> u32 {
 /// What is to be looked at, or is not any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Lines of a class: no more once one of them has been touched, until the epoch ends.
+    /// Lines of a class: at each of its places no more once the thread has kept an access to one, until the epoch ends.
     Lines(u32, bool),
     /// Accesses that begin in the line before one of the class: no more once such a line has been touched alone, until the epoch ends.
     Before(u32, bool),

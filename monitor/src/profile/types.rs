@@ -333,6 +333,9 @@ impl Estimate {
     }
 }
 
+/// What a warning says of a profile that was ended before its program.
+pub const ENDED_EARLY: &str = "the profile was ended before the program";
+
 /// Something the user should know about the result, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {

@@ -8,7 +8,7 @@ use super::format::{count, percent, plural, seconds};
 use super::style::{Ink, Style, fit, wrap};
 use crate::analysis::sizes::format_size;
 use crate::analysis::{Analysis, Totals};
-use crate::profile::types::Header;
+use crate::profile::types::{ENDED_EARLY, Footer, Header};
 
 /// Distance of the bounds of an undecided size from which it is worth a word.
 const UNDECIDED: f64 = 0.01;
@@ -115,10 +115,12 @@ fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
         let _ = write!(windows, " of up to {} threads", most.unwrap_or(1));
     }
     if header.full {
-        return format!(
-            "the whole run, {} accesses in {windows}; {how}",
-            count(seen)
-        );
+        let whole = |footer: &Footer| footer.warnings.iter().all(|w| w.what != ENDED_EARLY);
+        let what = match analysis.profile.footer.as_ref().is_some_and(whole) {
+            true => "the whole run",
+            false => "the run until the profile ended",
+        };
+        return format!("{what}, {} accesses in {windows}; {how}", count(seen));
     }
     let span = if all.high > all.low {
         format!(" ({} to {})", count(all.low), count(all.high))

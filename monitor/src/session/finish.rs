@@ -6,7 +6,7 @@ use super::output::Output;
 use super::recorder::Recorder;
 use super::remains::{NOTABLE_MISSED, Remains};
 use super::run::Outcome;
-use crate::profile::types::{Estimate, Footer, ProcessRecord, Warning};
+use crate::profile::types::{ENDED_EARLY, Estimate, Footer, ProcessRecord, Warning};
 use crate::tracee::hub::{self, Process};
 use crate::tracee::procinfo;
 use nix::unistd::Pid;
@@ -167,10 +167,7 @@ impl Session<'_> {
         let shared = self.signals.shared_end.filter(|_| self.status.is_some());
         let with_it = shared.is_some_and(|at| at.elapsed() < WITH_IT);
         if self.signals.end_wanted && !self.attached && !with_it {
-            warn(
-                "the profile was ended before the program".into(),
-                "let it run to its end",
-            );
+            warn(ENDED_EARLY.into(), "let it run to its end");
         }
         if let Some(which) = outlived(self.first)
             && self.status.is_some()

@@ -9,7 +9,7 @@
 use super::group::GROUP_BYTES;
 use super::layout::{BEFORE_DRAWN, DRAWN, FILTER, FILTER_BITS, WATCHED, state};
 use super::memory::Shared;
-use crate::observe::{CLASS_BITS, Mark};
+use crate::observe::{CLASS_BITS, Mark, PLACE_BITS};
 
 /// log2 of the lines that lie side by side in the filter. As many as there are classes: with fewer (16 bits), lines of sixteen classes
 /// shared their places as soon as the bits from elsewhere were others than those next to them. A quarter of all lines was looked at
@@ -17,6 +17,7 @@ use crate::observe::{CLASS_BITS, Mark};
 const LOW_BITS: u32 = CLASS_BITS;
 /// Bits of the address from elsewhere.
 const HIGH_BITS: u32 = FILTER_BITS - LOW_BITS;
+const _: () = assert!(HIGH_BITS == PLACE_BITS);
 /// log2 of the bytes of a line.
 const LINE_SHIFT: u32 = 6;
 /// Where those bits may be taken from.
