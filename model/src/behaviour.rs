@@ -9,20 +9,26 @@
 //! samples at none. So that none ends for a while counts as evidence, what misses is compared with what misses elsewhere and not with what runs,
 //! each behaviour's share of the time is made that of its samples, and where these are still far apart, behaviours are not told apart at all.
 //!
-//! Each part has few samples, and the noise of what it evicts makes misses of hits. So behaviours are one unless a mixture of them would be far off:
+//! Each part has few samples, and the noise of what it evicts makes misses of hits. So behaviours are one unless a mixture of them would be far off,
+//! and farther than that noise ([`alike`]):
 //! a compiler runs this and that by turns of some clusters of samples, of which 0.9, 1.5 and 1.6 % of the references are reused from afar. (Told
 //! apart it was told 1.10 % of misses for 0.80 in 96 KiB, and as one 0.77 %.)
 
+mod alike;
 mod mixture;
+mod turns;
 
 use std::ops::Range;
 
 use crate::bins;
-use crate::cluster::{Signature, merge_alike};
+use crate::cluster::Signature;
 use crate::hash::FastMap;
+use crate::pairs;
 use crate::placed::{Placed, mean_weight};
 use crate::timeline::SHORT;
+use alike::Parts;
 use mixture::Mixture;
+use turns::Turns;
 
 /// Most behaviours told apart.
 const MOST: usize = 12;
@@ -250,7 +256,9 @@ fn unite(placed: &[Placed], course: &[Stretch], of: &mut [u32]) {
         let reused = p.to.map(|_| bins::bin_of_real(p.distance));
         signatures[course[at].kind as usize].add(reused, p.weight, p.weight / per_sample);
     }
-    let merged = merge_alike(signatures);
+    let total = placed.iter().fold(1.0, |last, p| f64::max(last, p.from));
+    let spacing = per_sample / pairs::independence(placed);
+    let merged = Parts::new(signatures, Turns::of_course(course, total), spacing).merge_alike();
     of.iter_mut().for_each(|k| *k = merged[*k as usize] as u32);
 }
 

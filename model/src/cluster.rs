@@ -11,9 +11,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Octaves of distance in a signature.
-const OCTAVES: usize = 48;
+pub(crate) const OCTAVES: usize = 48;
 /// Samples below which a cluster is never solved alone. Source: ARCHITECTURE.md.
 pub(crate) const SOLVE_SAMPLES: f64 = 1000.0;
+/// Most samples that neighbours which are alike are joined to.
+pub(crate) const JOINED_SAMPLES: f64 = 800.0;
 /// Kolmogorov-Smirnov statistic below which two sets count as alike: 1.36 is its 5 % point for
 /// independent samples; windows are correlated inside, hence the larger figure (guessed).
 const ALIKE: f64 = 2.0;
@@ -26,14 +28,14 @@ fn octave_of(bin: usize) -> usize {
     ((bins::lower_edge(bin) + 1.0).log2() as usize).min(OCTAVES - 1)
 }
 
+/// Distance up to which an octave's reach.
+pub(crate) fn upper_edge(octave: usize) -> f64 {
+    (octave as f64 + 1.0).exp2()
+}
+
 /// Share of an octave's samples at risk censored in it above which it is not compared: what they
 /// saw depends on where in the octave they stopped.
 const MOSTLY_SEEN: f64 = 0.25;
-
-/// Part of the references whose survival matters.
-const LEAST_SURVIVING: f64 = 0.005;
-/// Variance of it in time, relative to its mean squared, that does not matter: it is about by how much a mixture is off.
-const LITTLE_VARIANCE: f64 = 0.1;
 
 /// Octave-binned life table of some windows.
 #[derive(Clone, Debug)]
@@ -42,7 +44,7 @@ pub(crate) struct Signature {
     censored: [f64; OCTAVES],
     /// Samples behind it.
     pub samples: f64,
-    weight: f64,
+    pub weight: f64,
 }
 
 impl Default for Signature {
@@ -115,21 +117,11 @@ impl Signature {
         curve
     }
 
-    /// How much less the part of the references that survive varies in time where these two parts of the `whole` are one: after each octave,
-    /// squared, relative to its mean. What cannot be seen counts as nothing.
-    pub fn variance_between(&self, other: &Signature, whole: &Signature) -> Vec<f64> {
-        let noise = (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt();
-        let both = (self.weight + other.weight).max(f64::MIN_POSITIVE);
-        let part = self.weight * other.weight / both / whole.weight.max(f64::MIN_POSITIVE);
-        let (a, b, all) = (self.curve(), other.curve(), whole.curve());
-        let of = |((a, b), all): ((&f64, &f64), &f64)| {
-            let (most, gap) = (a.max(*b), (a - b).abs());
-            match gap <= 3.0 * noise * most.sqrt() {
-                true => 0.0,
-                false => part * (gap / all.max(LEAST_SURVIVING)).powi(2),
-            }
-        };
-        a.iter().zip(&b).zip(&all).map(of).collect()
+    /// Part of the references that survive each octave, which are all decided at once. Behind its end few samples are left.
+    pub fn surviving(&self) -> Vec<f64> {
+        let mut curve = self.curve();
+        curve.resize(OCTAVES, curve.last().copied().unwrap_or(1.0));
+        curve
     }
 
     /// Largest gap of the two survival curves in units of its noise.
@@ -141,38 +133,6 @@ impl Signature {
             .map(|(x, y)| (x - y).abs())
             .fold(0.0, f64::max);
         gap / (1.0 / self.samples.max(1.0) + 1.0 / other.samples.max(1.0)).sqrt()
-    }
-}
-
-/// Merges parts of a whole, those first that lose least of how what survives varies in time (Ward 1963), as long as little is lost in all. Returns
-/// for each the number of one that it is merged with.
-pub(crate) fn merge_alike(mut parts: Vec<Signature>) -> Vec<usize> {
-    let mut whole = Signature::default();
-    parts.iter().for_each(|part| whole.absorb(part));
-    let mut of: Vec<usize> = (0..parts.len()).collect();
-    let mut lost = vec![0.0; OCTAVES];
-    loop {
-        let left: Vec<usize> = (0..parts.len()).filter(|&k| of[k] == k).collect();
-        let pairs = left
-            .iter()
-            .flat_map(|&a| left.iter().map(move |&b| (a, b)))
-            .filter(|(a, b)| a < b);
-        let costs = pairs.map(|(a, b)| {
-            let variance = parts[a].variance_between(&parts[b], &whole);
-            let sums = lost.iter().zip(&variance).map(|(lost, more)| lost + more);
-            (sums.fold(0.0, f64::max), a, b, variance)
-        });
-        let least = costs.min_by(|a, b| a.0.total_cmp(&b.0));
-        let Some((_, into, gone, variance)) = least.filter(|l| l.0 <= LITTLE_VARIANCE) else {
-            return of;
-        };
-        lost.iter_mut()
-            .zip(variance)
-            .for_each(|(lost, more)| *lost += more);
-        let absorbed = std::mem::take(&mut parts[gone]);
-        parts[into].absorb(&absorbed);
-        let members = of.iter_mut().filter(|k| **k == gone);
-        members.for_each(|k| *k = into);
     }
 }
 
@@ -312,49 +272,6 @@ mod tests {
         }
         let numbered = units.iter().enumerate();
         numbered.flat_map(|(unit, u)| vec![unit; u.1]).collect()
-    }
-
-    /// So many samples, of which this part is reused from afar.
-    fn far(samples: u32, part: f64) -> Signature {
-        let mut signature = Signature::default();
-        for n in 0..samples {
-            let afar = f64::from(n) < part * f64::from(samples);
-            let distance = if afar { 1e6 } else { 10.0 };
-            signature.add(Some(bins::bin_of_real(distance)), 1.0, 1.0);
-        }
-        signature
-    }
-
-    #[test]
-    fn parts_are_one_unless_a_mixture_of_them_would_be_far_off() {
-        let merged = |parts: &[(u32, f64)]| {
-            let parts = parts.iter().map(|&(samples, part)| far(samples, part));
-            let mut of = merge_alike(parts.collect());
-            of.dedup();
-            of.len()
-        };
-        // Told apart with certainty, and to no effect.
-        assert_eq!(merged(&[(930_000, 0.0145), (30_000, 0.0093)]), 1);
-        assert_eq!(merged(&[(500_000, 0.10), (500_000, 0.14)]), 1);
-        assert_eq!(merged(&[(930_000, 0.0), (70_000, 0.003)]), 1);
-        // A small part that misses ten times as much; halves; a working set and a table.
-        assert_eq!(merged(&[(950_000, 0.01), (50_000, 0.1)]), 2);
-        assert_eq!(merged(&[(500_000, 0.05), (500_000, 0.15)]), 2);
-        assert_eq!(merged(&[(800_000, 0.0), (200_000, 1.0)]), 2);
-        // By few samples it is chance.
-        assert_eq!(merged(&[(950, 0.01), (50, 0.1)]), 1);
-    }
-
-    #[test]
-    fn parts_that_are_many_are_merged_with_those_alike() {
-        let parts = (0..12).map(|k| far(50_000, if k % 2 == 0 { 0.05 } else { 0.15 }));
-        let of = merge_alike(parts.collect());
-        assert_eq!(of, [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);
-        // Of many steps none may be taken far.
-        let parts = (0..12).map(|k| far(50_000, 0.01 * f64::from(k + 1)));
-        let mut of = merge_alike(parts.collect());
-        of.dedup();
-        assert!((2..=6).contains(&of.len()), "{of:?}");
     }
 
     #[test]

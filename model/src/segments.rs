@@ -2,7 +2,7 @@
 
 use crate::behaviour::{self, Stretch};
 use crate::bins;
-use crate::cluster::{Signature, merge_neighbours};
+use crate::cluster::{JOINED_SAMPLES, Signature, merge_neighbours};
 use crate::pairs;
 use crate::placed::{Placed, mean_weight};
 
@@ -15,8 +15,7 @@ const SEGMENT_SAMPLES: f64 = 50.0;
 const SEGMENT_TOGETHER: f64 = 2_000.0;
 /// Most segments a run is cut into by its samples: it is cut where behaviours change besides.
 const MAX_SEGMENTS: usize = 8192;
-/// Most samples that segments which are alike are joined to, and fewest segments that a run is joined to which was cut into as many.
-const JOINED_SAMPLES: f64 = 800.0;
+/// Fewest segments that a run is joined to which was cut into as many.
 const LEAST_SEGMENTS: f64 = 64.0;
 /// Samples whose reuses are scaled together ([`crate::timeline::Timeline::normalise`]). (Of 16 programs whole runs were 0.103 points off on the mean
 /// with 800, 0.093 with these; a sweep 0.19 and 0.13.)
