@@ -101,8 +101,8 @@ impl Stretch {
     }
 }
 
-/// The course of a run; `placed` in time order.
-pub(crate) fn course(placed: &[Placed]) -> Vec<Stretch> {
+/// The course of a run of so many references, which is cut to `segments` at least; `placed` in time order.
+pub(crate) fn course(placed: &[Placed], total: f64, segments: f64) -> Vec<Stretch> {
     let taken = placed.iter().filter(|p| !p.imputed);
     let (count, sum) = taken.fold((0.0, 0.0), |(n, sum), p| (n + 1.0, sum + p.raw));
     let spacing = f64::max(sum / f64::max(count, 1.0), 1.0);
@@ -117,12 +117,13 @@ pub(crate) fn course(placed: &[Placed]) -> Vec<Stretch> {
     drop(seen);
     let mut mixture = Mixture::learn(&taken, ends);
     let mut of = mixture.follow(&codes, &glimpses);
-    unite(placed, &stretches(&glimpses, &of), &mut of);
+    let unite = |of: &mut [u32]| unite(placed, &stretches(&glimpses, of), total, segments, of);
+    unite(&mut of);
     for _ in 0..COURSES {
         mixture.learn_course(&codes, &glimpses, &mut of);
         of = mixture.follow(&codes, &glimpses);
     }
-    unite(placed, &stretches(&glimpses, &of), &mut of);
+    unite(&mut of);
     mix(&glimpses, &mut of);
     let course = stretches(&glimpses, &of);
     match course.len() <= MOST_STRETCHES {
@@ -245,20 +246,19 @@ fn ends(seen: &[Observation]) -> f32 {
 }
 
 /// Makes one of behaviours whose distances are as good as one.
-fn unite(placed: &[Placed], course: &[Stretch], of: &mut [u32]) {
+fn unite(placed: &[Placed], course: &[Stretch], total: f64, segments: f64, of: &mut [u32]) {
     let mut signatures = vec![Signature::default(); MOST];
-    let per_sample = mean_weight(placed).max(f64::MIN_POSITIVE);
+    let spacing = mean_weight(placed).max(f64::MIN_POSITIVE) / pairs::independence(placed);
     let mut at = 0;
     for p in placed {
         while course.get(at + 1).is_some_and(|next| next.from <= p.from) {
             at += 1;
         }
         let reused = p.to.map(|_| bins::bin_of_real(p.distance));
-        signatures[course[at].kind as usize].add(reused, p.weight, p.weight / per_sample);
+        signatures[course[at].kind as usize].add(reused, p.weight, p.weight / spacing);
     }
-    let total = placed.iter().fold(1.0, |last, p| f64::max(last, p.from));
-    let spacing = per_sample / pairs::independence(placed);
-    let merged = Parts::new(signatures, Turns::of_course(course, total), spacing).merge_alike();
+    let turns = Turns::of_course(course, total.max(1.0));
+    let merged = Parts::new(signatures, turns, spacing, segments).merge_alike();
     of.iter_mut().for_each(|k| *k = merged[*k as usize] as u32);
 }
 

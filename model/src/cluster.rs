@@ -44,6 +44,7 @@ pub(crate) struct Signature {
     censored: [f64; OCTAVES],
     /// Samples behind it.
     pub samples: f64,
+    /// References that they stand for.
     pub weight: f64,
 }
 
@@ -117,7 +118,7 @@ impl Signature {
         curve
     }
 
-    /// Part of the references that survive each octave, which are all decided at once. Behind its end few samples are left.
+    /// Part of the references that survive each octave. Behind where few samples are left it goes on as it is there.
     pub fn surviving(&self) -> Vec<f64> {
         let mut curve = self.curve();
         curve.resize(OCTAVES, curve.last().copied().unwrap_or(1.0));

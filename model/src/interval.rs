@@ -34,8 +34,8 @@ const FEW_WINDOWS: usize = 12;
 /// resampled then, differ by less. (A hundred runs of three seconds and less of 33 programs, one to eleven windows each: they were off by
 /// 0.6 to 2.6 of their miss ratio for each window by its weight, one half of them by 1.0 and more.)
 const FEW_APART: f64 = 0.7;
-/// What a part of a run of which there is no window may miss besides, as nothing is said by windows that hardly miss: the ratio in a cache of
-/// so many bytes, which falls with the square root of the size. (The medians of 40 programs: 6.4 % in 8 KiB, 3.1 in 32, 0.8 in 256, 0.4 in 1024.
+/// What the part of a run that is in no window may miss where they are too few to tell, as windows that hardly miss say nothing of it: the ratio in
+/// a cache of so many bytes, which falls with the square root of the size. (The medians of 40 programs: 6.4 % in 8 KiB, 3.1 in 32, 0.8 in 256, 0.4 in 1024.
 /// A JSON tool of 0.4 seconds and six windows of its arithmetic was told 0.1 % in an interval to 0.2; of what it reads and writes 0.5 % missed.)
 const USUAL: f64 = 0.05;
 const USUAL_BYTES: f64 = 8192.0;
@@ -173,8 +173,10 @@ pub(crate) struct Replicates {
     replicates: Vec<Mixture>,
     /// Makes up for resampling few blocks per stratum.
     inflation: f64,
-    /// Variance of the miss ratio because windows are few, relative to what they and other programs miss, squared.
+    /// Relative variance of the miss ratio because windows are few.
     few: f64,
+    /// Part of the run that is in no window.
+    unseen: f64,
     /// Where the run changed its ways between two windows: the clusters, and the variance of the
     /// references on the wrong side, per square of the run's references.
     borders: Vec<(usize, usize, f64)>,
@@ -183,7 +185,8 @@ pub(crate) struct Replicates {
 }
 
 impl Replicates {
-    pub fn new(sparse: &Sparse, line: LineSize, run: RunSize, seed: u64) -> Self {
+    /// `unseen`: the part of the run that is in no window.
+    pub fn new(sparse: &Sparse, line: LineSize, run: RunSize, unseen: f64, seed: u64) -> Self {
         let blocks = sparse.blocks.len();
         let once = vec![1.0; blocks];
         let units = resampling_units(sparse);
@@ -215,6 +218,7 @@ impl Replicates {
                 1.0
             },
             few,
+            unseen,
             borders: borders(sparse, &units),
             looks: looks(sparse),
         }
@@ -222,6 +226,12 @@ impl Replicates {
 
     /// Standard error of the miss ratio.
     pub fn standard_error(&self, cache: &Cache) -> f64 {
+        let unseen = self.unseen * usual(cache);
+        self.error_of_seen(cache).hypot(self.few.sqrt() * unseen)
+    }
+
+    /// The same, what is in no window apart.
+    pub fn error_of_seen(&self, cache: &Cache) -> f64 {
         let n = self.replicates.len() as f64;
         if n < 2.0 {
             return 0.5;
@@ -232,8 +242,7 @@ impl Replicates {
             .map(|m| mixture_miss_ratio(m, cache))
             .collect();
         let mean = ratios.iter().sum::<f64>() / n;
-        let apart = mean + usual(cache);
-        let between = self.between(cache) + self.few * apart * apart;
+        let between = self.between(cache) + self.few * mean * mean;
         let variance = ratios.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0);
         (variance.sqrt() * self.inflation).hypot(between.sqrt())
     }
@@ -394,7 +403,7 @@ mod tests {
     fn few_windows_without_a_miss_do_not_say_that_nothing_misses() {
         let mut hits = Histogram::new(LineSize::B64);
         hits.add_reuses(3.0, 1000, Weight::ONE);
-        let error = |count: usize, bytes: u64| {
+        let error_with = |count: usize, bytes: u64, unseen: f64| {
             let mut sparse = windows(&vec![1.0; count]);
             let hits = Arc::new(hits.compact());
             let blocks = sparse.blocks.iter_mut();
@@ -404,11 +413,15 @@ mod tests {
                 lines: 1e4,
             };
             let cache = Cache::new(bytes, LineSize::B64, Policy::RANDOM).unwrap();
-            Replicates::new(&sparse, LineSize::B64, run, 1).standard_error(&cache)
+            let replicates = Replicates::new(&sparse, LineSize::B64, run, unseen, 1);
+            assert!(replicates.error_of_seen(&cache) < 1e-6);
+            replicates.standard_error(&cache)
         };
+        let error = |count: usize, bytes: u64| error_with(count, bytes, 1.0);
         assert!((0.02..0.05).contains(&error(1, 8 << 10)));
         assert!(error(6, 8 << 10) < 0.5 * error(1, 8 << 10));
         assert!(error(1, 1 << 20) < 0.2 * error(1, 8 << 10));
+        assert!(error_with(1, 8 << 10, 0.1) < 0.2 * error(1, 8 << 10));
         // More windows speak for themselves.
         assert!(error(FEW_WINDOWS, 8 << 10) < 1e-6);
     }

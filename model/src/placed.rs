@@ -277,6 +277,13 @@ impl Group {
         self.kept.witnesses.get_or_init(|| Witnesses::new(self))
     }
 
+    /// Part of the run that is in no window.
+    pub fn unseen(&self) -> f64 {
+        let windows = self.placed.chunk_by(|a, b| a.window == b.window);
+        let seen: f64 = windows.map(|window| window[0].window_refs).sum();
+        (1.0 - seen / self.refs.max(1.0)).clamp(0.0, 1.0)
+    }
+
     pub fn size(&self) -> RunSize {
         RunSize {
             refs: self.refs,

@@ -3,7 +3,7 @@
 use crate::agreement::disagreement;
 use crate::equation::{Undecided, random_miss_ratio};
 use crate::influence::{self, Scores};
-use crate::interval::{Z, half_width};
+use crate::interval::{Replicates, Z, half_width};
 use crate::placed::Group;
 use crate::stack::lru_miss_ratio;
 use crate::survival::Survival;
@@ -123,7 +123,7 @@ impl View {
         let (Some(sparse), Some(replicates), Some(sampling)) = (
             &group.sparse,
             self.replicates(i),
-            self.windows_error(i, cache),
+            self.windows_error(i, cache, Replicates::standard_error),
         ) else {
             return Parts {
                 sampling: 1.0,
@@ -155,18 +155,23 @@ impl View {
         }
     }
 
-    /// Standard error of the misses per reference of a group with gaps, by what its windows saw.
-    fn windows_error(&self, i: usize, cache: &Cache) -> Option<f64> {
-        let windows = self.replicates(i)?.standard_error(cache);
+    /// Standard error of the misses per reference of a group with gaps, by what its windows saw: `windows` of it that between them.
+    fn windows_error(
+        &self,
+        i: usize,
+        cache: &Cache,
+        windows: fn(&Replicates, &Cache) -> f64,
+    ) -> Option<f64> {
+        let windows = windows(self.replicates(i)?, cache);
         // The far end of the tail, which few watches see, by Greenwood.
         let gap = self.whole[i].deadly_gap(cache);
         Some(windows.max(self.groups[i].pooled.variance_at(gap).sqrt()))
     }
 
-    /// The same as a share of those misses.
+    /// The same as a share of those misses, what is in no window apart.
     pub fn share_unsure(&self, i: usize, cache: &Cache) -> f64 {
         let misses = self.solved(i, cache).miss_ratio;
-        match self.windows_error(i, cache) {
+        match self.windows_error(i, cache, Replicates::error_of_seen) {
             Some(error) if misses > 0.0 => error / misses,
             _ => 0.0,
         }

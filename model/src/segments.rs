@@ -42,7 +42,7 @@ impl Segments {
         let each = SEGMENT_SAMPLES.powf(1.0 - together) * SEGMENT_TOGETHER.powf(together);
         let course = match together > 0.0 {
             true => vec![Stretch::whole()],
-            false => behaviour::course(placed),
+            false => behaviour::course(placed, total, LEAST_SEGMENTS),
         };
         let pieces = cut(placed, &course, total, each);
         join(placed, &pieces)

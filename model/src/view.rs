@@ -102,7 +102,14 @@ impl View {
         let make = || {
             let g = &self.groups[i];
             let sparse = g.sparse.as_ref()?;
-            Some(Replicates::new(sparse, self.line, g.size(), self.seed))
+            let unseen = g.unseen();
+            Some(Replicates::new(
+                sparse,
+                self.line,
+                g.size(),
+                unseen,
+                self.seed,
+            ))
         };
         self.replicates[i].get_or_init(make).as_ref()
     }
