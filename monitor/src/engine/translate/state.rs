@@ -205,6 +205,8 @@ impl StateMap {
     pub fn append(&mut self, later: &StateMap) {
         let moved = later.base - self.base;
         debug_assert_eq!(self.ip, later.ip);
+        // Each is kept for long, and few grow again and again.
+        self.boundaries.reserve_exact(later.boundaries.len());
         self.boundaries
             .extend(later.boundaries.iter().map(|b| Boundary {
                 address: b.address + moved as u32,
