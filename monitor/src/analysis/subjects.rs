@@ -3,7 +3,7 @@
 //! Every instruction and every piece of data of a profile is given one subject of each kind once,
 //! so that the arithmetic runs over small integers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::profile::Profile;
@@ -62,8 +62,10 @@ pub struct Subject {
     pub line: u32,
     /// Function; for a line the innermost one.
     pub function: String,
-    /// The compiled function a line's function was inlined into, where it was.
+    /// The compiled function a line's function was inlined into, where it was into one alone.
     pub inlined_into: String,
+    /// Compiled functions that hold the line, where these are several.
+    pub inlined_in: usize,
     /// File name of the executable or library; empty for generated code.
     pub object: String,
     /// Instructions: address in the object file.
@@ -120,21 +122,29 @@ impl Subjects {
     /// The subjects of `profile` by code: line, function, instruction or object.
     #[must_use]
     pub fn of_code(profile: &Profile, by: By) -> Self {
-        // The same line may come from several instructions with different callers: the first one
-        // seen is named, and a line keeps one subject.
+        // The same line may come from several instructions with different callers: a line keeps one subject.
         let mut ids: HashMap<Subject, u32> = HashMap::new();
         let mut list: Vec<Subject> = Vec::new();
+        let mut within: Vec<HashSet<String>> = Vec::new();
         let of_instr = (0..profile.instrs.len() as InstrId)
             .map(|id| {
-                let subject = code_subject(profile, by, id);
-                let mut key = subject.clone();
-                key.inlined_into.clear();
-                *ids.entry(key).or_insert_with(|| {
-                    list.push(subject);
+                let mut subject = code_subject(profile, by, id);
+                let into = std::mem::take(&mut subject.inlined_into);
+                let id = *ids.entry(subject).or_insert_with_key(|subject| {
+                    list.push(subject.clone());
+                    within.push(HashSet::new());
                     (list.len() - 1) as u32
-                })
+                });
+                within[id as usize].insert(into);
+                id
             })
             .collect();
+        for (subject, within) in list.iter_mut().zip(within) {
+            match within.len() {
+                1 => subject.inlined_into = within.into_iter().next().unwrap_or_default(),
+                several => subject.inlined_in = several,
+            }
+        }
         Self { by, list, of_instr }
     }
 

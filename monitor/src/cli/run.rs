@@ -183,15 +183,16 @@ fn summarize(output: &Path, outcome: &Outcome) {
     } else {
         format!("statcache report {file}")
     };
+    let about = if share < 99.95 { "about " } else { "" };
     let of = match outcome.processes {
         0 | 1 => String::new(),
         n => format!(" of {n} processes"),
     };
     tell!(
-        "statcache: {} samples in {} windows{of}, {share:.1} % of {:.2e} accesses observed; profile in {file} ({show})",
+        "statcache: {} samples in {}{of}, {share:.1} % of {about}{} accesses observed; profile in {file} ({show})",
         outcome.samples,
-        outcome.windows,
-        outcome.accesses_estimated
+        report::plural(outcome.windows.into(), "window"),
+        report::count(outcome.accesses_estimated)
     );
 }
 

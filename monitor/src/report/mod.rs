@@ -22,6 +22,7 @@ use statcache_model::{CurvePoint, ModelError, Policy, Stream};
 use crate::analysis::sizes::{curve_sizes, host_sizes, label};
 use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
 
+pub use format::{count, plural};
 pub use source::{Source, Sources};
 pub use style::{Style, Terminal, fit};
 

@@ -93,6 +93,9 @@ pub(super) fn without_lines(ranking: &Ranking, primary: usize) -> (f64, &str) {
     (by_object.values().sum(), worst.map_or("", |w| w.0))
 }
 
+/// Share of the misses that a row must have at some size to be listed: 0.01 % as it is printed.
+const LEAST_SHARE: f64 = 0.5e-4;
+
 impl Table<'_> {
     pub(super) fn render(&self, style: &Style) -> String {
         let others = self.others(style);
@@ -100,7 +103,7 @@ impl Table<'_> {
         let mut out = self.column_heads(&others, style);
         let shown = self.ranking.rows.iter().take(self.top);
         // What misses nowhere has no place in a list of misses, unless nothing misses.
-        let misses = |r: &Row| r.miss.iter().any(|m| m.miss_share > 0.0);
+        let misses = |r: &Row| r.miss.iter().any(|m| m.miss_share >= LEAST_SHARE);
         let any = self.ranking.rows.iter().any(misses);
         let mut weak = false;
         let mut listed = 0;
@@ -368,12 +371,13 @@ pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
     }
     if s.line > 0 {
         let function = short_function(&s.function, room.saturating_sub(place.len() + 1));
-        let context = match s.inlined_into.is_empty() {
-            true => function,
-            false => format!(
+        let context = match (s.inlined_into.is_empty(), s.inlined_in) {
+            (false, _) => format!(
                 "{function} in {}",
                 short_function(&s.inlined_into, room / 2)
             ),
+            (true, 0) => function,
+            (true, several) => format!("{function} in {several} functions"),
         };
         return (place, context);
     }
