@@ -3,7 +3,7 @@
 //! Every instruction and every piece of data of a profile is given one subject of each kind once,
 //! so that the arithmetic runs over small integers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use crate::profile::Profile;
@@ -62,10 +62,8 @@ pub struct Subject {
     pub line: u32,
     /// Function; for a line the innermost one.
     pub function: String,
-    /// The compiled function a line's function was inlined into, where it was into one alone.
-    pub inlined_into: String,
-    /// Compiled functions that hold the line, where these are several.
-    pub inlined_in: usize,
+    /// The compiled functions that hold the line, in the order of their names, where it was inlined into any.
+    pub inlined_into: Vec<String>,
     /// File name of the executable or library; empty for generated code.
     pub object: String,
     /// Instructions: address in the object file.
@@ -125,24 +123,23 @@ impl Subjects {
         // The same line may come from several instructions with different callers: a line keeps one subject.
         let mut ids: HashMap<Subject, u32> = HashMap::new();
         let mut list: Vec<Subject> = Vec::new();
-        let mut within: Vec<HashSet<String>> = Vec::new();
+        let mut within: Vec<BTreeSet<String>> = Vec::new();
         let of_instr = (0..profile.instrs.len() as InstrId)
             .map(|id| {
                 let mut subject = code_subject(profile, by, id);
                 let into = std::mem::take(&mut subject.inlined_into);
                 let id = *ids.entry(subject).or_insert_with_key(|subject| {
                     list.push(subject.clone());
-                    within.push(HashSet::new());
+                    within.push(BTreeSet::new());
                     (list.len() - 1) as u32
                 });
-                within[id as usize].insert(into);
+                within[id as usize].extend(into);
                 id
             })
             .collect();
         for (subject, within) in list.iter_mut().zip(within) {
-            match within.len() {
-                1 => subject.inlined_into = within.into_iter().next().unwrap_or_default(),
-                several => subject.inlined_in = several,
+            if within.iter().any(|into| *into != subject.function) {
+                subject.inlined_into = within.into_iter().collect();
             }
         }
         Self { by, list, of_instr }
@@ -191,9 +188,7 @@ fn code_subject(profile: &Profile, by: By, id: InstrId) -> Subject {
             inner.file.clone_into(&mut subject.file);
             subject.line = inner.line;
             inner.function.clone_into(&mut subject.function);
-            if frames.len() > 1 && outer.function != inner.function {
-                outer.function.clone_into(&mut subject.inlined_into);
-            }
+            subject.inlined_into.push(outer.function.clone());
             if by == By::Instruction {
                 subject.offset = Some(instr.offset);
             }
@@ -236,5 +231,46 @@ pub(super) fn data_subject(profile: &Profile, memory: Memory, thread: Option<i32
         name,
         object,
         ..Subject::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::example;
+    use crate::profile::types::{Instr, Record};
+
+    /// The lines of instructions with these inline chains, functions innermost first.
+    fn lines(chains: &[&[&str]]) -> Vec<Subject> {
+        let frame = |(depth, function): (usize, &&str)| Frame {
+            function: (*function).to_owned(),
+            file: "object.h".to_owned(),
+            line: 500 + depth as u32,
+        };
+        let frames = |chain: &&[&str]| chain.iter().enumerate().map(frame).collect();
+        let more = |offset| Instr {
+            module: Some(0),
+            offset,
+        };
+        let mut records = example::beginning();
+        records.push(Record::Instrs(
+            (1..chains.len() as u64).map(|n| more(16 + n)).collect(),
+        ));
+        records.push(Record::Symbols(chains.iter().map(frames).collect()));
+        let profile = Profile::from_records(records).unwrap();
+        Subjects::of_code(&profile, By::Line).list
+    }
+
+    #[test]
+    fn a_line_has_all_functions_that_it_was_inlined_into() {
+        let of = |chains: &[&[&str]]| {
+            let lines = lines(chains);
+            assert_eq!(lines.len(), 1);
+            lines.into_iter().next().unwrap().inlined_into
+        };
+        assert_eq!(of(&[&["f"], &["f"]]), Vec::<String>::new());
+        assert_eq!(of(&[&["f", "g"], &["f", "h", "g"]]), ["g"]);
+        assert_eq!(of(&[&["f", "h"], &["f", "g"], &["f"]]), ["f", "g", "h"]);
+        assert_eq!(lines(&[&["f", "g"], &["g"]]).len(), 2);
     }
 }

@@ -185,7 +185,10 @@ impl Listed {
                 file: s.file.clone(),
                 line: s.line,
                 function: s.function.clone(),
-                inlined_into: s.inlined_into.clone(),
+                inlined_into: match s.inlined_into.as_slice() {
+                    [into] => into.clone(),
+                    _ => String::new(),
+                },
                 object: s.object.clone(),
                 figures,
                 reuse_from,

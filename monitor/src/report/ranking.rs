@@ -371,13 +371,10 @@ pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
     }
     if s.line > 0 {
         let function = short_function(&s.function, room.saturating_sub(place.len() + 1));
-        let context = match (s.inlined_into.is_empty(), s.inlined_in) {
-            (false, _) => format!(
-                "{function} in {}",
-                short_function(&s.inlined_into, room / 2)
-            ),
-            (true, 0) => function,
-            (true, several) => format!("{function} in {several} functions"),
+        let context = match s.inlined_into.as_slice() {
+            [] => function,
+            [into] => format!("{function} in {}", short_function(into, room / 2)),
+            several => format!("{function} in {} functions", several.len()),
         };
         return (place, context);
     }

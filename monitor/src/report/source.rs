@@ -124,7 +124,7 @@ fn select<'a>(ranking: &'a Ranking, wanted: &str) -> BTreeMap<&'a str, Lines<'a>
                 .next()
                 .is_some_and(|f| f == wanted || f.ends_with(&format!("::{wanted}")))
     };
-    gather(&|s| named(&s.function) || named(&s.inlined_into))
+    gather(&|s| named(&s.function) || s.inlined_into.iter().any(|into| named(into)))
 }
 
 /// The files with most misses, for the message when nothing fits.
