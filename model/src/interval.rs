@@ -147,7 +147,7 @@ fn lone(sparse: &Sparse) -> f64 {
 }
 
 /// Miss ratio that is usual.
-fn usual(cache: &Cache) -> f64 {
+pub(crate) fn usual(cache: &Cache) -> f64 {
     USUAL * (USUAL_BYTES / cache.size.0 as f64).sqrt().min(1.0)
 }
 

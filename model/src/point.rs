@@ -3,7 +3,7 @@
 use crate::agreement::disagreement;
 use crate::equation::{Undecided, random_miss_ratio};
 use crate::influence::{self, Scores};
-use crate::interval::{Replicates, Z, half_width};
+use crate::interval::{Replicates, Z, half_width, usual};
 use crate::placed::Group;
 use crate::stack::lru_miss_ratio;
 use crate::survival::Survival;
@@ -67,7 +67,7 @@ impl View {
             sum.known = true;
             self.add(i, group, cache, &mut sum);
         }
-        sum.point(cache)
+        sum.point(cache, self.unknown_start)
     }
 
     fn add(&self, i: usize, group: &Group, cache: &Cache, sum: &mut Sum) {
@@ -264,7 +264,8 @@ fn never_reused(group: &Group, pooled: &Survival, cache: &Cache) -> f64 {
 }
 
 impl Sum {
-    fn point(self, cache: &Cache) -> CurvePoint {
+    /// `unknown`: part of the run of which nothing is known.
+    fn point(self, cache: &Cache, unknown: f64) -> CurvePoint {
         let cache_bytes = cache.size.0;
         if !self.known {
             return CurvePoint {
@@ -284,6 +285,8 @@ impl Sum {
         let miss_ratio = (self.ratio / self.refs).clamp(0.0, 1.0);
         let sampling = Z * self.variance.sqrt() / self.refs;
         let (model, unsure) = (self.model / self.refs, self.unsure.sqrt() / self.refs);
+        // It may miss nothing where the others do, or what is usual.
+        let model = model + unknown * miss_ratio.max(usual(cache));
         let half = half_width((sampling / Z).hypot(unsure), model);
         let (under, over) = (
             miss_ratio - self.low / self.refs,

@@ -20,6 +20,8 @@ pub struct Options {
     /// Memory the process can have touched, bytes (its peak size, where known): bounds how many
     /// lines can be touched for the first time where windows are too short to see.
     pub footprint_bytes: Option<u64>,
+    /// Accesses that may have been made before the first window besides those that it stands for: of them nothing is known.
+    pub before_first: f64,
 }
 
 impl Default for Options {
@@ -30,6 +32,7 @@ impl Default for Options {
             from_start: true,
             plain_mean: false,
             footprint_bytes: None,
+            before_first: 0.0,
         }
     }
 }
@@ -138,7 +141,7 @@ impl Run {
         // Whoever asks at the same time waits: preparing twice costs more.
         Ok(slot.get_or_init(|| {
             let groups = prepare::groups(&self.windows, line, stream, &self.options);
-            View::new(groups, line, seed)
+            View::new(groups, line, seed, self.options.before_first)
         }))
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct View {
     pub extremes: Vec<Option<[Prepared; 2]>>,
     line: LineSize,
     seed: u64,
+    /// Part of the run that may lie before the first window, of which nothing is known.
+    pub unknown_start: f64,
     /// Per group, where windows have gaps; bootstrapped when first asked for.
     replicates: Vec<OnceLock<Option<Replicates>>>,
     /// Per group; gathered when first asked for.
@@ -71,7 +73,14 @@ impl Clone for Memo {
 }
 
 impl View {
-    pub fn new(groups: Vec<Group>, line: LineSize, seed: u64) -> Self {
+    /// `before_first`: references that may have been made before the first window besides those it stands for.
+    pub fn new(groups: Vec<Group>, line: LineSize, seed: u64, before_first: f64) -> Self {
+        let gaps = groups.iter().any(|g| g.sparse.is_some());
+        let refs: f64 = groups.iter().map(|g| g.refs).sum();
+        let unknown_start = match gaps && before_first.is_finite() && before_first > 0.0 {
+            true => before_first / (refs + before_first),
+            false => 0.0,
+        };
         let whole = groups
             .iter()
             .map(|g| Prepared::new(g.pooled.clone(), g.size()))
@@ -88,6 +97,7 @@ impl View {
             whole,
             line,
             seed,
+            unknown_start,
             memo: Memo::default(),
         }
     }

@@ -21,6 +21,10 @@ use crate::profile::types::{
 
 /// Part of the run from which on a single window is the whole of it.
 const WHOLE: f64 = 0.95;
+/// Accesses a second that a program may make before its first window, where it did not make as many in it. (Guessed: a third of what programs make
+/// on the median, as the code is cold. Twenty passes over 8 MiB, 20 M accesses in the first hundredth of a run of 3 s, before as many of a
+/// walk that waits for each line: 100 % told, 99.9 to 100, for 55.)
+const STARTING_RATE: f64 = 1e9;
 
 /// What an analysis is made from.
 pub(super) struct Fed {
@@ -335,7 +339,21 @@ fn options(profile: &Profile) -> model::Options {
             .as_ref()
             .map(|footer| footer.footprint_bytes)
             .filter(|&bytes| bytes > 0),
+        before_first: before_first(profile).0,
         ..model::Options::default()
+    }
+}
+
+/// Accesses that may have been made before the first window besides those that it stands for, as a program that waits for memory in it may
+/// have filled that fast before; and in so many CPU seconds.
+pub(super) fn before_first(profile: &Profile) -> (f64, f64) {
+    match profile.windows.first() {
+        // Of a process that was attached to the thread's clock tells when it began, and not when we came.
+        Some(first) if !profile.header.full => {
+            let seconds = first.cpu_start_s.min(first.start_s).max(0.0);
+            (STARTING_RATE * seconds, seconds)
+        }
+        _ => (0.0, 0.0),
     }
 }
 

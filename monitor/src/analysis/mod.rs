@@ -144,7 +144,14 @@ impl<'p> Analysis<'p> {
                     high: sum.high + w.stands_for.high,
                 }),
         };
+        t.accesses_estimated.high += self.before_first().0;
         t
+    }
+
+    /// Accesses that may have been made before the first window besides those that it stands for, and the CPU seconds there.
+    #[must_use]
+    pub fn before_first(&self) -> (f64, f64) {
+        feed::before_first(self.profile)
     }
 
     /// Miss-ratio curve at the given sizes, in their order; empty for an empty profile.

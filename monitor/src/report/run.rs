@@ -61,7 +61,7 @@ pub(super) fn observation(analysis: &Analysis<'_>, curve: &[CurvePoint], style: 
         fact("samples", &samples(&totals), style),
         fact(
             "certainty",
-            &certainty(curve, &totals, &analysis.profile.header, style),
+            &certainty(curve, &totals, analysis, style),
             style,
         ),
     ]
@@ -173,7 +173,12 @@ pub(super) fn cure(header: &Header) -> &'static str {
 }
 
 /// One sentence on how far the curve can be trusted.
-fn certainty(curve: &[CurvePoint], totals: &Totals, header: &Header, style: &Style) -> String {
+fn certainty(
+    curve: &[CurvePoint],
+    totals: &Totals,
+    analysis: &Analysis<'_>,
+    style: &Style,
+) -> String {
     if curve.is_empty() {
         return "none: there are no samples".to_owned();
     }
@@ -216,12 +221,23 @@ fn certainty(curve: &[CurvePoint], totals: &Totals, header: &Header, style: &Sty
             "; weak at {} of {} sizes: {enough} ({})",
             weak.len(),
             curve.len(),
-            cure(header)
+            cure(&analysis.profile.header)
+        );
+    }
+    let (before, before_s) = analysis.before_first();
+    if before > UNKNOWN_START * totals.accesses_estimated.value {
+        let _ = write!(
+            text,
+            "; not seen is the start, the {} before the first window, which may hold up to {} accesses more (--full)",
+            seconds(before_s),
+            count(before)
         );
     }
     text
 }
 
+/// Part of all accesses from which on those that may have been made before the first window are told.
+const UNKNOWN_START: f64 = 0.1;
 /// So many times the samples that were taken are not told: that many would hardly be of the same windows.
 const MOST_TOLD: u64 = 30;
 /// Samples that are enough where windows are alike.
