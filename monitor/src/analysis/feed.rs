@@ -348,8 +348,9 @@ fn options(profile: &Profile) -> model::Options {
 /// have filled that fast before; and in so many CPU seconds.
 pub(super) fn before_first(profile: &Profile) -> (f64, f64) {
     match profile.windows.first() {
-        // Of a process that was attached to the thread's clock tells when it began, and not when we came.
-        Some(first) if !profile.header.full => {
+        // Of a process that was attached to the thread's clock tells when it began, and not when we came. Where windows were left out of a
+        // long profile, what lies before the first one that is left was seen.
+        Some(first) if !profile.header.full && first.index == 0 => {
             let seconds = first.cpu_start_s.min(first.start_s).max(0.0);
             (STARTING_RATE * seconds, seconds)
         }
@@ -617,5 +618,24 @@ mod tests {
         assert_eq!(fed.own.samples(), 3);
         assert_eq!(fed.all.unwrap().samples(), 3);
         assert_eq!(fed.window_of, [0, 0]);
+    }
+
+    #[test]
+    fn what_may_lie_before_the_first_window_was_not_seen() {
+        let before = |index, cpu_start_s, start_s| {
+            let window = WindowRecord {
+                cpu_start_s,
+                start_s,
+                ..example::window(index, 1000, Estimate::default())
+            };
+            let records = example::beginning().into_iter();
+            let records = records.chain([Record::Window(window)]);
+            before_first(&Profile::from_records(records).unwrap())
+        };
+        assert_eq!(before(0, 0.02, 0.03), (0.02 * STARTING_RATE, 0.02));
+        // Attached to after an hour.
+        assert_eq!(before(0, 3600.0, 0.03).1, 0.03);
+        // Of a profile of days, whose first windows were left out.
+        assert_eq!(before(7, 5000.0, 9000.0), (0.0, 0.0));
     }
 }
