@@ -639,7 +639,7 @@ fn whole_runs_tell_who_returns_to_lines() {
     let Some(profile) = of_python(program, &["--full"]) else {
         return;
     };
-    if !statcache::engine::translate::filter::TargetFilter::fast_extract() {
+    if !statcache::arch::Fast::here().pext {
         return println!("SKIP returns: no fast pext");
     }
     let (mut returns, mut far) = (0, 0);

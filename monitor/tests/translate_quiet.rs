@@ -5,7 +5,7 @@ mod support;
 #[path = "support/translated.rs"]
 mod translated;
 
-use statcache::engine::translate::filter::TargetFilter;
+use statcache::arch::Fast;
 use statcache::observe::{Ended, Observer, Outcome, Returns, Sample};
 use support::{MARK_BEGIN, Tracee, Tracees, exclusive};
 use translated::{Looking, Plan};
@@ -105,7 +105,7 @@ fn every_sample_of_an_aligned_walk_is_the_same() {
 fn every_first_touch_of_a_drawn_line_is_the_same() {
     let _turn = exclusive();
     without_randomization();
-    if !TargetFilter::fast_extract() {
+    if !Fast::here().pext {
         return println!("SKIP drawn lines: no fast pext");
     }
     let drawing = || {

@@ -18,6 +18,7 @@
 mod access;
 mod describe;
 mod evaluate;
+mod fast;
 mod flow;
 mod gpr;
 mod liveness;
@@ -30,6 +31,7 @@ mod tests;
 pub use access::{Access, AddressExpr, Kind, Mask, RepCondition, Shape, Unsupported};
 pub use describe::accesses;
 pub use evaluate::{Expansion, Registers, evaluate};
+pub use fast::Fast;
 pub use flow::{Flow, HINDERING_FLAGS, classify};
 pub use gpr::{Gpr, GprSet};
 pub use liveness::{

@@ -3,6 +3,7 @@
 // Each test program uses its part.
 #![allow(dead_code)]
 
+use statcache::arch::Fast;
 use statcache::engine::translate::window::{Control, Stats, Translate, Waited, WindowEnd};
 use statcache::observe::{Access, Observer};
 use statcache::tracee::maps::Maps;
@@ -108,10 +109,13 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
     let (mut observer, mut declined, mut windows) = (observer, Vec::new(), 0);
     let accesses = Rc::new(RefCell::new(Vec::new()));
     let calls = Rc::default();
-    let bmi2 = std::arch::is_x86_feature_detected!("bmi2");
+    let wide = Fast {
+        pext: std::arch::is_x86_feature_detected!("bmi2"),
+        ..Fast::NOTHING
+    };
     let (back, engine) = match plan.looking {
-        Looking::Wide => Translate::with_lookup(stopped, pid, bmi2),
-        Looking::Narrow => Translate::with_lookup(stopped, pid, false),
+        Looking::Wide => Translate::with_fast(stopped, pid, wide),
+        Looking::Narrow => Translate::with_fast(stopped, pid, Fast::NOTHING),
         Looking::Nowhere => Translate::counting(stopped, pid),
         Looking::AsUsual | Looking::Everywhere => Translate::new(stopped, pid),
     }

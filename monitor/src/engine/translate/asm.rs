@@ -295,6 +295,12 @@ impl Asm {
         self.two(Code::Lea_r64_m, gpr.register(), at(base, displacement));
     }
 
+    /// `mov register, other`
+    pub fn copy(&mut self, gpr: Gpr, other: Gpr) {
+        let (gpr, other) = (gpr.register(), other.register());
+        self.own(Instruction::with2(Code::Mov_r64_rm64, gpr, other));
+    }
+
     /// `lea register, [base + index]`
     pub fn lea_sum(&mut self, gpr: Gpr, base: Gpr, index: Gpr) {
         self.lea_scaled(gpr, base, (index, 1));
@@ -397,6 +403,16 @@ impl Asm {
     /// `jrcxz` forward by `distance` bytes after itself.
     pub fn jrcxz(&mut self, distance: i8) {
         self.raw(&[0xe3, distance as u8]);
+    }
+
+    /// `jmp` by `distance` bytes from behind it.
+    pub fn short_jump(&mut self, distance: i8) {
+        self.raw(&[0xeb, distance as u8]);
+    }
+
+    /// `loop` by `distance` bytes from behind it: takes one from rcx, and jumps unless that leaves nothing. Like `jrcxz`, it touches no flag.
+    pub fn loop_by(&mut self, distance: i8) {
+        self.raw(&[0xe2, distance as u8]);
     }
 
     /// The bytes as they are.

@@ -170,18 +170,6 @@ impl TargetFilter {
         data.write(at, &[change(byte)]);
     }
 
-    /// Whether this processor has a `pext` that is faster than what replaces it. AMD's first
-    /// processors with the instruction interpret it (Software Optimization Guide for family 17h, table
-    /// of instruction latencies: 18 cycles and more; 19h: 3).
-    pub fn fast_extract() -> bool {
-        use std::arch::x86_64::__cpuid;
-        let vendor = __cpuid(0);
-        let amd = vendor.ebx == u32::from_le_bytes(*b"Auth");
-        let signature = __cpuid(1).eax;
-        let family = (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
-        is_x86_feature_detected!("bmi2") && !(amd && family < 0x19)
-    }
-
     /// Chooses other bits.
     pub fn rehash(&mut self) {
         self.high_shift += 1;

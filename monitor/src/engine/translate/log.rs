@@ -117,7 +117,7 @@ const COUNT_INSTRUCTIONS: f64 = 3.0;
 /// such program, whose loops take 1.6 to 1.7 times as long counted as natively: with 50 its accesses were estimated 18 % too high.)
 const HAND_OVER_INSTRUCTIONS: f64 = 32.0;
 /// Instructions an indirect transfer takes to find its fragment by the table of jumps (13 or 14, counted in the generated code).
-const LOOKUP_INSTRUCTIONS: f64 = 14.0;
+const LOOKUP_INSTRUCTIONS: f64 = 10.0;
 /// Instructions in place of a return that is followed: 6 in the generated code where the program lies below 2 GiB, 9 elsewhere.
 const RETURN_INSTRUCTIONS: f64 = 7.0;
 

@@ -1,11 +1,10 @@
 //! The stubs every fragment shares: leaving the cache, and finding the fragment of an indirect target.
 
 use super::asm::Asm;
-use super::filter::TargetFilter;
 use super::layout::{PROBES, REFUSED_SYSCALL, TABLE, state};
-use super::state::{Ip, Log, State, StateMap};
+use super::state::{CARRIER, Ip, Log, State, StateMap};
 use super::trace::Lengths;
-use crate::arch::{Gpr, GprSet};
+use crate::arch::{Fast, Gpr, GprSet};
 
 /// Addresses of the stubs of one arena, and the meaning of the registers in them.
 #[derive(Clone, Debug)]
@@ -16,7 +15,7 @@ pub struct Runtime {
     pub after_syscall: u64,
     /// Goes to the fragment of the address in rcx. Expects rcx spilled, the log pointer in its slot.
     pub indirect: u64,
-    /// Does the same for the address in `TARGET`. Expects rcx spilled, the log pointer in its slot.
+    /// Does the same for the address in `TARGET`. Expects registers as in [`State::bound`].
     pub lookup: u64,
     /// One past the last byte.
     pub end: u64,
@@ -24,8 +23,8 @@ pub struct Runtime {
     pub states: StateMap,
     /// What fragments do about accesses.
     pub duty: Duty,
-    /// Whether the processor has a fast `pext`.
-    pub wide: bool,
+    /// What the processor is fast at.
+    pub fast: Fast,
 }
 
 /// Exit number of a target that the table of indirect targets does not hold.
@@ -34,10 +33,10 @@ pub const EXIT_INDIRECT: u32 = 0;
 /// What fragments do about their accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Log what gives their addresses and look these up among the watched lines, by `pext` if `wide`.
+    /// Log what gives their addresses and look these up among the watched lines.
     Observe {
-        /// Whether the processor has a fast `pext`.
-        wide: bool,
+        /// What the processor is fast at.
+        fast: Fast,
     },
     /// Count them, in the place of the log pointer. There is no log.
     Count,
@@ -138,7 +137,11 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     states.mark(asm.here(), leaving(GprSet::EMPTY));
     asm.jump_through(state::JUMP);
     let lookup = asm.here();
-    states.mark(lookup, leaving(of(&[Gpr::Rcx])));
+    states.mark(lookup, State::bound());
+    asm.save(state::LOG, CARRIER);
+    states.mark(asm.here(), leaving(State::bound().spilled));
+    asm.unspill(CARRIER);
+    states.mark(asm.here(), leaving(of(&[Gpr::Rcx])));
     asm.load(Gpr::Rcx, state::TARGET);
     asm.jump(indirect);
     let end = asm.here();
@@ -153,9 +156,9 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
             end,
             states,
             duty,
-            wide: match duty {
-                Duty::Observe { wide } => wide,
-                Duty::Count => TargetFilter::fast_extract(),
+            fast: match duty {
+                Duty::Observe { fast } => fast,
+                Duty::Count => Fast::here(),
             },
         },
     )

@@ -44,6 +44,23 @@ pub struct State {
     pub counted: bool,
 }
 
+/// Where the log pointer is on the way through the table of jumps: in the register that fragments choose for it as a rule. (Through memory it took as
+/// long as two dozen instructions.)
+pub const CARRIER: Gpr = Gpr::R11;
+
+impl State {
+    /// On the way through the table of jumps: bound for `TARGET`, rcx free, the log pointer in its [`CARRIER`].
+    pub fn bound() -> State {
+        State {
+            ip: Ip::InTarget,
+            spilled: [Gpr::Rcx, CARRIER].into_iter().collect(),
+            log: Log::Register(CARRIER),
+            open: None,
+            counted: false,
+        }
+    }
+}
+
 /// A view of the state block in shared memory.
 pub trait StateBlock {
     /// Word at `offset`.

@@ -6,6 +6,9 @@ use super::super::memory::Shared;
 use super::super::trace::Code;
 use super::CodeCache;
 
+/// Most entries that a thread goes through before it is looked for in the table of indirect targets.
+const LONGEST_CHAIN: u8 = 4;
+
 impl CodeCache {
     /// Gives a side exit that has been taken its own code. (Without room the next flush makes some.)
     pub fn build_side(&mut self, exit: u32, code: &mut impl Code) {
@@ -134,6 +137,28 @@ impl CodeCache {
             && let Some(checked) = self.checked(id)
         {
             data.write_word(jump, checked);
+            self.chain(id, checked);
+        }
+    }
+
+    /// Leads threads that are bound elsewhere from the entry `checked` of a fragment on to that of the one before it whose address has
+    /// the same low bits.
+    fn chain(&mut self, id: FragmentId, checked: u64) {
+        let fragment = &mut self.fragments[id as usize];
+        let Some(field) = fragment.elsewhere.take() else {
+            return;
+        };
+        let low = fragment.ip as u16;
+        let (before, length) = match self.chains.get(&low) {
+            Some(&(before, length)) if length < LONGEST_CHAIN => (Some(before), length),
+            _ => (None, 0),
+        };
+        self.chains.insert(low, (checked, length + 1));
+        let displacement = |to: u64| i32::try_from(to.wrapping_sub(field + 4) as i64).ok();
+        if let Some(displacement) = before.and_then(displacement)
+            && let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(field))
+        {
+            arena.memory.write(field, &displacement.to_le_bytes());
         }
     }
 

@@ -66,6 +66,8 @@ pub struct CodeCache {
     usage: Usage,
     rooms: Rooms,
     duty: Duty,
+    /// For the low 16 bits of a target, the last entry made for the table of jumps, and how many others are looked at behind it.
+    chains: FxHashMap<u16, (u64, u8)>,
     /// Targets of indirect transfers, in the order they were met.
     indirect: Vec<u64>,
     /// Return addresses of calls in fragments, those of the newest last, and whether these are of code that was not met.
@@ -97,6 +99,7 @@ impl CodeCache {
             usage: Usage::default(),
             rooms: Rooms::default(),
             duty,
+            chains: FxHashMap::default(),
             indirect: Vec::new(),
             returns: Vec::new(),
             crowded: false,
@@ -291,6 +294,7 @@ impl CodeCache {
         self.usage.clear();
         self.rooms.clear();
         self.by_ip.clear();
+        self.chains.clear();
         self.indirect.clear();
         self.known.clear();
         self.around = Around::default();

@@ -99,7 +99,12 @@ pub fn translate(
         },
     };
     let in_front = targeted && checked::can_be_in_front(trace.ip, runtime);
-    let (entry, warm_entry) = builder.entry(trace.ip, in_front);
+    let entry = builder.entry(trace.ip);
+    let (checked, elsewhere) = match in_front {
+        true => Some(builder.checked_entry(trace.ip)).unzip(),
+        false => (None, None),
+    };
+    let warm_entry = builder.hot.asm.here();
     let skips_exit = builder.compare(trace.ip, &trace.source)?;
     let comparison = warm_entry..builder.hot.asm.here();
     builder.pops_flags(&trace);
@@ -116,7 +121,8 @@ pub fn translate(
         starved,
         indirect,
         targeted: false,
-        checked: in_front.then_some(hot),
+        checked,
+        elsewhere,
         compared: trace.source.ranges(),
         comparison,
         skips_exit,
@@ -184,7 +190,7 @@ pub fn side(
     let closing = match target {
         Some(target) => {
             let back = count::goes_back(&fragment.item_ips[..done], target);
-            let closing = Closing::begin(&mut out, &record, Ip::At(target), runtime.duty, back);
+            let closing = Closing::begin(&mut out, &record, Ip::At(target), runtime, back);
             let jump = out.asm.jump(out.asm.here());
             let (pad, number) = exits.direct(&mut rare, fragment.log, target);
             out.asm.patch(jump, pad);
@@ -192,8 +198,9 @@ pub fn side(
             closing
         }
         None => {
-            let closing = Closing::begin(&mut out, &record, Ip::InTarget, runtime.duty, true);
+            let mut closing = Closing::begin(&mut out, &record, Ip::InTarget, runtime, true);
             transfer::by_table(&mut out, fragment.log);
+            closing.behind(&mut out);
             closing
         }
     };
@@ -265,10 +272,17 @@ enum Closing {
 
 impl Closing {
     /// `back`: the program goes back in its code on this way.
-    fn begin(out: &mut Stretch, record: &Record, ip: Ip, duty: Duty, back: bool) -> Closing {
-        match duty {
-            Duty::Observe { wide } => Closing::Decide(close::close(out, record, ip, wide)),
+    fn begin(out: &mut Stretch, record: &Record, ip: Ip, runtime: &Runtime, back: bool) -> Closing {
+        match runtime.duty {
+            Duty::Observe { fast } => Closing::Decide(close::close(out, record, ip, fast)),
             Duty::Count => Closing::Count(count::close(out, record, ip, back)),
+        }
+    }
+
+    /// Writes what of it has to lie behind an indirect jump.
+    fn behind(&mut self, out: &mut Stretch) {
+        if let Closing::Decide(Some(pending)) = self {
+            pending.behind(out);
         }
     }
 
@@ -330,12 +344,8 @@ impl Builder<'_> {
         self.hot.asm.branch(Code::Jne_rel32_64, pad);
     }
 
-    /// Emits the ways in, that by the table of jumps first if it is to be in front; gives the addresses of that for canonical registers, and of
-    /// that with the log pointer in its register.
-    fn entry(&mut self, ip: u64, in_front: bool) -> (u64, u64) {
-        if in_front {
-            checked::in_front(&mut self.hot, ip, self.exits.runtime);
-        }
+    /// Emits the way in for canonical registers, which leads to that with the log pointer in its register, right behind it; gives its address.
+    fn entry(&mut self, ip: u64) -> u64 {
         let entry = self.hot.asm.here();
         self.hot.mark(State {
             ip: Ip::At(ip),
@@ -347,7 +357,17 @@ impl Builder<'_> {
         self.hot.asm.spill(self.log);
         self.hot.asm.load(self.log, state::LOG);
         self.hot.mark(self.inside(ip, 0));
-        (entry, self.hot.asm.here())
+        entry
+    }
+
+    /// Emits the way in by the table of jumps, between the two others; gives its address, and where it leads those who are bound elsewhere.
+    fn checked_entry(&mut self, ip: u64) -> (u64, u64) {
+        let past = self.hot.asm.jump(self.hot.asm.here());
+        let (hot, runtime) = (&mut self.hot, self.exits.runtime);
+        let checked = checked::in_front(hot, ip, self.log, runtime);
+        let warm = hot.asm.here();
+        hot.asm.patch(past, warm);
+        checked
     }
 
     /// Where a word lies that code of this fragment reads.
@@ -587,8 +607,11 @@ impl Builder<'_> {
             room,
             held: &held,
         };
-        let duty = self.exits.runtime.duty;
-        let closing = Closing::begin(&mut self.hot, &record, ip, duty, back);
+        let mut closing = Closing::begin(&mut self.hot, &record, ip, self.exits.runtime, back);
+        if ip == Ip::InTarget {
+            transfer::by_table(&mut self.hot, self.log);
+            closing.behind(&mut self.hot);
+        }
         for (from, to) in closing.end(&mut self.cold, &record, &mut self.exits) {
             self.hot.asm.patch(from, to);
         }

@@ -2,74 +2,99 @@
 
 use super::super::layout::state;
 use super::super::runtime::Runtime;
-use super::super::state::{Ip, Log, State};
-use super::{Fragment, JUMP_BYTES, Stretch, inside};
+use super::super::state::{CARRIER, Ip, Log, State};
+use super::{Fragment, Stretch, inside};
 use crate::arch::{Gpr, GprSet};
 
-/// Registers as the table of jumps leaves them, but for `spilled`.
-fn slot(ip: Ip, spilled: &[Gpr]) -> State {
-    State {
-        ip,
-        spilled: spilled.iter().copied().collect::<GprSet>(),
-        log: Log::Slot,
-        open: None,
-        counted: false,
-    }
-}
+/// Bytes of a jump with a displacement of 8 bits.
+const SHORT_JUMP_BYTES: i8 = 2;
 
-/// Writes that entry in front of the one for canonical registers, which it falls into, for a processor with a fast `pext`. No flag is
-/// touched: who is bound elsewhere may need them. The low 16 bits are right; of an address that the program may execute the others, less those of the
-/// fragment's, fit a displacement.
-pub(super) fn in_front(out: &mut Stretch, ip: u64, runtime: &Runtime) {
-    out.mark(slot(Ip::InTarget, &[Gpr::Rcx]));
+/// Writes that entry in front of the one with the log pointer in its register, which it falls into, for a processor with a fast `pext`. No
+/// flag is touched: who is bound elsewhere may need them. The low 16 bits are right; of an address that the program may execute the others,
+/// less those of the fragment's, fit a displacement. Returns its address, and the displacement field of [`Fragment::elsewhere`].
+pub(super) fn in_front(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) -> (u64, u64) {
+    out.mark(State::bound());
+    // Where no thread comes by: a jump that is taken leaves a trace in what processors guess others by, whether or not it is always.
+    let elsewhere = out.asm.here();
+    let field = out.asm.jump(runtime.lookup);
+    let entry = out.asm.here();
     out.asm.load(Gpr::Rcx, state::TARGET);
     out.asm.extract(Gpr::Rcx, Gpr::Rcx, state::HIGH);
-    out.asm.lea(Gpr::Rcx, Gpr::Rcx, -((ip >> 16) as i64));
-    out.asm.jrcxz(JUMP_BYTES);
-    out.asm.jump(runtime.lookup);
+    let high = (ip >> 16) as i64;
+    let back = |out: &Stretch| {
+        let behind = out.asm.here() + SHORT_JUMP_BYTES as u64;
+        elsewhere.wrapping_sub(behind) as i8
+    };
+    if runtime.fast.looping {
+        out.asm.lea(Gpr::Rcx, Gpr::Rcx, 1 - high);
+        let distance = back(out);
+        out.asm.loop_by(distance);
+    } else {
+        out.asm.lea(Gpr::Rcx, Gpr::Rcx, -high);
+        out.asm.jrcxz(SHORT_JUMP_BYTES);
+        let distance = back(out);
+        out.asm.short_jump(distance);
+    }
+    arrived(out, ip, log);
+    (entry, field)
+}
+
+/// Writes what follows where a thread has come to the right place: its registers as in the trace.
+fn arrived(out: &mut Stretch, ip: u64, log: Gpr) {
     out.asm.unspill(Gpr::Rcx);
-    out.mark(slot(Ip::At(ip), &[]));
+    let mut state = State {
+        ip: Ip::At(ip),
+        spilled: [CARRIER].into_iter().collect::<GprSet>(),
+        ..State::bound()
+    };
+    out.mark(state);
+    if log != CARRIER {
+        out.asm.spill(log);
+        out.asm.copy(log, CARRIER);
+        state.spilled.insert(log);
+        state.log = Log::Register(log);
+        out.mark(state);
+        out.asm.unspill(CARRIER);
+    }
+    out.mark(inside(log, Ip::At(ip), Some(0)));
 }
 
 /// Whether a fragment of `ip` may have that entry.
 pub(super) fn can_be_in_front(ip: u64, runtime: &Runtime) -> bool {
-    runtime.wide && ip < 1 << 47
+    runtime.fast.pext && ip < 1 << 47
 }
 
-/// Writes that entry for address `at`, above all other hot code of the fragment. Expects rcx spilled, `TARGET` set, and the log
-/// pointer in its slot; another target than the fragment's is looked for elsewhere. No flag is touched.
+/// Writes that entry for address `at`, above all other hot code of the fragment. Expects registers as in [`State::bound`]; another target than the
+/// fragment's is looked for elsewhere. No flag is touched.
 pub fn checked(fragment: &mut Fragment, at: u64, runtime: &Runtime) -> Vec<u8> {
     let (ip, log) = (fragment.ip, fragment.log);
     let mut out = Stretch::new(at, ip);
-    if can_be_in_front(ip, runtime) {
-        in_front(&mut out, ip, runtime);
-        out.asm.jump(fragment.entry);
-        fragment.checked = Some(at);
-        fragment.hot_states.append(&out.states);
-        return out.asm.into_bytes();
-    }
-    let arriving = slot(Ip::InTarget, &[Gpr::Rcx]);
-    let comparing = slot(Ip::InTarget, &[Gpr::Rcx, log]);
-    out.mark(arriving);
-    out.asm.spill(log);
-    out.mark(comparing);
-    out.asm.constant(log, ip.wrapping_neg());
-    out.asm.load(Gpr::Rcx, state::TARGET);
-    out.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, log);
-    out.asm.jrcxz(0);
-    let skipped = out.asm.here();
-    out.asm.unspill(log);
-    out.mark(arriving);
-    out.asm.jump(runtime.lookup);
-    let same = out.asm.here();
-    out.asm.patch_byte(skipped - 1, (same - skipped) as u8);
-    out.mark(comparing);
-    out.asm.unspill(Gpr::Rcx);
-    out.mark(slot(Ip::At(ip), &[log]));
-    out.asm.load(log, state::LOG);
-    out.mark(inside(log, Ip::At(ip), Some(0)));
+    let (entry, elsewhere) = match can_be_in_front(ip, runtime) {
+        true => in_front(&mut out, ip, log, runtime),
+        false => compared(&mut out, ip, log, runtime),
+    };
     out.asm.jump(fragment.warm_entry);
-    fragment.checked = Some(at);
+    (fragment.checked, fragment.elsewhere) = (Some(entry), Some(elsewhere));
     fragment.hot_states.append(&out.states);
     out.asm.into_bytes()
+}
+
+/// As [`in_front`] by all bits of the target.
+fn compared(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) -> (u64, u64) {
+    let scratch = if log == CARRIER { Gpr::Rdx } else { log };
+    let entry = out.asm.here();
+    out.mark(State::bound());
+    out.asm.spill(scratch);
+    let mut comparing = State::bound();
+    comparing.spilled.insert(scratch);
+    out.mark(comparing);
+    out.asm.constant(scratch, ip.wrapping_neg());
+    out.asm.load(Gpr::Rcx, state::TARGET);
+    out.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
+    out.asm.unspill(scratch);
+    out.mark(State::bound());
+    out.asm.jrcxz(super::JUMP_BYTES);
+    let elsewhere = out.asm.jump(runtime.lookup);
+    arrived(out, ip, log);
+    (entry, elsewhere)
 }

@@ -15,7 +15,7 @@ use super::super::values::Holder;
 use super::lookup::{LookUp, Place, spend};
 use super::scratch::Scratch;
 use super::{Adds, Dynamic, Exits, JUMP_BYTES, LoggedAccess, Patch, RecordShape, Stretch, inside};
-use crate::arch::{Gpr, GprSet};
+use crate::arch::{Fast, Gpr, GprSet};
 use iced_x86::Code;
 
 /// What is closed: the first `done` items of a fragment.
@@ -42,8 +42,10 @@ struct Plan {
 
 /// The decision is written, the code for "kept" is still to come.
 pub(super) struct Pending {
-    /// Displacement field of the jump to that code.
-    field: u64,
+    /// Displacement field of the jump to that code; `None`: still to come, where no thread comes by.
+    field: Option<u64>,
+    /// Address of the byte by which threads come to that jump.
+    short: Option<u64>,
     /// The same where the accesses were counted before it was seen that a sample is due.
     counted: Option<u64>,
     /// Where it returns to.
@@ -92,9 +94,9 @@ fn plan(record: &Record) -> Plan {
 }
 
 /// Writes the decision. Expects the program's registers but for the log pointer's and, with
-/// [`Ip::InTarget`], rcx; they are the same behind it, but for those that [`Record::room`] gives away. `wide`: for a fast `pext`.
+/// [`Ip::InTarget`], rcx; they are the same behind it, but for those that [`Record::room`] gives away.
 /// `None` when there is nothing to decide: a record without accesses is never kept.
-pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> Option<Pending> {
+pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> Option<Pending> {
     if record.accesses.is_empty() {
         out.mark(open(record, ip, None));
         return None;
@@ -118,7 +120,8 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
         let field = out.asm.jump(out.asm.here());
         out.mark(open(record, ip, None));
         return Some(Pending {
-            field,
+            field: Some(field),
+            short: None,
             counted: None,
             back: out.asm.here(),
             resume: out.asm.here(),
@@ -136,7 +139,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
     };
     let address = scratch.take(out, entry);
     let mask = match lookups.len() {
-        _ if !wide => None,
+        _ if !fast.pext => None,
         0..=1 => None,
         // To put a register away and bring it back takes as long as to read the mask twice or thrice.
         2..=4 => scratch.take_free(named),
@@ -157,7 +160,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
             address,
             third: third.unwrap_or(address),
             mask,
-            wide,
+            wide: fast.pext,
         };
         let place = look.place(out, record.log, &place, flags);
         match (sum, flags) {
@@ -171,7 +174,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
         }
     }
     let accesses = record.accesses.len() as i32;
-    let mut counted = None;
+    let (mut counted, mut short) = (None, None);
     let mut opened = entry;
     opened.spilled = scratch.spilled();
     out.mark(opened);
@@ -185,16 +188,24 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
             ..opened
         });
         counted = Some(out.asm.branch(Code::Jns_rel32_64, out.asm.here()));
-        field
+        Some(field)
     } else {
         // Four times the sum, less what is missing to 255: 0, or 255, or with `UNCOUNTED` 191 or 190, which no four divide.
         out.asm.load_byte(address, state::DUE);
-        let due = -i64::from(NOT_DUE);
+        // Behind an indirect jump there is a place for the way to the code for "kept": none is taken that others would be guessed by.
+        let unlikely = fast.looping && ip == Ip::InTarget;
+        let due = -i64::from(NOT_DUE) + i64::from(unlikely);
         out.asm
             .lea_address(Gpr::Rcx, Some(address), Some((Gpr::Rcx, 4)), due)
             .expect("a small displacement");
-        out.asm.jrcxz(JUMP_BYTES);
-        let field = out.asm.jump(out.asm.here());
+        let field = if unlikely {
+            out.asm.loop_by(0);
+            short = Some(out.asm.here() - 1);
+            None
+        } else {
+            out.asm.jrcxz(JUMP_BYTES);
+            Some(out.asm.jump(out.asm.here()))
+        };
         out.asm.load(address, state::COUNT);
         out.asm.lea(address, address, i64::from(accesses));
         out.asm.save(state::COUNT, address);
@@ -205,14 +216,28 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, wide: bool) -> O
     scratch.give_back(out, closed);
     Some(Pending {
         field,
+        short,
         counted,
         back,
         resume: out.asm.here(),
         state: opened,
         scratch,
         adds: plan.adds,
-        looked_up: if wide { lookups } else { Vec::new() },
+        looked_up: if fast.pext { lookups } else { Vec::new() },
     })
+}
+
+impl Pending {
+    /// Writes the jump to the code for "kept" where no thread comes by otherwise: behind an indirect jump.
+    pub(super) fn behind(&mut self, out: &mut Stretch) {
+        if let Some(short) = self.short.take() {
+            out.mark(self.state);
+            let distance = i8::try_from(out.asm.here() - (short + 1))
+                .expect("the program's registers are put back and it jumps, no more");
+            out.asm.patch_byte(short, distance as u8);
+            self.field = Some(out.asm.jump(out.asm.here()));
+        }
+    }
 }
 
 /// Registers as the trace has them at its end.
@@ -316,7 +341,7 @@ pub(super) fn keep(
         state.spilled.remove(Gpr::Rcx);
     }
     exits.full(out, record.log, state, pending.resume);
-    [Some((pending.field, start)), counted]
+    [pending.field.map(|field| (field, start)), counted]
 }
 
 /// Adds the record's accesses to `count`.

@@ -225,6 +225,8 @@ pub struct Fragment {
     pub targeted: bool,
     /// Entry for threads that may be bound for another address (`checked.rs`); made where it is a target.
     pub checked: Option<u64>,
+    /// Displacement field of the jump that those take from there; `None` without such an entry, and where it leads to another of these entries.
+    pub elsewhere: Option<u64>,
     /// Where the code lies that it compares at every entry: nowhere if that cannot change.
     pub compared: Vec<Range<u64>>,
     /// The hot code that compares it.

@@ -23,7 +23,7 @@ use super::log::LogReader;
 use super::runtime::{Duty, EXIT_INDIRECT};
 use super::state::{StateBlock, get_mut};
 use super::target::{self, Data};
-use crate::arch::Gpr;
+use crate::arch::{Fast, Gpr};
 use crate::observe::{Access, Observer};
 use crate::tracee::maps::Maps;
 use crate::tracee::{
@@ -255,19 +255,19 @@ impl Translate {
     /// # Errors
     /// [`TraceError`].
     pub fn new(stopped: Stopped, pid: Pid) -> Result<(Stopped, Result<Translate>)> {
-        Self::with_lookup(stopped, pid, TargetFilter::fast_extract())
+        Self::with_fast(stopped, pid, Fast::here())
     }
 
-    /// As [`Translate::new`], saying whether the processor has a fast `pext`.
+    /// As [`Translate::new`], saying what the processor is fast at.
     ///
     /// # Errors
     /// As [`Translate::new`].
-    pub fn with_lookup(
+    pub fn with_fast(
         stopped: Stopped,
         pid: Pid,
-        wide: bool,
+        fast: Fast,
     ) -> Result<(Stopped, Result<Translate>)> {
-        Self::with_duty(stopped, pid, Duty::Observe { wide })
+        Self::with_duty(stopped, pid, Duty::Observe { fast })
     }
 
     /// As [`Translate::new`]; its windows tell the observer how many accesses there were, and nothing of them.
@@ -311,7 +311,10 @@ impl Translate {
                 duty,
                 followed: Followed::default(),
                 to_learn: VecDeque::new(),
-                filter: TargetFilter::new(matches!(duty, Duty::Observe { wide: true })),
+                filter: TargetFilter::new(match duty {
+                    Duty::Observe { fast } => fast.pext,
+                    Duty::Count => false,
+                }),
                 filter_id: NEXT_FILTER.fetch_add(1, Ordering::Relaxed),
                 filter_of: None,
                 limit: 0,

@@ -3,7 +3,7 @@
 use super::super::super::asm::OutOfReach;
 use super::super::super::layout::{JUMPS, state};
 use super::super::super::room::Room;
-use super::super::super::state::{Ip, Log, State};
+use super::super::super::state::{CARRIER, Ip, State};
 use super::super::super::trace::Item;
 use super::super::scratch::Scratch;
 use super::super::{ExitKind, JUMP_BYTES, Stretch};
@@ -13,15 +13,15 @@ use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
 /// Sends a thread to `TARGET` by the table of jumps, its record complete, the log pointer in `log` and rcx spilled.
 pub(super) fn by_table(out: &mut Stretch, log: Gpr) {
-    out.asm.save(state::LOG, log);
-    out.asm.unspill(log);
-    out.mark(State {
-        ip: Ip::InTarget,
-        spilled: [Gpr::Rcx].into_iter().collect(),
-        log: Log::Slot,
-        open: None,
-        counted: false,
-    });
+    if log != CARRIER {
+        out.asm.spill(CARRIER);
+        out.asm.copy(CARRIER, log);
+        let mut bound = State::bound();
+        bound.spilled.insert(log);
+        out.mark(bound);
+        out.asm.unspill(log);
+    }
+    out.mark(State::bound());
     // From here, not from a place that all transfers share: processors guess by the place where a jump leads.
     out.asm.load_word16(Gpr::Rcx, state::TARGET);
     out.asm.jump_indexed(Gpr::Rcx, JUMPS);
@@ -77,7 +77,6 @@ impl Builder<'_> {
         self.hot.asm.save(state::TARGET, Gpr::Rcx);
         self.values.execute(instruction, item.gprs.1);
         self.close(Ip::InTarget, done, true, Room::NONE);
-        by_table(&mut self.hot, self.log);
         Ok(())
     }
 

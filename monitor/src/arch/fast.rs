@@ -1,0 +1,34 @@
+//! Instructions that some processors interpret, so that others take their place there.
+
+use std::arch::{is_x86_feature_detected, x86_64::__cpuid};
+
+/// What a processor is fast at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fast {
+    /// `pext`. AMD's first processors with the instruction interpret it (Software Optimization Guide for family 17h, table of
+    /// instruction latencies: 18 cycles and more; 19h: 3).
+    pub pext: bool,
+    /// `loop`: a jump like others on AMD's (the same tables), seven or more operations on Intel's.
+    pub looping: bool,
+}
+
+impl Fast {
+    /// At neither.
+    pub const NOTHING: Fast = Fast {
+        pext: false,
+        looping: false,
+    };
+
+    /// This processor.
+    pub fn here() -> Fast {
+        // The first four letters of the vendor's name; Hygon's are AMD's by design.
+        let vendor = __cpuid(0).ebx.to_le_bytes();
+        let amd = [*b"Auth", *b"Hygo"].contains(&vendor);
+        let signature = __cpuid(1).eax;
+        let family = (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
+        Fast {
+            pext: is_x86_feature_detected!("bmi2") && !(amd && family < 0x19),
+            looping: amd && family >= 0x17,
+        }
+    }
+}
