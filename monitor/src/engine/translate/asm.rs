@@ -15,6 +15,8 @@ pub struct Asm {
     /// Holds the code so far.
     encoder: Encoder,
     length: usize,
+    /// The register that holds the state block's address, if any does.
+    block: Option<Gpr>,
     /// Bytes to be put over others in the end: where, how many, which.
     patches: Vec<(usize, usize, [u8; 4])>,
 }
@@ -34,7 +36,22 @@ impl Asm {
             base,
             encoder,
             length: 0,
+            block: None,
             patches: Vec::new(),
+        }
+    }
+
+    /// From here on the state block is at the address in `gpr`, or without such a register at gs. (A word that is put away and brought back by the
+    /// same register and displacement does not wait for memory on newer processors; by an absolute address it takes 7 cycles on Zen 4, measured.)
+    pub fn set_block(&mut self, gpr: Option<Gpr>) {
+        self.block = gpr;
+    }
+
+    /// A word of the state block.
+    fn in_state(&self, offset: i32) -> MemoryOperand {
+        match self.block {
+            Some(block) => at(block, i64::from(offset)),
+            None => gs(offset),
         }
     }
 
@@ -90,29 +107,47 @@ impl Asm {
         self.own(Instruction::with2(code, to, from));
     }
 
-    /// The instruction `opcode` on a register, 64 bits of it if `wide`, and `gs:[offset]`: most of what is ours in
-    /// a fragment, so written without the library's way round. (Intel SDM vol. 2, 2.1.5, table 2-3: SIB without
-    /// base and index.)
+    /// The instruction `opcode` on a register, 64 bits of it if `wide`, and `offset` in the state block: most of what is ours in
+    /// a fragment, so written without the library's way round. (Intel SDM vol. 2, 2.1.5, tables 2-2 and 2-3: by gs a SIB without
+    /// base and index, by a register a displacement of 8 or 32 bits.)
     fn in_block(&mut self, wide: bool, opcode: &[u8], gpr: Gpr, offset: i32) {
         const GS: u8 = 0x65;
         let (number, mut rex) = (gpr as u8, 0x40);
         rex |= if wide { 8 } else { 0 };
         rex |= if number > 7 { 4 } else { 0 };
-        self.raw(&[GS]);
+        let reg = (number & 7) << 3;
+        let Some(block) = self.block.map(|block| block as u8) else {
+            self.raw(&[GS]);
+            if rex != 0x40 {
+                self.raw(&[rex]);
+            }
+            self.raw(opcode);
+            self.raw(&[reg | 4, 0x25]);
+            return self.raw(&offset.to_le_bytes());
+        };
+        rex |= if block > 7 { 1 } else { 0 };
         if rex != 0x40 {
             self.raw(&[rex]);
         }
         self.raw(opcode);
-        self.raw(&[(number & 7) << 3 | 4, 0x25]);
-        self.raw(&offset.to_le_bytes());
+        let small = i8::try_from(offset);
+        let mode = if small.is_ok() { 0x40 } else { 0x80 };
+        self.raw(&[mode | reg | block & 7]);
+        if block & 7 == 4 {
+            self.raw(&[0x24]);
+        }
+        match small {
+            Ok(small) => self.raw(&small.to_le_bytes()),
+            Err(_) => self.raw(&offset.to_le_bytes()),
+        }
     }
 
-    /// `mov gs:[offset], register`
+    /// `mov block[offset], register`
     pub fn save(&mut self, offset: i32, gpr: Gpr) {
         self.in_block(true, &[0x89], gpr, offset);
     }
 
-    /// `mov register, gs:[offset]`
+    /// `mov register, block[offset]`
     pub fn load(&mut self, gpr: Gpr, offset: i32) {
         self.in_block(true, &[0x8b], gpr, offset);
     }
@@ -127,8 +162,13 @@ impl Asm {
         self.load(gpr, state::slot(gpr));
     }
 
+    /// `mov block[record word], register`
+    pub fn log(&mut self, word: usize, gpr: Gpr) {
+        self.save(state::record(word), gpr);
+    }
+
     /// `mov [log + 8*word], register`
-    pub fn log(&mut self, log: Gpr, word: usize, gpr: Gpr) {
+    pub fn store(&mut self, log: Gpr, word: usize, gpr: Gpr) {
         let to = at(log, 8 * word as i64);
         self.own(Instruction::with2(Code::Mov_rm64_r64, to, gpr.register()));
     }
@@ -143,9 +183,9 @@ impl Asm {
         ));
     }
 
-    /// `mov register, [log + 8*word]`
-    pub fn load_logged(&mut self, gpr: Gpr, log: Gpr, word: usize) {
-        self.two(Code::Mov_r64_rm64, gpr.register(), at(log, 8 * word as i64));
+    /// `mov register, block[record word]`
+    pub fn load_logged(&mut self, gpr: Gpr, word: usize) {
+        self.load(gpr, state::record(word));
     }
 
     /// `lea register, [base + index*scale + displacement]`, either register optional.
@@ -181,13 +221,14 @@ impl Asm {
         Ok(())
     }
 
-    /// `pext register, from, gs:[offset]`
+    /// `pext register, from, block[offset]`
     pub fn extract(&mut self, gpr: Gpr, from: Gpr, offset: i32) {
+        let mask = self.in_state(offset);
         self.own(Instruction::with3(
             Code::VEX_Pext_r64_r64_rm64,
             gpr.register(),
             from.register(),
-            gs(offset),
+            mask,
         ));
     }
 
@@ -216,13 +257,14 @@ impl Asm {
         ));
     }
 
-    /// `add qword gs:[offset], value`
+    /// `add qword block[offset], value`
     pub fn add_to(&mut self, offset: i32, value: i32) {
         let code = match i8::try_from(value) {
             Ok(_) => Code::Add_rm64_imm8,
             Err(_) => Code::Add_rm64_imm32,
         };
-        self.own(Instruction::with2(code, gs(offset), value));
+        let to = self.in_state(offset);
+        self.own(Instruction::with2(code, to, value));
     }
 
     /// `test register32, bits`
@@ -245,7 +287,7 @@ impl Asm {
         ));
     }
 
-    /// `movzx register32, word gs:[offset]`
+    /// `movzx register32, word block[offset]`
     pub fn load_word16(&mut self, gpr: Gpr, offset: i32) {
         self.in_block(false, &[0x0f, 0xb7], gpr, offset);
     }
@@ -261,14 +303,14 @@ impl Asm {
         self.own(Instruction::with2(Code::Mov_rm8_r8, to, low8(gpr)));
     }
 
-    /// `mov byte gs:[offset], value`
+    /// `mov byte block[offset], value`
     pub fn set_byte(&mut self, offset: i32, value: u8) {
-        let value = u32::from(value);
-        self.own(Instruction::with2(Code::Mov_rm8_imm8, gs(offset), value));
+        let (to, value) = (self.in_state(offset), u32::from(value));
+        self.own(Instruction::with2(Code::Mov_rm8_imm8, to, value));
     }
 
-    /// Stores vector register `number` of `bytes` bytes to `[log + 8*word]`.
-    pub fn log_vector(&mut self, log: Gpr, word: usize, number: u8, bytes: usize, evex: bool) {
+    /// Stores vector register `number` of `bytes` bytes to that word of the record.
+    pub fn log_vector(&mut self, word: usize, number: u8, bytes: usize, evex: bool) {
         let n = u32::from(number);
         let (code, register) = match (bytes, evex) {
             (16, false) => (Code::VEX_Vmovdqu_xmmm128_xmm, Register::XMM0 + n),
@@ -277,17 +319,15 @@ impl Asm {
             (32, true) => (Code::EVEX_Vmovdqu64_ymmm256_k1z_ymm, Register::YMM0 + n),
             _ => (Code::EVEX_Vmovdqu64_zmmm512_k1z_zmm, Register::ZMM0 + n),
         };
-        self.own(Instruction::with2(code, at(log, 8 * word as i64), register));
+        let to = self.in_state(state::record(word));
+        self.own(Instruction::with2(code, to, register));
     }
 
-    /// Stores the low 16 bits of mask register `number` to `[log + 8*word]`.
-    pub fn log_mask(&mut self, log: Gpr, word: usize, number: u8) {
+    /// Stores the low 16 bits of mask register `number` to that word of the record.
+    pub fn log_mask(&mut self, word: usize, number: u8) {
         let k = Register::K0 + u32::from(number);
-        self.own(Instruction::with2(
-            Code::VEX_Kmovw_m16_kr,
-            at(log, 8 * word as i64),
-            k,
-        ));
+        let to = self.in_state(state::record(word));
+        self.own(Instruction::with2(Code::VEX_Kmovw_m16_kr, to, k));
     }
 
     /// `lea register, [base + displacement]`
@@ -327,7 +367,7 @@ impl Asm {
         self.own(Instruction::with2(Code::Mov_r32_imm32, low32(gpr), value));
     }
 
-    /// `movzx register32, byte gs:[offset]`
+    /// `movzx register32, byte block[offset]`
     pub fn load_byte(&mut self, gpr: Gpr, offset: i32) {
         self.in_block(false, &[0x0f, 0xb6], gpr, offset);
     }
@@ -374,9 +414,10 @@ impl Asm {
         self.put(&push)
     }
 
-    /// `jmp qword gs:[offset]`
+    /// `jmp qword block[offset]`
     pub fn jump_through(&mut self, offset: i32) {
-        self.own(Instruction::with1(Code::Jmp_rm64, gs(offset)));
+        let from = self.in_state(offset);
+        self.own(Instruction::with1(Code::Jmp_rm64, from));
     }
 
     /// `jmp qword gs:[index*8 + offset]`
@@ -599,32 +640,41 @@ mod tests {
 
     #[test]
     fn what_is_written_by_hand_decodes_as_meant() {
-        const OFFSET: i32 = 0x1234;
-        type Write = fn(&mut Asm, Gpr);
+        type Write = fn(&mut Asm, Gpr, i32);
         let kinds: [(Write, Code, bool); 4] = [
-            (|a, g| a.save(OFFSET, g), Code::Mov_rm64_r64, true),
-            (|a, g| a.load(g, OFFSET), Code::Mov_r64_rm64, true),
-            (|a, g| a.load_byte(g, OFFSET), Code::Movzx_r32_rm8, false),
-            (|a, g| a.load_word16(g, OFFSET), Code::Movzx_r32_rm16, false),
+            (|a, g, at| a.save(at, g), Code::Mov_rm64_r64, true),
+            (|a, g, at| a.load(g, at), Code::Mov_r64_rm64, true),
+            (|a, g, at| a.load_byte(g, at), Code::Movzx_r32_rm8, false),
+            (|a, g, at| a.load_word16(g, at), Code::Movzx_r32_rm16, false),
         ];
-        for gpr in Gpr::ALL {
+        let blocks = Gpr::ALL.map(Some).into_iter().chain([None]);
+        for (block, gpr) in blocks.flat_map(|block| Gpr::ALL.map(|gpr| (block, gpr))) {
             for (write, code, wide) in kinds {
-                let mut asm = Asm::new(0x10_0000);
-                write(&mut asm, gpr);
-                let length = asm.here() - 0x10_0000;
-                let bytes = asm.into_bytes();
-                assert_eq!(bytes.len() as u64, length);
-                let mut decoder = Decoder::with_ip(64, &bytes, 0, DecoderOptions::NONE);
-                let found = decoder.decode();
-                assert_eq!((found.code(), found.len()), (code, bytes.len()));
-                let operand = u32::from(code != Code::Mov_rm64_r64);
-                assert_eq!(found.op_kind(operand), OpKind::Memory);
-                assert_eq!(found.memory_displacement64(), OFFSET as u64);
-                assert_eq!(found.memory_base(), Register::None);
-                assert_eq!(found.memory_index(), Register::None);
-                assert_eq!(found.segment_prefix(), Register::GS);
-                let register = if wide { gpr.register() } else { low32(gpr) };
-                assert_eq!(found.op_register(1 - operand), register);
+                for offset in [0, 0x7f, 0x80, 0x1234] {
+                    let mut asm = Asm::new(0x10_0000);
+                    asm.set_block(block);
+                    write(&mut asm, gpr, offset);
+                    let length = asm.here() - 0x10_0000;
+                    let bytes = asm.into_bytes();
+                    assert_eq!(bytes.len() as u64, length);
+                    let mut decoder = Decoder::with_ip(64, &bytes, 0, DecoderOptions::NONE);
+                    let found = decoder.decode();
+                    assert_eq!((found.code(), found.len()), (code, bytes.len()));
+                    let operand = u32::from(code != Code::Mov_rm64_r64);
+                    assert_eq!(found.op_kind(operand), OpKind::Memory);
+                    assert_eq!(found.memory_displacement64(), offset as u64);
+                    let (base, segment) = match block {
+                        Some(block) => (block.register(), Register::None),
+                        None => (Register::None, Register::GS),
+                    };
+                    assert_eq!(
+                        (found.memory_base(), found.segment_prefix()),
+                        (base, segment)
+                    );
+                    assert_eq!(found.memory_index(), Register::None);
+                    let register = if wide { gpr.register() } else { low32(gpr) };
+                    assert_eq!(found.op_register(1 - operand), register);
+                }
             }
         }
     }

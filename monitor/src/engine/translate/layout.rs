@@ -108,8 +108,20 @@ pub mod state {
     pub const DRAWN: i32 = 0x68;
     /// The thread's fs base.
     pub const FS: i32 = 0x40;
+    /// Address of the state block itself.
+    pub const SELF: i32 = 0x70;
     /// The program's values of general registers, by encoding number.
     const REGISTERS: i32 = 0x80;
+
+    /// The record that is being written: what is kept of it is copied to the log. Always here, so that where it goes does not
+    /// hang on what was kept before.
+    const RECORD: i32 = 0x200;
+    const _: () = assert!(record(super::super::log::VIEW) <= super::TABLE);
+
+    /// Word of that record; the first, the header, is only in the log.
+    pub const fn record(word: usize) -> i32 {
+        RECORD + 8 * word as i32
+    }
 
     /// Slot of a register's value.
     pub const fn slot(gpr: Gpr) -> i32 {

@@ -137,9 +137,12 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     states.mark(asm.here(), leaving(GprSet::EMPTY));
     asm.jump_through(state::JUMP);
     let lookup = asm.here();
-    states.mark(lookup, State::bound());
-    asm.save(state::LOG, CARRIER);
-    states.mark(asm.here(), leaving(State::bound().spilled));
+    let bound = State::bound(duty);
+    states.mark(lookup, bound);
+    if duty == Duty::Count {
+        asm.save(state::LOG, CARRIER);
+    }
+    states.mark(asm.here(), leaving(bound.spilled));
     asm.unspill(CARRIER);
     states.mark(asm.here(), leaving(of(&[Gpr::Rcx])));
     asm.load(Gpr::Rcx, state::TARGET);

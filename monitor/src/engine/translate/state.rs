@@ -5,6 +5,7 @@
 //! cache borrowed lies in known words of the state block. (But for what the program overwrites before it reads it: `room.rs`.)
 
 use super::layout::state;
+use super::runtime::Duty;
 use crate::arch::{Gpr, GprSet};
 use crate::tracee::Regs;
 
@@ -19,13 +20,25 @@ pub enum Ip {
     InTarget,
 }
 
-/// Where the log pointer is.
+/// What the register is used for that a trace leaves alone; the program's value of it is in its slot meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// In this register; the program's value of it is in its slot.
-    Register(Gpr),
-    /// In the state block.
+    /// It holds the state block's address, with the log pointer in the block.
+    Block(Gpr),
+    /// It holds the count of a code cache that only counts.
+    Count(Gpr),
+    /// Nothing: the registers are the program's.
     Slot,
+}
+
+impl Log {
+    /// Its use where fragments have this duty.
+    pub fn of(duty: Duty, gpr: Gpr) -> Log {
+        match duty {
+            Duty::Observe { .. } => Log::Block(gpr),
+            Duty::Count => Log::Count(gpr),
+        }
+    }
 }
 
 /// Meaning of the registers from one address of the cache up to the next boundary.
@@ -35,26 +48,24 @@ pub struct State {
     pub ip: Ip,
     /// Registers whose program values are in their slots.
     pub spilled: GprSet,
-    /// The log pointer.
+    /// The register that the trace leaves alone.
     pub log: Log,
-    /// Items of the fragment executed since the log pointer's record was begun; `None` when the
-    /// record is complete and the pointer is behind it.
+    /// Items of the fragment executed since the record was begun; `None` when it is complete and the log pointer is behind it.
     pub open: Option<u16>,
     /// Whether the accesses of the open record are in [`state::COUNT`] already.
     pub counted: bool,
 }
 
-/// Where the log pointer is on the way through the table of jumps: in the register that fragments choose for it as a rule. (Through memory it took as
-/// long as two dozen instructions.)
+/// That register on the way through the table of jumps: the one that fragments choose as a rule.
 pub const CARRIER: Gpr = Gpr::R11;
 
 impl State {
-    /// On the way through the table of jumps: bound for `TARGET`, rcx free, the log pointer in its [`CARRIER`].
-    pub fn bound() -> State {
+    /// On the way through the table of jumps: bound for `TARGET`, rcx free, [`CARRIER`] used as in fragments.
+    pub fn bound(duty: Duty) -> State {
         State {
             ip: Ip::InTarget,
             spilled: [Gpr::Rcx, CARRIER].into_iter().collect(),
-            log: Log::Register(CARRIER),
+            log: Log::of(duty, CARRIER),
             open: None,
             counted: false,
         }
@@ -72,7 +83,7 @@ pub trait StateBlock {
 pub struct Context {
     /// The program's registers, instruction pointer included; gs as the program had it (zero).
     pub regs: Regs,
-    /// Log pointer: behind the last complete record, at the open one if there is one.
+    /// Log pointer, behind the last complete record; the count where nothing else is done.
     pub log: u64,
     /// Items done of the open record.
     pub open: Option<u16>,
@@ -83,8 +94,8 @@ impl State {
     pub fn rebuild(&self, stopped: &Regs, block: &impl StateBlock) -> Context {
         let mut regs = *stopped;
         let log = match self.log {
-            Log::Register(gpr) => get(stopped, gpr),
-            Log::Slot => block.word(state::LOG),
+            Log::Count(gpr) => get(stopped, gpr),
+            Log::Block(_) | Log::Slot => block.word(state::LOG),
         };
         regs.rip = match self.ip {
             Ip::At(ip) => ip,

@@ -73,6 +73,7 @@ pub fn map_runtime(
         let gs = end + SLACK;
         let mut data = Data { memory, end, gs };
         data.memory.write_word(gs + state::MAGIC as u64, MAGIC);
+        data.memory.write_word(gs + state::SELF as u64, gs);
         data.memory.write_word(gs + state::HIGH as u64, HIGH_BITS);
         let masks = [
             (state::NOT_DRAWN, !DRAWN),

@@ -15,7 +15,7 @@ use super::close::{self, Record};
 use super::count;
 use super::{
     Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Patch, Stretch,
-    Tables, inside,
+    Tables,
 };
 use crate::arch::{self, Flow, Gpr, GprSet, Mask, RepCondition, Shape};
 use iced_x86::{Code, Instruction, Register};
@@ -84,8 +84,8 @@ pub fn translate(
     let tail = tail(&trace, room);
     let mut builder = Builder {
         log,
-        hot: Stretch::new(hot, trace.ip),
-        cold: Stretch::new(cold, trace.ip),
+        hot: Stretch::new(hot, trace.ip, runtime.duty),
+        cold: Stretch::new(cold, trace.ip, runtime.duty),
         values: Values::new(),
         words: 1,
         accesses: Vec::new(),
@@ -177,8 +177,8 @@ pub fn side(
         tables,
         numbers: Vec::new(),
     };
-    let mut out = Stretch::new(hot, fragment.ip);
-    let mut rare = Stretch::new(cold, fragment.ip);
+    let mut out = Stretch::new(hot, fragment.ip, runtime.duty);
+    let mut rare = Stretch::new(cold, fragment.ip, runtime.duty);
     let record = Record {
         log: fragment.log,
         accesses: &fragment.accesses[..usize::from(fragment.first_access[done])],
@@ -275,14 +275,16 @@ impl Closing {
     fn begin(out: &mut Stretch, record: &Record, ip: Ip, runtime: &Runtime, back: bool) -> Closing {
         match runtime.duty {
             Duty::Observe { fast } => Closing::Decide(close::close(out, record, ip, fast)),
-            Duty::Count => Closing::Count(count::close(out, record, ip, back)),
+            Duty::Count => Closing::Count(count::close(out, record, ip, back, runtime.fast)),
         }
     }
 
     /// Writes what of it has to lie behind an indirect jump.
     fn behind(&mut self, out: &mut Stretch) {
-        if let Closing::Decide(Some(pending)) = self {
-            pending.behind(out);
+        match self {
+            Closing::Decide(Some(pending)) => pending.behind(out),
+            Closing::Count(Some(pending)) => pending.behind(out),
+            _ => {}
         }
     }
 
@@ -318,9 +320,9 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Inside the trace: the log pointer in its register, `done` items executed.
+    /// Inside the trace, `done` items executed.
     fn inside(&self, ip: u64, done: usize) -> State {
-        inside(self.log, Ip::At(ip), Some(done))
+        self.hot.inside(self.log, Ip::At(ip), Some(done))
     }
 
     /// Code that compares the program's with what the fragment is made of: nothing where that cannot change.
@@ -355,7 +357,11 @@ impl Builder<'_> {
             counted: false,
         });
         self.hot.asm.spill(self.log);
-        self.hot.asm.load(self.log, state::LOG);
+        let what = match self.hot.duty {
+            Duty::Observe { .. } => state::SELF,
+            Duty::Count => state::LOG,
+        };
+        self.hot.asm.load(self.log, what);
         self.hot.mark(self.inside(ip, 0));
         entry
     }
@@ -450,9 +456,9 @@ impl Builder<'_> {
     }
 
     fn term(&mut self, gpr: Gpr) -> Term {
-        let (hot, log, words) = (&mut self.hot, self.log, &mut self.words);
+        let (hot, words) = (&mut self.hot, &mut self.words);
         self.values.term(gpr, |gpr| {
-            hot.asm.log(log, *words, gpr);
+            hot.asm.log(*words, gpr);
             *words += 1;
             (*words - 1) as u8
         })
@@ -460,7 +466,7 @@ impl Builder<'_> {
 
     fn vector(&mut self, number: u8, bytes: usize, evex: bool) -> u8 {
         let word = self.words;
-        self.hot.asm.log_vector(self.log, word, number, bytes, evex);
+        self.hot.asm.log_vector(word, number, bytes, evex);
         self.words += bytes / 8;
         word as u8
     }
@@ -502,7 +508,7 @@ impl Builder<'_> {
                 let (mask, vector_mask) = match mask {
                     Mask::Vector(n) => (self.vector(n, bytes(element_bytes), evex), true),
                     Mask::K(n) => {
-                        self.hot.asm.log_mask(self.log, self.words, n);
+                        self.hot.asm.log_mask(self.words, n);
                         self.words += 1;
                         ((self.words - 1) as u8, false)
                     }
@@ -577,7 +583,7 @@ impl Builder<'_> {
                     self.hot
                         .mark(self.inside(item.instruction.next_ip(), i + 1));
                     let word = self.words as u8;
-                    self.hot.asm.log(self.log, self.words, Gpr::Rcx);
+                    self.hot.asm.log(self.words, Gpr::Rcx);
                     self.words += 1;
                     for access in &mut self.accesses[usize::from(self.first_access[i])..] {
                         if let Dynamic::Rep { after, .. } = &mut access.dynamic {
@@ -640,10 +646,11 @@ impl Builder<'_> {
                 self.close(Ip::At(at), done, back, room(at));
                 for item in &items[tail..done - 1] {
                     let ip = Ip::At(item.instruction.ip());
-                    self.hot.mark(inside(self.log, ip, None));
+                    self.hot.mark(self.hot.inside(self.log, ip, None));
                     self.hot.asm.put(&item.instruction)?;
                 }
-                self.hot.mark(inside(self.log, Ip::At(branch.ip()), None));
+                let at_branch = Ip::At(branch.ip());
+                self.hot.mark(self.hot.inside(self.log, at_branch, None));
                 let mut near = *branch;
                 near.as_near_branch();
                 let (pad, exit) = self.exits.direct(&mut self.cold, self.log, taken);
@@ -662,10 +669,11 @@ impl Builder<'_> {
                 self.hot.asm.put(&again)?;
                 self.hot.asm.patch_byte(self.hot.asm.here() - 1, 5);
                 let target = self.hot.asm.here() + 5;
-                self.hot.mark(inside(self.log, Ip::At(next), None));
+                self.hot.mark(self.hot.inside(self.log, Ip::At(next), None));
                 self.jump_direct(next);
                 debug_assert_eq!(self.hot.asm.here(), target);
-                self.hot.mark(inside(self.log, Ip::At(taken), None));
+                self.hot
+                    .mark(self.hot.inside(self.log, Ip::At(taken), None));
                 self.jump_direct(taken);
             }
             End::Indirect => self.indirect(&items[done - 1], done)?,
@@ -683,7 +691,7 @@ impl Builder<'_> {
 
     fn leave(&mut self, ip: u64, done: usize, kind: ExitKind) {
         self.close(Ip::At(ip), done, false, Room::NONE);
-        let state = inside(self.log, Ip::At(ip), None);
+        let state = self.hot.inside(self.log, Ip::At(ip), None);
         let (pad, _) = self
             .exits
             .pad(&mut self.cold, self.log, state, Some(ip), kind);

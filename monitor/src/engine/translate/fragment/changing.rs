@@ -9,7 +9,7 @@
 use super::super::asm::OutOfReach;
 use super::super::state::Ip;
 use super::super::trace::Source;
-use super::{ExitKind, Exits, JUMP_BYTES, Stretch, inside};
+use super::{ExitKind, Exits, JUMP_BYTES, Stretch};
 use crate::arch::Gpr;
 
 /// Where each comparison begins and how many bytes it takes (8, 4, 2 or 1): together all of `length` and no more.
@@ -48,7 +48,7 @@ pub(super) fn compare(
     }
     let mut free = [Gpr::Rdx, Gpr::Rax].into_iter().filter(|gpr| *gpr != log);
     let scratch = free.next().expect("one of two is not the log pointer's");
-    let canonical = inside(log, Ip::At(ip), Some(0));
+    let canonical = hot.inside(log, Ip::At(ip), Some(0));
     let mut state = canonical;
     // The literals, then the way out.
     cold.asm.align(8);

@@ -1,9 +1,9 @@
 //! The entry of a fragment by the table of jumps, which goes by the low 16 bits of a target: is it this one?
 
 use super::super::layout::state;
-use super::super::runtime::Runtime;
+use super::super::runtime::{Duty, Runtime};
 use super::super::state::{CARRIER, Ip, Log, State};
-use super::{Fragment, Stretch, inside};
+use super::{Fragment, Stretch};
 use crate::arch::{Gpr, GprSet};
 
 /// Bytes of a jump with a displacement of 8 bits.
@@ -13,7 +13,7 @@ const SHORT_JUMP_BYTES: i8 = 2;
 /// flag is touched: who is bound elsewhere may need them. The low 16 bits are right; of an address that the program may execute the others,
 /// less those of the fragment's, fit a displacement. Returns its address, and the displacement field of [`Fragment::elsewhere`].
 pub(super) fn in_front(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) -> (u64, u64) {
-    out.mark(State::bound());
+    out.mark(State::bound(runtime.duty));
     // Where no thread comes by: a jump that is taken leaves a trace in what processors guess others by, whether or not it is always.
     let elsewhere = out.asm.here();
     let field = out.asm.jump(runtime.lookup);
@@ -35,28 +35,29 @@ pub(super) fn in_front(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) 
         let distance = back(out);
         out.asm.short_jump(distance);
     }
-    arrived(out, ip, log);
+    arrived(out, ip, log, runtime.duty);
     (entry, field)
 }
 
 /// Writes what follows where a thread has come to the right place: its registers as in the trace.
-fn arrived(out: &mut Stretch, ip: u64, log: Gpr) {
+fn arrived(out: &mut Stretch, ip: u64, log: Gpr, duty: Duty) {
     out.asm.unspill(Gpr::Rcx);
     let mut state = State {
         ip: Ip::At(ip),
         spilled: [CARRIER].into_iter().collect::<GprSet>(),
-        ..State::bound()
+        ..State::bound(duty)
     };
     out.mark(state);
     if log != CARRIER {
         out.asm.spill(log);
         out.asm.copy(log, CARRIER);
         state.spilled.insert(log);
-        state.log = Log::Register(log);
+        state.log = Log::of(duty, log);
         out.mark(state);
         out.asm.unspill(CARRIER);
     }
-    out.mark(inside(log, Ip::At(ip), Some(0)));
+    let inside = out.inside(log, Ip::At(ip), Some(0));
+    out.mark(inside);
 }
 
 /// Whether a fragment of `ip` may have that entry.
@@ -68,7 +69,7 @@ pub(super) fn can_be_in_front(ip: u64, runtime: &Runtime) -> bool {
 /// fragment's is looked for elsewhere. No flag is touched.
 pub fn checked(fragment: &mut Fragment, at: u64, runtime: &Runtime) -> Vec<u8> {
     let (ip, log) = (fragment.ip, fragment.log);
-    let mut out = Stretch::new(at, ip);
+    let mut out = Stretch::new(at, ip, runtime.duty);
     let (entry, elsewhere) = match can_be_in_front(ip, runtime) {
         true => in_front(&mut out, ip, log, runtime),
         false => compared(&mut out, ip, log, runtime),
@@ -83,18 +84,19 @@ pub fn checked(fragment: &mut Fragment, at: u64, runtime: &Runtime) -> Vec<u8> {
 fn compared(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) -> (u64, u64) {
     let scratch = if log == CARRIER { Gpr::Rdx } else { log };
     let entry = out.asm.here();
-    out.mark(State::bound());
+    let bound = State::bound(runtime.duty);
+    out.mark(bound);
     out.asm.spill(scratch);
-    let mut comparing = State::bound();
+    let mut comparing = bound;
     comparing.spilled.insert(scratch);
     out.mark(comparing);
     out.asm.constant(scratch, ip.wrapping_neg());
     out.asm.load(Gpr::Rcx, state::TARGET);
     out.asm.lea_sum(Gpr::Rcx, Gpr::Rcx, scratch);
     out.asm.unspill(scratch);
-    out.mark(State::bound());
+    out.mark(bound);
     out.asm.jrcxz(super::JUMP_BYTES);
     let elsewhere = out.asm.jump(runtime.lookup);
-    arrived(out, ip, log);
+    arrived(out, ip, log, runtime.duty);
     (entry, elsewhere)
 }

@@ -14,7 +14,8 @@ use super::super::state::{Ip, State};
 use super::super::values::Holder;
 use super::lookup::{LookUp, Place, spend};
 use super::scratch::Scratch;
-use super::{Adds, Dynamic, Exits, JUMP_BYTES, LoggedAccess, Patch, RecordShape, Stretch, inside};
+use super::seldom::Seldom;
+use super::{Adds, Dynamic, Exits, LoggedAccess, Patch, RecordShape, Stretch};
 use crate::arch::{Fast, Gpr, GprSet};
 use iced_x86::Code;
 
@@ -42,10 +43,8 @@ struct Plan {
 
 /// The decision is written, the code for "kept" is still to come.
 pub(super) struct Pending {
-    /// Displacement field of the jump to that code; `None`: still to come, where no thread comes by.
-    field: Option<u64>,
-    /// Address of the byte by which threads come to that jump.
-    short: Option<u64>,
+    /// The jump to that code.
+    jump: Seldom,
     /// The same where the accesses were counted before it was seen that a sample is due.
     counted: Option<u64>,
     /// Where it returns to.
@@ -98,12 +97,13 @@ fn plan(record: &Record) -> Plan {
 /// `None` when there is nothing to decide: a record without accesses is never kept.
 pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> Option<Pending> {
     if record.accesses.is_empty() {
-        out.mark(open(record, ip, None));
+        let opened = open(out, record, ip, None);
+        out.mark(opened);
         return None;
     }
     debug_assert!(record.accesses.len() as u64 <= MAX_RECORD_ACCESSES);
     let plan = plan(record);
-    let entry = open(record, ip, Some(record.done));
+    let entry = open(out, record, ip, Some(record.done));
     out.mark(entry);
     let lookups: Vec<LookUp> = plan
         .groups
@@ -118,10 +118,10 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> O
     let mut scratch = Scratch::new(record.log, record.room, entry.spilled, named);
     if plan.groups.is_none() {
         let field = out.asm.jump(out.asm.here());
-        out.mark(open(record, ip, None));
+        let opened = open(out, record, ip, None);
+        out.mark(opened);
         return Some(Pending {
-            field: Some(field),
-            short: None,
+            jump: Seldom::Skipped(field),
             counted: None,
             back: out.asm.here(),
             resume: out.asm.here(),
@@ -162,7 +162,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> O
             mask,
             wide: fast.pext,
         };
-        let place = look.place(out, record.log, &place, flags);
+        let place = look.place(out, &place, flags);
         match (sum, flags) {
             (None, _) => out.asm.is_byte_zero(place, FILTER),
             (Some(sum), _) if i == 0 => out.asm.load_byte_indexed(sum, place, FILTER),
@@ -174,13 +174,13 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> O
         }
     }
     let accesses = record.accesses.len() as i32;
-    let (mut counted, mut short) = (None, None);
+    let mut counted = None;
     let mut opened = entry;
     opened.spilled = scratch.spilled();
     out.mark(opened);
     let mut closed = opened;
     closed.open = None;
-    let field = if flags {
+    let jump = if flags {
         let field = out.asm.branch(Code::Jne_rel32_64, out.asm.here());
         out.asm.add_to(state::COUNT, accesses);
         out.mark(State {
@@ -188,35 +188,26 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> O
             ..opened
         });
         counted = Some(out.asm.branch(Code::Jns_rel32_64, out.asm.here()));
-        Some(field)
+        Seldom::Skipped(field)
     } else {
         // Four times the sum, less what is missing to 255: 0, or 255, or with `UNCOUNTED` 191 or 190, which no four divide.
         out.asm.load_byte(address, state::DUE);
-        // Behind an indirect jump there is a place for the way to the code for "kept": none is taken that others would be guessed by.
-        let unlikely = fast.looping && ip == Ip::InTarget;
-        let due = -i64::from(NOT_DUE) + i64::from(unlikely);
+        let behind = fast.looping && ip == Ip::InTarget;
+        let due = -i64::from(NOT_DUE) + i64::from(behind);
         out.asm
             .lea_address(Gpr::Rcx, Some(address), Some((Gpr::Rcx, 4)), due)
             .expect("a small displacement");
-        let field = if unlikely {
-            out.asm.loop_by(0);
-            short = Some(out.asm.here() - 1);
-            None
-        } else {
-            out.asm.jrcxz(JUMP_BYTES);
-            Some(out.asm.jump(out.asm.here()))
-        };
+        let jump = Seldom::unless_zero(out, behind);
         out.asm.load(address, state::COUNT);
         out.asm.lea(address, address, i64::from(accesses));
         out.asm.save(state::COUNT, address);
-        field
+        jump
     };
     out.mark(closed);
     let back = out.asm.here();
     scratch.give_back(out, closed);
     Some(Pending {
-        field,
-        short,
+        jump,
         counted,
         back,
         resume: out.asm.here(),
@@ -228,21 +219,15 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> O
 }
 
 impl Pending {
-    /// Writes the jump to the code for "kept" where no thread comes by otherwise: behind an indirect jump.
+    /// Writes what of it lies behind an indirect jump.
     pub(super) fn behind(&mut self, out: &mut Stretch) {
-        if let Some(short) = self.short.take() {
-            out.mark(self.state);
-            let distance = i8::try_from(out.asm.here() - (short + 1))
-                .expect("the program's registers are put back and it jumps, no more");
-            out.asm.patch_byte(short, distance as u8);
-            self.field = Some(out.asm.jump(out.asm.here()));
-        }
+        self.jump.write_behind(out, self.state);
     }
 }
 
 /// Registers as the trace has them at its end.
-pub(super) fn open(record: &Record, ip: Ip, done: Option<usize>) -> State {
-    let mut state = inside(record.log, ip, done);
+pub(super) fn open(out: &Stretch, record: &Record, ip: Ip, done: Option<usize>) -> State {
+    let mut state = out.inside(record.log, ip, done);
     if ip == Ip::InTarget {
         state.spilled.insert(Gpr::Rcx);
     }
@@ -280,7 +265,7 @@ pub(super) fn keep(
         state.spilled = scratch.spilled();
         let given = pending.scratch.taken().union(scratch.taken());
         let looked_up = &pending.looked_up;
-        let kept = spend(out, record.log, looked_up, given, [rcx, count, sum]);
+        let kept = spend(out, looked_up, given, [rcx, count, sum]);
         out.asm.load(count, state::COUNT);
         out.asm.lea(count, count, record.accesses.len() as i64);
         out.asm.save(state::COUNT, count);
@@ -305,10 +290,19 @@ pub(super) fn keep(
     let number = exits.tables.records.len() as u32 - 1;
     let header = layout::header(number, record.words as u16)
         .expect("the cache is flushed long before numbers run out");
+    let log = scratch.take(out, state);
+    state.spilled = scratch.spilled();
+    out.mark(state);
+    out.asm.load(log, state::LOG);
     out.asm.load(count, state::COUNT);
-    out.asm.log_header(record.log, header, count);
+    out.asm.log_header(log, header, count);
     add(out, record, pending.adds, count);
-    out.asm.lea(record.log, record.log, 8 * record.words as i64);
+    for word in 1..record.words {
+        out.asm.load_logged(rcx, word);
+        out.asm.store(log, word, rcx);
+    }
+    out.asm.lea(log, log, 8 * record.words as i64);
+    out.asm.save(state::LOG, log);
     state.open = None;
     out.mark(state);
     out.asm.save(state::COUNT, count);
@@ -323,8 +317,7 @@ pub(super) fn keep(
     out.asm.jrcxz(0);
     let behind_end = out.asm.here();
     // Byte 3 of the log pointer turns zero at the end of the log.
-    out.asm.save(state::SCRATCH, record.log);
-    out.asm.load_byte(rcx, state::SCRATCH + 3);
+    out.asm.load_byte(rcx, state::LOG + 3);
     out.asm.jrcxz(0);
     let at_end = out.asm.here();
     scratch.give_back_but(out, state, &pending.scratch);
@@ -341,7 +334,7 @@ pub(super) fn keep(
         state.spilled.remove(Gpr::Rcx);
     }
     exits.full(out, record.log, state, pending.resume);
-    [pending.field.map(|field| (field, start)), counted]
+    [Some((pending.jump.field(), start)), counted]
 }
 
 /// Adds the record's accesses to `count`.
@@ -357,8 +350,7 @@ fn add(out: &mut Stretch, record: &Record, adds: Adds, count: Gpr) {
             continue;
         };
         let times = (term.slot != 0).then(|| {
-            out.asm
-                .load_logged(Gpr::Rcx, record.log, usize::from(term.slot));
+            out.asm.load_logged(Gpr::Rcx, usize::from(term.slot));
             (Gpr::Rcx, 1)
         });
         out.asm

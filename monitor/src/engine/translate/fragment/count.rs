@@ -10,8 +10,9 @@
 use super::super::layout::state;
 use super::super::state::{Ip, State};
 use super::close::{self, Record};
-use super::{Dynamic, Exits, JUMP_BYTES, LoggedAccess, Patch, Stretch};
-use crate::arch::{Access, Gpr, RepCondition, Shape};
+use super::seldom::Seldom;
+use super::{Dynamic, Exits, LoggedAccess, Patch, Stretch};
+use crate::arch::{Access, Fast, Gpr, RepCondition, Shape};
 use iced_x86::Code;
 
 /// What is to be counted of an access of item `item`.
@@ -67,8 +68,8 @@ const ENDED: u32 = 0xff00_0000;
 
 /// A check whose way out is still to be written.
 pub(super) struct Pending {
-    /// Displacement field of the jump to it.
-    field: u64,
+    /// The jump to it.
+    jump: Seldom,
     /// Where a thread goes on that has left by it.
     resume: u64,
     state: State,
@@ -76,8 +77,14 @@ pub(super) struct Pending {
 
 /// Counts the accesses of a record, and leaves at the end of the count where that is to be looked at. Registers as for
 /// [`close::close`].
-pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, looks: bool) -> Option<Pending> {
-    let mut state = close::open(record, ip, Some(record.done));
+pub(super) fn close(
+    out: &mut Stretch,
+    record: &Record,
+    ip: Ip,
+    looks: bool,
+    fast: Fast,
+) -> Option<Pending> {
+    let mut state = close::open(out, record, ip, Some(record.done));
     out.mark(state);
     if !record.accesses.is_empty() {
         out.asm
@@ -92,7 +99,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, looks: bool) -> 
         out.asm.test(record.log, ENDED);
         let field = out.asm.branch(Code::Jne_rel32_64, out.asm.here());
         return Some(Pending {
-            field,
+            jump: Seldom::Skipped(field),
             resume: out.asm.here(),
             state,
         });
@@ -105,8 +112,11 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, looks: bool) -> 
     }
     out.asm.save(state::SCRATCH, record.log);
     out.asm.load_byte(Gpr::Rcx, state::SCRATCH + 3);
-    out.asm.jrcxz(JUMP_BYTES);
-    let field = out.asm.jump(out.asm.here());
+    let behind = fast.looping && ip == Ip::InTarget;
+    if behind {
+        out.asm.lea(Gpr::Rcx, Gpr::Rcx, 1);
+    }
+    let jump = Seldom::unless_zero(out, behind);
     let checking = state;
     if keeps_rcx {
         out.asm.unspill(Gpr::Rcx);
@@ -114,10 +124,17 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, looks: bool) -> 
         out.mark(state);
     }
     Some(Pending {
-        field,
+        jump,
         resume: out.asm.here(),
         state: checking,
     })
+}
+
+impl Pending {
+    /// Writes what of it lies behind an indirect jump.
+    pub(super) fn behind(&mut self, out: &mut Stretch) {
+        self.jump.write_behind(out, self.state);
+    }
 }
 
 /// Writes the way out. Returns the field of the jump to it and its address.
@@ -135,5 +152,5 @@ pub(super) fn leave(
         state.spilled.remove(Gpr::Rcx);
     }
     exits.full(out, record.log, state, pending.resume);
-    (pending.field, start)
+    (pending.jump.field(), start)
 }

@@ -118,13 +118,13 @@ impl LookUp {
     }
 
     /// Writes code that finds the filter's place; returns the register it is in.
-    pub(super) fn place(&self, out: &mut Stretch, log: Gpr, to: &Place, flags: bool) -> Gpr {
+    pub(super) fn place(&self, out: &mut Stretch, to: &Place, flags: bool) -> Gpr {
         let asm = &mut out.asm;
         let mut low = self.constant();
         let mut load = |source: Source, gpr: Gpr| match source {
             Source::Held(held, ..) => held,
             Source::Logged(word) => {
-                asm.load_logged(gpr, log, usize::from(word));
+                asm.load_logged(gpr, usize::from(word));
                 gpr
             }
             Source::Fs => {
@@ -187,7 +187,6 @@ impl LookUp {
 /// behind is for one that is not.
 pub(super) fn spend(
     out: &mut Stretch,
-    log: Gpr,
     looked_up: &[LookUp],
     given: GprSet,
     scratch: [Gpr; 3],
@@ -207,7 +206,7 @@ pub(super) fn spend(
     };
     for look in looked_up {
         for (at, worth) in [(*look, state::NOT_BEFORE), (look.end(), state::DRAWN)] {
-            let place = at.without(given).place(out, log, &to, false);
+            let place = at.without(given).place(out, &to, false);
             out.asm.load_byte_indexed(byte, place, FILTER);
             out.asm.extract(byte, byte, worth);
             out.asm.lea_sum(sum, sum, byte);

@@ -12,12 +12,13 @@ mod close;
 mod count;
 mod lookup;
 mod scratch;
+mod seldom;
 
 pub use build::{Wanted, log_candidates, side, translate};
 pub use checked::checked;
 
 use super::asm::Asm;
-use super::runtime::Runtime;
+use super::runtime::{Duty, Runtime};
 use super::state::{Ip, Log, State, StateMap};
 use super::values::Term;
 use crate::arch::{Gpr, GprSet, Kind};
@@ -264,19 +265,36 @@ pub struct FragmentCode {
 struct Stretch {
     asm: Asm,
     states: StateMap,
+    duty: Duty,
 }
 
 impl Stretch {
-    fn new(base: u64, ip: u64) -> Stretch {
+    fn new(base: u64, ip: u64, duty: Duty) -> Stretch {
         Stretch {
             asm: Asm::new(base),
             states: StateMap::new(base, ip),
+            duty,
         }
     }
 
     /// From here on, the registers mean `state`.
     fn mark(&mut self, state: State) {
+        self.asm.set_block(match state.log {
+            Log::Block(gpr) => Some(gpr),
+            Log::Count(_) | Log::Slot => None,
+        });
         self.states.mark(self.asm.here(), state);
+    }
+
+    /// What registers mean inside a trace that leaves `log` alone.
+    fn inside(&self, log: Gpr, ip: Ip, open: Option<usize>) -> State {
+        State {
+            ip,
+            spilled: [log].into_iter().collect(),
+            log: Log::of(self.duty, log),
+            open: open.map(|done| done as u16),
+            counted: false,
+        }
     }
 }
 
@@ -285,17 +303,6 @@ type Patch = (u64, u64);
 
 /// Bytes of a jump.
 const JUMP_BYTES: i8 = 5;
-
-/// Inside a trace, where the log pointer is in its register.
-fn inside(log: Gpr, ip: Ip, open: Option<usize>) -> State {
-    State {
-        ip,
-        spilled: [log].into_iter().collect(),
-        log: Log::Register(log),
-        open: open.map(|done| done as u16),
-        counted: false,
-    }
-}
 
 /// Where the ways out of a fragment are written down.
 struct Exits<'a> {
@@ -319,7 +326,9 @@ impl Exits<'_> {
     ) -> (u64, u32) {
         let start = out.asm.here();
         out.mark(state);
-        out.asm.save(super::layout::state::LOG, log);
+        if out.duty == Duty::Count {
+            out.asm.save(super::layout::state::LOG, log);
+        }
         out.asm.unspill(log);
         state.spilled = GprSet::EMPTY;
         state.log = Log::Slot;
@@ -371,13 +380,8 @@ impl Exits<'_> {
             warm_field: 0,
             cold_field: 0,
         };
-        self.pad(
-            out,
-            log,
-            inside(log, Ip::At(target), None),
-            Some(target),
-            kind,
-        )
+        let state = out.inside(log, Ip::At(target), None);
+        self.pad(out, log, state, Some(target), kind)
     }
 
     fn set_warm_field(&mut self, exit: u32, at: u64) {

@@ -159,7 +159,8 @@ impl Translate {
         }
         let closed = observer.accesses();
         if let Some((fragment, items, rep)) = open {
-            let record = self.data.memory.words(pointer, MAX_RECORD_QWORDS);
+            let record = self.data.gs + state::record(0) as u64;
+            let record = self.data.memory.words(record, MAX_RECORD_QWORDS);
             let fragment = self.cache.fragment(fragment);
             match &mut self.tap {
                 None => expand(fragment, items, record, self.fs_base, rep, observer),
@@ -213,7 +214,10 @@ impl Translate {
         }
         self.prepare(left, observer);
         let log = self.cache.fragment(fragment).log;
-        *get_mut(&mut regs, log) = self.log_start;
+        *get_mut(&mut regs, log) = match self.duty {
+            Duty::Observe { .. } => self.data.gs,
+            Duty::Count => self.log_start,
+        };
         regs.rip = resume;
         regs.gs_base = self.data.gs;
         regs.orig_rax = u64::MAX;

@@ -3,6 +3,7 @@
 use super::super::super::asm::OutOfReach;
 use super::super::super::layout::{JUMPS, state};
 use super::super::super::room::Room;
+use super::super::super::runtime::Duty;
 use super::super::super::state::{CARRIER, Ip, State};
 use super::super::super::trace::Item;
 use super::super::scratch::Scratch;
@@ -16,14 +17,21 @@ pub(super) fn by_table(out: &mut Stretch, log: Gpr) {
     if log != CARRIER {
         out.asm.spill(CARRIER);
         out.asm.copy(CARRIER, log);
-        let mut bound = State::bound();
+        let mut bound = State::bound(out.duty);
         bound.spilled.insert(log);
         out.mark(bound);
         out.asm.unspill(log);
     }
-    out.mark(State::bound());
+    out.mark(State::bound(out.duty));
     // From here, not from a place that all transfers share: processors guess by the place where a jump leads.
-    out.asm.load_word16(Gpr::Rcx, state::TARGET);
+    match out.duty {
+        // All of the word that was stored, which does not wait for memory as a part of it would.
+        Duty::Observe { .. } => {
+            out.asm.load(Gpr::Rcx, state::TARGET);
+            out.asm.low_word(Gpr::Rcx, Gpr::Rcx);
+        }
+        Duty::Count => out.asm.load_word16(Gpr::Rcx, state::TARGET),
+    }
     out.asm.jump_indexed(Gpr::Rcx, JUMPS);
 }
 
