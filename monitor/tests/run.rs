@@ -611,6 +611,32 @@ fn memory_mapped_in_a_window_is_heap() {
     );
 }
 
+/// A file that the program maps is told by its name, whether or not it is shared with others.
+#[test]
+fn mapped_files_are_named() {
+    for (how, flags) in [("shared", "MAP_SHARED"), ("private", "MAP_PRIVATE")] {
+        let program = format!(
+            "import mmap, tempfile\n\
+             f = tempfile.NamedTemporaryFile(suffix='.walked'); f.truncate(1 << 22)\n\
+             m = mmap.mmap(f.fileno(), 0, mmap.{flags})\n\
+             print(sum(m[i] for _ in range(4) for i in range(0, 1 << 22, 64)))"
+        );
+        let Some(profile) = of_python(&program, &["--full"]) else {
+            return;
+        };
+        let samples = || profile.windows.iter().flat_map(|w| &w.samples);
+        let of_file = samples().filter(|s| match s.sample.memory {
+            Memory::Static { module, .. } => {
+                profile.modules[module as usize].path.ends_with(".walked")
+            }
+            _ => false,
+        });
+        let (found, all) = (of_file.count(), samples().count());
+        println!("{how}: {found} of {all} samples in the file");
+        assert!(200 * found > all, "{how}: {found} of {all}");
+    }
+}
+
 /// Where all accesses of a window are looked at, who touches lines for the first time is told.
 #[test]
 fn short_windows_tell_first_touches() {

@@ -223,6 +223,7 @@ macro_rules! checks {
 }
 
 checks!(
+    apart,
     avx512,
     bits,
     crossing,

@@ -287,7 +287,9 @@ impl Recorder {
         let module = match mapping.path {
             Backing::Stack => return Memory::Stack,
             Backing::Heap => return Memory::Heap,
-            Backing::File(_) if !mapping.shared => self.module(mapping, maps),
+            // What is shared with others has no file as a rule where it is called a device.
+            Backing::File(ref path) if mapping.shared && is_device(path) => None,
+            Backing::File(_) => self.module(mapping, maps),
             Backing::Anonymous => {
                 let module = bss_of(mapping, maps).and_then(|data| self.module(data, maps));
                 // The kernel merges anonymous memory that happens to lie behind it.
@@ -394,6 +396,12 @@ fn bss_of<'a>(mapping: &Mapping, maps: &'a Maps) -> Option<&'a Mapping> {
     let before = maps.find(mapping.start.checked_sub(1)?)?;
     let data = matches!(before.path, Backing::File(_)) && before.write && !before.shared;
     (data && before.end == mapping.start).then_some(before)
+}
+
+/// Whether a mapped path names a device, or memory called one: `/dev/zero` where anonymous memory is shared (mmap(2)); not POSIX shared memory
+/// (shm_overview(7)).
+fn is_device(path: &str) -> bool {
+    path.starts_with("/dev/") && !path.starts_with("/dev/shm/")
 }
 
 /// Load bias, end and build id of the object at `path`, whose first byte is mapped at `start`.

@@ -111,7 +111,8 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
     let calls = Rc::default();
     let wide = Fast {
         pext: std::arch::is_x86_feature_detected!("bmi2"),
-        ..Fast::NOTHING
+        // Slow on some, and as right.
+        looping: true,
     };
     let (back, engine) = match plan.looking {
         Looking::Wide => Translate::with_fast(stopped, pid, wide),

@@ -446,6 +446,12 @@ impl Asm {
         self.raw(&[0xe3, distance as u8]);
     }
 
+    /// `jmp target` by a word behind it, from any distance.
+    pub fn jump_far(&mut self, target: u64) {
+        self.raw(&[0xff, 0x25, 0, 0, 0, 0]);
+        self.raw(&target.to_le_bytes());
+    }
+
     /// `jmp` by `distance` bytes from behind it.
     pub fn short_jump(&mut self, distance: i8) {
         self.raw(&[0xeb, distance as u8]);

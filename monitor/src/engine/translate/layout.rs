@@ -5,8 +5,8 @@
 //! ```text
 //! END-LOG_BYTES .. END           the access log; END is a multiple of 4 GiB
 //! END .. END+SLACK               room for the records written between two checks for "full"
-//! END+SLACK ..                   the state block (gs base), then the tables of indirect targets
-//!                                and of jumps, then the filter of watched lines
+//! END+SLACK ..                   the state block (gs base) with the record that is being written, then the
+//!                                tables of indirect targets and of jumps, then the filter of watched lines
 //! ```
 //!
 //! The log grows towards END. Because END is a multiple of 4 GiB, "full" is byte 3 of the log
@@ -80,7 +80,7 @@ pub mod state {
 
     /// [`super::MAGIC`].
     pub const MAGIC: i32 = 0x00;
-    /// Log pointer while it is in no register.
+    /// Log pointer: where the next record is kept. In a cache that only counts, the count while it is in no register.
     pub const LOG: i32 = 0x08;
     /// Why the cache was left: an exit number.
     pub const EXIT: i32 = 0x10;

@@ -105,18 +105,19 @@ pub const VIEW: usize = 128;
 const _: () = assert!(VIEW >= MAX_RECORD_QWORDS && VIEW.is_power_of_two());
 const _: () = assert!(VIEW * 8 <= super::layout::SLACK as usize);
 
-/// Instructions a record takes besides one store for each of its words: pointer and check.
+/// Instructions a record takes besides one store for each of its words: pointer and check. (As they were when what instructions cost was fitted, in
+/// `session/rates.rs`; where it is kept, a word takes a load and a store more since.)
 const RECORD_INSTRUCTIONS: f64 = 3.0;
 /// Instructions of the decision whether to keep a record, and of one look into the filter, at the most (where no flag may be touched).
 const DECISION_INSTRUCTIONS: f64 = 10.0;
 const GROUP_INSTRUCTIONS: f64 = 5.0;
 /// Instructions added to a trace that only counts: one, and where the program goes back two more, or five. (The mean is guessed.)
 const COUNT_INSTRUCTIONS: f64 = 3.0;
-/// Instructions that could be executed while the log pointer goes from one register to another through memory, and values of
+/// Instructions that could be executed while the count goes from one register to another through memory, and values of
 /// the program's the other way, where loops use every register and are cut into traces for that. (Fitted to one
 /// such program, whose loops take 1.6 to 1.7 times as long counted as natively: with 50 its accesses were estimated 18 % too high.)
 const HAND_OVER_INSTRUCTIONS: f64 = 32.0;
-/// Instructions an indirect transfer takes to find its fragment by the table of jumps (13 or 14, counted in the generated code).
+/// Instructions an indirect transfer takes to find its fragment by the table of jumps (counted in the generated code).
 const LOOKUP_INSTRUCTIONS: f64 = 10.0;
 /// Instructions in place of a return that is followed: 6 in the generated code where the program lies below 2 GiB, 9 elsewhere.
 const RETURN_INSTRUCTIONS: f64 = 7.0;

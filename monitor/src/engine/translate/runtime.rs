@@ -2,18 +2,18 @@
 
 use super::asm::Asm;
 use super::layout::{PROBES, REFUSED_SYSCALL, TABLE, state};
-use super::state::{CARRIER, Ip, Log, State, StateMap};
+use super::state::{CARRIER, Ip, Spare, State, StateMap};
 use super::trace::Lengths;
 use crate::arch::{Fast, Gpr, GprSet};
 
 /// Addresses of the stubs of one arena, and the meaning of the registers in them.
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    /// Leaves the cache. Expects rax spilled, `TARGET` and `EXIT` set, the log pointer in its slot.
+    /// Leaves the cache. Expects rax spilled, `TARGET` and `EXIT` set, no register in use.
     pub exit: u64,
     /// Address after the `syscall` of [`Runtime::exit`]: where the monitor sees the thread stopped.
     pub after_syscall: u64,
-    /// Goes to the fragment of the address in rcx. Expects rcx spilled, the log pointer in its slot.
+    /// Goes to the fragment of the address in rcx. Expects rcx spilled, no other register in use.
     pub indirect: u64,
     /// Does the same for the address in `TARGET`. Expects registers as in [`State::bound`].
     pub lookup: u64,
@@ -38,7 +38,7 @@ pub enum Duty {
         /// What the processor is fast at.
         fast: Fast,
     },
-    /// Count them, in the place of the log pointer. There is no log.
+    /// Count them, in the spare register. There is no log.
     Count,
 }
 
@@ -61,7 +61,7 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     let leaving = |spilled| State {
         ip: Ip::InTarget,
         spilled,
-        log: Log::Slot,
+        spare: Spare::Unused,
         open: None,
         counted: false,
     };
@@ -87,7 +87,7 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     let in_rcx = |spilled| State {
         ip: Ip::InRcx,
         spilled,
-        log: Log::Slot,
+        spare: Spare::Unused,
         open: None,
         counted: false,
     };

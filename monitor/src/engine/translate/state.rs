@@ -22,21 +22,21 @@ pub enum Ip {
 
 /// What the register is used for that a trace leaves alone; the program's value of it is in its slot meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
+pub enum Spare {
     /// It holds the state block's address, with the log pointer in the block.
     Block(Gpr),
     /// It holds the count of a code cache that only counts.
     Count(Gpr),
     /// Nothing: the registers are the program's.
-    Slot,
+    Unused,
 }
 
-impl Log {
+impl Spare {
     /// Its use where fragments have this duty.
-    pub fn of(duty: Duty, gpr: Gpr) -> Log {
+    pub fn of(duty: Duty, gpr: Gpr) -> Spare {
         match duty {
-            Duty::Observe { .. } => Log::Block(gpr),
-            Duty::Count => Log::Count(gpr),
+            Duty::Observe { .. } => Spare::Block(gpr),
+            Duty::Count => Spare::Count(gpr),
         }
     }
 }
@@ -49,7 +49,7 @@ pub struct State {
     /// Registers whose program values are in their slots.
     pub spilled: GprSet,
     /// The register that the trace leaves alone.
-    pub log: Log,
+    pub spare: Spare,
     /// Items of the fragment executed since the record was begun; `None` when it is complete and the log pointer is behind it.
     pub open: Option<u16>,
     /// Whether the accesses of the open record are in [`state::COUNT`] already.
@@ -65,7 +65,7 @@ impl State {
         State {
             ip: Ip::InTarget,
             spilled: [Gpr::Rcx, CARRIER].into_iter().collect(),
-            log: Log::of(duty, CARRIER),
+            spare: Spare::of(duty, CARRIER),
             open: None,
             counted: false,
         }
@@ -93,9 +93,9 @@ impl State {
     /// Rebuilds the program's context from the registers at a stop.
     pub fn rebuild(&self, stopped: &Regs, block: &impl StateBlock) -> Context {
         let mut regs = *stopped;
-        let log = match self.log {
-            Log::Count(gpr) => get(stopped, gpr),
-            Log::Block(_) | Log::Slot => block.word(state::LOG),
+        let log = match self.spare {
+            Spare::Count(gpr) => get(stopped, gpr),
+            Spare::Block(_) | Spare::Unused => block.word(state::LOG),
         };
         regs.rip = match self.ip {
             Ip::At(ip) => ip,
@@ -163,7 +163,7 @@ struct Boundary {
     /// [`NOT_OPEN`] for none.
     open: u16,
     kind: IpKind,
-    log: Log,
+    spare: Spare,
     counted: bool,
 }
 
@@ -201,7 +201,7 @@ impl StateMap {
             spilled: state.spilled,
             open: state.open.unwrap_or(NOT_OPEN),
             kind,
-            log: state.log,
+            spare: state.spare,
             counted: state.counted,
         };
         match self.boundaries.last_mut() {
@@ -223,7 +223,7 @@ impl StateMap {
                 IpKind::InTarget => Ip::InTarget,
             },
             spilled: boundary.spilled,
-            log: boundary.log,
+            spare: boundary.spare,
             open: (boundary.open != NOT_OPEN).then_some(boundary.open),
             counted: boundary.counted,
         })
@@ -254,7 +254,7 @@ impl Boundary {
             && self.spilled == other.spilled
             && self.open == other.open
             && self.kind == other.kind
-            && self.log == other.log
+            && self.spare == other.spare
             && self.counted == other.counted
     }
 }

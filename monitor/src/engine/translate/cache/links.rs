@@ -6,8 +6,8 @@ use super::super::memory::Shared;
 use super::super::trace::Code;
 use super::CodeCache;
 
-/// Most entries that a thread goes through before it is looked for in the table of indirect targets.
-const LONGEST_CHAIN: u8 = 4;
+/// Most entries that lead on to each other before the table of indirect targets is asked.
+const LONGEST_CHAIN: usize = 8;
 
 impl CodeCache {
     /// Gives a side exit that has been taken its own code. (Without room the next flush makes some.)
@@ -90,7 +90,7 @@ impl CodeCache {
             &self.fragments[fragment as usize],
             &self.fragments[to as usize],
         );
-        let (field, target) = if from.log == to.log {
+        let (field, target) = if from.spare == to.spare {
             (warm_field, to.warm_entry)
         } else {
             (cold_field, to.entry)
@@ -136,30 +136,55 @@ impl CodeCache {
         if (!ahead || data.word(jump) == vacant)
             && let Some(checked) = self.checked(id)
         {
-            data.write_word(jump, checked);
-            self.chain(id, checked);
+            let first = self.chain(id, checked);
+            data.write_word(jump, first);
         }
     }
 
-    /// Leads threads that are bound elsewhere from the entry `checked` of a fragment on to that of the one before it whose address has
-    /// the same low bits.
-    fn chain(&mut self, id: FragmentId, checked: u64) {
+    /// Puts the entry `checked` of a fragment in front of those of fragments whose addresses have the same low bits: threads that are bound
+    /// elsewhere are led on to these. Returns the first of them all.
+    fn chain(&mut self, id: FragmentId, checked: u64) -> u64 {
+        let low = self.fragments[id as usize].ip as u16;
+        let chain = self.chains.entry(low).or_default();
+        if chain.contains(&checked) {
+            return chain[chain.len() - 1];
+        }
+        if chain.len() == LONGEST_CHAIN {
+            chain.clear();
+        }
+        let next = chain.last().copied();
+        chain.push(checked);
+        if let Some(next) = next
+            && !self.lead_on(id, next)
+        {
+            self.chains.insert(low, vec![checked]);
+        }
+        checked
+    }
+
+    /// Leads threads that are bound elsewhere from the entry of a fragment on to the one at `next`, of another. False where that
+    /// cannot be, or they are led on to another already.
+    fn lead_on(&mut self, id: FragmentId, next: u64) -> bool {
         let fragment = &mut self.fragments[id as usize];
         let Some(field) = fragment.elsewhere.take() else {
-            return;
+            return false;
         };
-        let low = fragment.ip as u16;
-        let (before, length) = match self.chains.get(&low) {
-            Some(&(before, length)) if length < LONGEST_CHAIN => (Some(before), length),
-            _ => (None, 0),
+        let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(field)) else {
+            return false;
         };
-        self.chains.insert(low, (checked, length + 1));
         let displacement = |to: u64| i32::try_from(to.wrapping_sub(field + 4) as i64).ok();
-        if let Some(displacement) = before.and_then(displacement)
-            && let Some(arena) = self.arenas.iter_mut().find(|a| a.contains(field))
-        {
-            arena.memory.write(field, &displacement.to_le_bytes());
-        }
+        let displacement = displacement(next).or_else(|| {
+            // In another arena, too far away.
+            let at = (!arena.full()).then_some(arena.hot_next)?;
+            let code = fragment::lead_far(fragment, at, next, &arena.runtime);
+            arena.put_hot(id, &code);
+            displacement(at)
+        });
+        let Some(displacement) = displacement else {
+            return false;
+        };
+        arena.memory.write(field, &displacement.to_le_bytes());
+        true
     }
 
     /// The entry of a fragment for threads that may be bound elsewhere; `None` without room.

@@ -66,8 +66,8 @@ pub struct CodeCache {
     usage: Usage,
     rooms: Rooms,
     duty: Duty,
-    /// For the low 16 bits of a target, the last entry made for the table of jumps, and how many others are looked at behind it.
-    chains: FxHashMap<u16, (u64, u8)>,
+    /// Entries for the table of jumps that lead on to each other, by the low 16 bits of their targets: each to the one before it here.
+    chains: FxHashMap<u16, Vec<u64>>,
     /// Targets of indirect transfers, in the order they were met.
     indirect: Vec<u64>,
     /// Return addresses of calls in fragments, those of the newest last, and whether these are of code that was not met.
@@ -194,14 +194,14 @@ impl CodeCache {
             return Err(Blocked::NeedFlush);
         }
         let id = self.fragments.len() as FragmentId;
-        // The log pointer stays where it is on the way from a fragment that leads here.
+        // The same register is left alone as by a fragment that leads here.
         let exits = self.waiting.get(&ip).and_then(|exits| exits.last());
         let before = exits.and_then(|&exit| self.tables.exit(exit));
-        let wished = before.map(|exit| self.fragments[exit.fragment as usize].log);
+        let wished = before.map(|exit| self.fragments[exit.fragment as usize].spare);
         // What is observed gains nothing by it that could be measured.
-        let logs = match self.duty {
-            Duty::Count => fragment::log_candidates(wished, self.usage.near(ip, code)),
-            Duty::Observe { .. } => fragment::log_candidates(wished, &[0; 16]),
+        let spares = match self.duty {
+            Duty::Count => fragment::spare_candidates(wished, self.usage.near(ip, code)),
+            Duty::Observe { .. } => fragment::spare_candidates(wished, &[0; 16]),
         };
         let (lengths, begins) = (self.duty.lengths(), |ip| self.by_ip.contains_key(&ip));
         let trace = trace::form(code, ip, lengths, begins, &mut self.factory);
@@ -214,7 +214,7 @@ impl CodeCache {
         let mut room = self.rooms.by(code, &mut self.factory);
         let mut translate = |trace| {
             let wanted = Wanted {
-                logs: &logs,
+                spares: &spares,
                 targeted,
                 room: &mut room,
             };

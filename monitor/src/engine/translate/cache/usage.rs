@@ -1,7 +1,7 @@
-//! Which registers the code around an address uses: the log pointer is to be in one that the traces to come leave alone
+//! Which registers the code around an address uses: the spare register is to be one that the traces to come leave alone
 //! too, for to bring it from one to another, and the program's own values back, takes round trips through memory at every
 //! turn of a loop. (Random look-ups in a table took 1.48 times their native time in copies that only count where a sum and the
-//! log pointer changed places, 1.21 times without; an interpreter and a solver 1.5 to 1.6 times either way.)
+//! spare register changed, 1.21 times without; an interpreter and a solver 1.5 to 1.6 times either way.)
 
 use super::super::trace::Code;
 use crate::arch::{Gpr, GprSet};

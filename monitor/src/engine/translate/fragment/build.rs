@@ -6,7 +6,7 @@ use super::super::asm::OutOfReach;
 use super::super::layout::{MAX_RECORD_QWORDS, state};
 use super::super::room::Room;
 use super::super::runtime::{Duty, Runtime};
-use super::super::state::{Ip, Log, State};
+use super::super::state::{Ip, Spare, State};
 use super::super::trace::{End, Item, Source, Step, Trace};
 use super::super::values::{Holder, Term, Values};
 use super::changing;
@@ -20,9 +20,9 @@ use super::{
 use crate::arch::{self, Flow, Gpr, GprSet, Mask, RepCondition, Shape};
 use iced_x86::{Code, Instruction, Register};
 
-/// Registers for the log pointer, least used by compilers first. Never rsp; never rcx, which
+/// Registers to leave alone, least used by compilers first. Never rsp; never rcx, which
 /// the decision at the end and indirect transfers use.
-const LOG_CANDIDATES: [Gpr; 14] = [
+const SPARE_CANDIDATES: [Gpr; 14] = [
     Gpr::R11,
     Gpr::R10,
     Gpr::R15,
@@ -42,26 +42,26 @@ const LOG_CANDIDATES: [Gpr; 14] = [
 /// Words after which a trace is cut: leaves room for one more instruction of any kind.
 const CUT_WORDS: usize = MAX_RECORD_QWORDS - 24;
 
-/// The order in which registers are tried for the log pointer: those first that fewest instructions around name (`usage`), and
+/// The order in which registers are tried: those first that fewest instructions around name (`usage`), and
 /// among these the one that it is in already, `before`.
-pub fn log_candidates(before: Option<Gpr>, usage: &[u16; 16]) -> [Gpr; 14] {
-    let mut candidates = LOG_CANDIDATES;
+pub fn spare_candidates(before: Option<Gpr>, usage: &[u16; 16]) -> [Gpr; 14] {
+    let mut candidates = SPARE_CANDIDATES;
     candidates.sort_by_key(|&gpr| (usage[gpr as usize], before != Some(gpr)));
     candidates
 }
 
 /// What a fragment is to be like.
 pub struct Wanted<'a> {
-    /// Registers for the log pointer, in order.
-    pub logs: &'a [Gpr],
+    /// Registers to leave alone, in order of preference.
+    pub spares: &'a [Gpr],
     /// Whether it is the target of an indirect transfer.
     pub targeted: bool,
     /// What the program does not need at an address.
     pub room: &'a mut dyn FnMut(u64) -> Room,
 }
 
-/// Translates `trace` as fragment `id` for addresses `hot` and `cold`. The log pointer will be in the first
-/// of those wanted that the trace leaves alone.
+/// Translates `trace` as fragment `id` for addresses `hot` and `cold`. The first of the registers
+/// wanted that the trace leaves alone is used for ours.
 ///
 /// # Errors
 /// [`OutOfReach`] when not even its first instruction can be placed there.
@@ -74,16 +74,16 @@ pub fn translate(
     tables: &mut Tables,
 ) -> Result<(Fragment, FragmentCode), OutOfReach> {
     let Wanted {
-        logs,
+        spares,
         targeted,
         room,
     } = wanted;
     let whole = trace.items.len();
-    let (trace, log) = choose_log(trace, logs);
+    let (trace, spare) = choose_spare(trace, spares);
     let starved = trace.items.len() < whole;
     let tail = tail(&trace, room);
     let mut builder = Builder {
-        log,
+        spare,
         hot: Stretch::new(hot, trace.ip, runtime.duty),
         cold: Stretch::new(cold, trace.ip, runtime.duty),
         values: Values::new(),
@@ -117,7 +117,7 @@ pub fn translate(
         entry,
         cold,
         warm_entry,
-        log,
+        spare,
         starved,
         indirect,
         targeted: false,
@@ -180,7 +180,7 @@ pub fn side(
     let mut out = Stretch::new(hot, fragment.ip, runtime.duty);
     let mut rare = Stretch::new(cold, fragment.ip, runtime.duty);
     let record = Record {
-        log: fragment.log,
+        spare: fragment.spare,
         accesses: &fragment.accesses[..usize::from(fragment.first_access[done])],
         done,
         words: usize::from(words),
@@ -192,14 +192,14 @@ pub fn side(
             let back = count::goes_back(&fragment.item_ips[..done], target);
             let closing = Closing::begin(&mut out, &record, Ip::At(target), runtime, back);
             let jump = out.asm.jump(out.asm.here());
-            let (pad, number) = exits.direct(&mut rare, fragment.log, target);
+            let (pad, number) = exits.direct(&mut rare, fragment.spare, target);
             out.asm.patch(jump, pad);
             exits.set_warm_field(number, jump);
             closing
         }
         None => {
             let mut closing = Closing::begin(&mut out, &record, Ip::InTarget, runtime, true);
-            transfer::by_table(&mut out, fragment.log);
+            transfer::by_table(&mut out, fragment.spare);
             closing.behind(&mut out);
             closing
         }
@@ -217,15 +217,15 @@ pub fn side(
     Some((field, code))
 }
 
-/// Finds the first register of `logs` that no item uses, cutting the trace where there is none.
-fn choose_log(mut trace: Trace, logs: &[Gpr]) -> (Trace, Gpr) {
+/// Finds the first register of `spares` that no item uses, cutting the trace where there is none.
+fn choose_spare(mut trace: Trace, spares: &[Gpr]) -> (Trace, Gpr) {
     let mut union = GprSet::EMPTY;
-    let mut log = logs[0];
+    let mut spare = spares[0];
     for i in 0..trace.items.len() {
         let (read, written) = trace.items[i].gprs;
         union = union.union(read).union(written);
-        match logs.iter().find(|gpr| !union.contains(**gpr)) {
-            Some(&free) => log = free,
+        match spares.iter().find(|gpr| !union.contains(**gpr)) {
+            Some(&free) => spare = free,
             None => {
                 trace.end = End::Fall(trace.items[i].instruction.ip());
                 trace.items.truncate(i);
@@ -233,7 +233,7 @@ fn choose_log(mut trace: Trace, logs: &[Gpr]) -> (Trace, Gpr) {
             }
         }
     }
-    (trace, log)
+    (trace, spare)
 }
 
 /// Items moved behind the record's end at the most.
@@ -307,7 +307,7 @@ impl Closing {
 }
 
 struct Builder<'a> {
-    log: Gpr,
+    spare: Gpr,
     hot: Stretch,
     cold: Stretch,
     values: Values,
@@ -322,13 +322,13 @@ struct Builder<'a> {
 impl Builder<'_> {
     /// Inside the trace, `done` items executed.
     fn inside(&self, ip: u64, done: usize) -> State {
-        self.hot.inside(self.log, Ip::At(ip), Some(done))
+        self.hot.inside(self.spare, Ip::At(ip), Some(done))
     }
 
     /// Code that compares the program's with what the fragment is made of: nothing where that cannot change.
     fn compare(&mut self, ip: u64, source: &Source) -> Result<Option<u64>, OutOfReach> {
         let (hot, cold) = (&mut self.hot, &mut self.cold);
-        changing::compare((hot, cold), self.log, ip, source, &mut self.exits)
+        changing::compare((hot, cold), self.spare, ip, source, &mut self.exits)
     }
 
     /// Where the first item pops flags that would hinder the code of ours, leaves for the monitor before it. All others are overwritten by it.
@@ -341,27 +341,29 @@ impl Builder<'_> {
         state.open = None;
         let kind = ExitKind::Declined("flags popped that trap, or go downwards");
         let cold = &mut self.cold;
-        let (pad, _) = self.exits.pad(cold, self.log, state, Some(trace.ip), kind);
+        let (pad, _) = self
+            .exits
+            .pad(cold, self.spare, state, Some(trace.ip), kind);
         self.hot.asm.test_top(arch::HINDERING_FLAGS);
         self.hot.asm.branch(Code::Jne_rel32_64, pad);
     }
 
-    /// Emits the way in for canonical registers, which leads to that with the log pointer in its register, right behind it; gives its address.
+    /// Emits the way in for canonical registers, which leads to that with the spare register in use, right behind it; gives its address.
     fn entry(&mut self, ip: u64) -> u64 {
         let entry = self.hot.asm.here();
         self.hot.mark(State {
             ip: Ip::At(ip),
             spilled: GprSet::EMPTY,
-            log: Log::Slot,
+            spare: Spare::Unused,
             open: None,
             counted: false,
         });
-        self.hot.asm.spill(self.log);
+        self.hot.asm.spill(self.spare);
         let what = match self.hot.duty {
             Duty::Observe { .. } => state::SELF,
             Duty::Count => state::LOG,
         };
-        self.hot.asm.load(self.log, what);
+        self.hot.asm.load(self.spare, what);
         self.hot.mark(self.inside(ip, 0));
         entry
     }
@@ -370,7 +372,7 @@ impl Builder<'_> {
     fn checked_entry(&mut self, ip: u64) -> (u64, u64) {
         let past = self.hot.asm.jump(self.hot.asm.here());
         let (hot, runtime) = (&mut self.hot, self.exits.runtime);
-        let checked = checked::in_front(hot, ip, self.log, runtime);
+        let checked = checked::in_front(hot, ip, self.spare, runtime);
         let warm = hot.asm.here();
         hot.asm.patch(past, warm);
         checked
@@ -480,7 +482,7 @@ impl Builder<'_> {
                 step,
             } => {
                 let count = self.term(Gpr::Rcx);
-                // Where a condition may stop it, `copy` logs the counter behind it too.
+                // Where a condition may stop it, `copy` spares the counter behind it too.
                 let after = u8::from(condition != RepCondition::None);
                 Dynamic::Rep {
                     count,
@@ -565,13 +567,13 @@ impl Builder<'_> {
                 let state = self.inside(exit, done);
                 let (pad, number) =
                     self.exits
-                        .pad(&mut self.cold, self.log, state, Some(exit), kind);
+                        .pad(&mut self.cold, self.spare, state, Some(exit), kind);
                 let field = self.hot.asm.branch(branch.code(), pad);
                 self.exits.set_side_field(number, field);
             }
             Step::Return { to } => self.follow_return(i, item, to, room(to))?,
             Step::Next if self.exits.runtime.duty == Duty::Count => {
-                count::iterations(&mut self.hot, self.log, &item.accesses);
+                count::iterations(&mut self.hot, self.spare, &item.accesses);
                 self.hot.asm.put(&item.instruction)?;
             }
             Step::Next => {
@@ -606,7 +608,7 @@ impl Builder<'_> {
             .filter(|holder| ip != Ip::InTarget || holder.gpr != Gpr::Rcx)
             .collect();
         let record = Record {
-            log: self.log,
+            spare: self.spare,
             accesses: &self.accesses[..usize::from(self.first_access[done])],
             done,
             words: self.words,
@@ -615,7 +617,7 @@ impl Builder<'_> {
         };
         let mut closing = Closing::begin(&mut self.hot, &record, ip, self.exits.runtime, back);
         if ip == Ip::InTarget {
-            transfer::by_table(&mut self.hot, self.log);
+            transfer::by_table(&mut self.hot, self.spare);
             closing.behind(&mut self.hot);
         }
         for (from, to) in closing.end(&mut self.cold, &record, &mut self.exits) {
@@ -646,14 +648,14 @@ impl Builder<'_> {
                 self.close(Ip::At(at), done, back, room(at));
                 for item in &items[tail..done - 1] {
                     let ip = Ip::At(item.instruction.ip());
-                    self.hot.mark(self.hot.inside(self.log, ip, None));
+                    self.hot.mark(self.hot.inside(self.spare, ip, None));
                     self.hot.asm.put(&item.instruction)?;
                 }
                 let at_branch = Ip::At(branch.ip());
-                self.hot.mark(self.hot.inside(self.log, at_branch, None));
+                self.hot.mark(self.hot.inside(self.spare, at_branch, None));
                 let mut near = *branch;
                 near.as_near_branch();
-                let (pad, exit) = self.exits.direct(&mut self.cold, self.log, taken);
+                let (pad, exit) = self.exits.direct(&mut self.cold, self.spare, taken);
                 let field = self.hot.asm.branch(near.code(), pad);
                 self.exits.set_warm_field(exit, field);
                 self.jump_direct(next);
@@ -669,11 +671,12 @@ impl Builder<'_> {
                 self.hot.asm.put(&again)?;
                 self.hot.asm.patch_byte(self.hot.asm.here() - 1, 5);
                 let target = self.hot.asm.here() + 5;
-                self.hot.mark(self.hot.inside(self.log, Ip::At(next), None));
+                self.hot
+                    .mark(self.hot.inside(self.spare, Ip::At(next), None));
                 self.jump_direct(next);
                 debug_assert_eq!(self.hot.asm.here(), target);
                 self.hot
-                    .mark(self.hot.inside(self.log, Ip::At(taken), None));
+                    .mark(self.hot.inside(self.spare, Ip::At(taken), None));
                 self.jump_direct(taken);
             }
             End::Indirect => self.indirect(&items[done - 1], done)?,
@@ -684,17 +687,17 @@ impl Builder<'_> {
     }
 
     fn jump_direct(&mut self, target: u64) {
-        let (pad, exit) = self.exits.direct(&mut self.cold, self.log, target);
+        let (pad, exit) = self.exits.direct(&mut self.cold, self.spare, target);
         let field = self.hot.asm.jump(pad);
         self.exits.set_warm_field(exit, field);
     }
 
     fn leave(&mut self, ip: u64, done: usize, kind: ExitKind) {
         self.close(Ip::At(ip), done, false, Room::NONE);
-        let state = self.hot.inside(self.log, Ip::At(ip), None);
+        let state = self.hot.inside(self.spare, Ip::At(ip), None);
         let (pad, _) = self
             .exits
-            .pad(&mut self.cold, self.log, state, Some(ip), kind);
+            .pad(&mut self.cold, self.spare, state, Some(ip), kind);
         self.hot.asm.jump(pad);
     }
 }

@@ -29,11 +29,11 @@ fn pieces(length: usize) -> Vec<(usize, usize)> {
     pieces
 }
 
-/// Writes the comparison. Expects the program's registers but for the log pointer's; they are the same behind
+/// Writes the comparison. Expects the program's registers but for the spare one; they are the same behind
 /// it. No flag is touched. Returns the address of [`super::Fragment::skips_exit`].
 pub(super) fn compare(
     (hot, cold): (&mut Stretch, &mut Stretch),
-    log: Gpr,
+    spare: Gpr,
     ip: u64,
     source: &Source,
     exits: &mut Exits,
@@ -46,9 +46,9 @@ pub(super) fn compare(
     if pieces.is_empty() {
         return Ok(None);
     }
-    let mut free = [Gpr::Rdx, Gpr::Rax].into_iter().filter(|gpr| *gpr != log);
-    let scratch = free.next().expect("one of two is not the log pointer's");
-    let canonical = hot.inside(log, Ip::At(ip), Some(0));
+    let mut free = [Gpr::Rdx, Gpr::Rax].into_iter().filter(|gpr| *gpr != spare);
+    let scratch = free.next().expect("one of two is not the spare one");
+    let canonical = hot.inside(spare, Ip::At(ip), Some(0));
     let mut state = canonical;
     // The literals, then the way out.
     cold.asm.align(8);
@@ -74,7 +74,7 @@ pub(super) fn compare(
         warm_field: 0,
         cold_field: 0,
     };
-    let (_, number) = exits.pad(cold, log, out, Some(ip), kind);
+    let (_, number) = exits.pad(cold, spare, out, Some(ip), kind);
     exits.set_warm_field(number, field);
 
     state.open = Some(0);

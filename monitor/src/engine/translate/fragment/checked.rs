@@ -2,17 +2,17 @@
 
 use super::super::layout::state;
 use super::super::runtime::{Duty, Runtime};
-use super::super::state::{CARRIER, Ip, Log, State};
+use super::super::state::{CARRIER, Ip, Spare, State};
 use super::{Fragment, Stretch};
 use crate::arch::{Gpr, GprSet};
 
 /// Bytes of a jump with a displacement of 8 bits.
 const SHORT_JUMP_BYTES: i8 = 2;
 
-/// Writes that entry in front of the one with the log pointer in its register, which it falls into, for a processor with a fast `pext`. No
+/// Writes that entry in front of the one with the spare register in use, which it falls into, for a processor with a fast `pext`. No
 /// flag is touched: who is bound elsewhere may need them. The low 16 bits are right; of an address that the program may execute the others,
 /// less those of the fragment's, fit a displacement. Returns its address, and the displacement field of [`Fragment::elsewhere`].
-pub(super) fn in_front(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) -> (u64, u64) {
+pub(super) fn in_front(out: &mut Stretch, ip: u64, spare: Gpr, runtime: &Runtime) -> (u64, u64) {
     out.mark(State::bound(runtime.duty));
     // Where no thread comes by: a jump that is taken leaves a trace in what processors guess others by, whether or not it is always.
     let elsewhere = out.asm.here();
@@ -23,7 +23,7 @@ pub(super) fn in_front(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) 
     let high = (ip >> 16) as i64;
     let back = |out: &Stretch| {
         let behind = out.asm.here() + SHORT_JUMP_BYTES as u64;
-        elsewhere.wrapping_sub(behind) as i8
+        i8::try_from(elsewhere.wrapping_sub(behind) as i64).expect("just behind it")
     };
     if runtime.fast.looping {
         out.asm.lea(Gpr::Rcx, Gpr::Rcx, 1 - high);
@@ -35,12 +35,12 @@ pub(super) fn in_front(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) 
         let distance = back(out);
         out.asm.short_jump(distance);
     }
-    arrived(out, ip, log, runtime.duty);
+    arrived(out, ip, spare, runtime.duty);
     (entry, field)
 }
 
 /// Writes what follows where a thread has come to the right place: its registers as in the trace.
-fn arrived(out: &mut Stretch, ip: u64, log: Gpr, duty: Duty) {
+fn arrived(out: &mut Stretch, ip: u64, spare: Gpr, duty: Duty) {
     out.asm.unspill(Gpr::Rcx);
     let mut state = State {
         ip: Ip::At(ip),
@@ -48,15 +48,15 @@ fn arrived(out: &mut Stretch, ip: u64, log: Gpr, duty: Duty) {
         ..State::bound(duty)
     };
     out.mark(state);
-    if log != CARRIER {
-        out.asm.spill(log);
-        out.asm.copy(log, CARRIER);
-        state.spilled.insert(log);
-        state.log = Log::of(duty, log);
+    if spare != CARRIER {
+        out.asm.spill(spare);
+        out.asm.copy(spare, CARRIER);
+        state.spilled.insert(spare);
+        state.spare = Spare::of(duty, spare);
         out.mark(state);
         out.asm.unspill(CARRIER);
     }
-    let inside = out.inside(log, Ip::At(ip), Some(0));
+    let inside = out.inside(spare, Ip::At(ip), Some(0));
     out.mark(inside);
 }
 
@@ -68,11 +68,11 @@ pub(super) fn can_be_in_front(ip: u64, runtime: &Runtime) -> bool {
 /// Writes that entry for address `at`, above all other hot code of the fragment. Expects registers as in [`State::bound`]; another target than the
 /// fragment's is looked for elsewhere. No flag is touched.
 pub fn checked(fragment: &mut Fragment, at: u64, runtime: &Runtime) -> Vec<u8> {
-    let (ip, log) = (fragment.ip, fragment.log);
+    let (ip, spare) = (fragment.ip, fragment.spare);
     let mut out = Stretch::new(at, ip, runtime.duty);
     let (entry, elsewhere) = match can_be_in_front(ip, runtime) {
-        true => in_front(&mut out, ip, log, runtime),
-        false => compared(&mut out, ip, log, runtime),
+        true => in_front(&mut out, ip, spare, runtime),
+        false => compared(&mut out, ip, spare, runtime),
     };
     out.asm.jump(fragment.warm_entry);
     (fragment.checked, fragment.elsewhere) = (Some(entry), Some(elsewhere));
@@ -80,9 +80,19 @@ pub fn checked(fragment: &mut Fragment, at: u64, runtime: &Runtime) -> Vec<u8> {
     out.asm.into_bytes()
 }
 
+/// Writes a jump to the entry by the table of jumps of another fragment, at `to`, for address `at`, above all other hot code of the one whose entry
+/// leads there.
+pub fn lead_far(fragment: &mut Fragment, at: u64, to: u64, runtime: &Runtime) -> Vec<u8> {
+    let mut out = Stretch::new(at, fragment.ip, runtime.duty);
+    out.mark(State::bound(runtime.duty));
+    out.asm.jump_far(to);
+    fragment.hot_states.append(&out.states);
+    out.asm.into_bytes()
+}
+
 /// As [`in_front`] by all bits of the target.
-fn compared(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) -> (u64, u64) {
-    let scratch = if log == CARRIER { Gpr::Rdx } else { log };
+fn compared(out: &mut Stretch, ip: u64, spare: Gpr, runtime: &Runtime) -> (u64, u64) {
+    let scratch = if spare == CARRIER { Gpr::Rdx } else { spare };
     let entry = out.asm.here();
     let bound = State::bound(runtime.duty);
     out.mark(bound);
@@ -97,6 +107,6 @@ fn compared(out: &mut Stretch, ip: u64, log: Gpr, runtime: &Runtime) -> (u64, u6
     out.mark(bound);
     out.asm.jrcxz(super::JUMP_BYTES);
     let elsewhere = out.asm.jump(runtime.lookup);
-    arrived(out, ip, log, runtime.duty);
+    arrived(out, ip, spare, runtime.duty);
     (entry, elsewhere)
 }

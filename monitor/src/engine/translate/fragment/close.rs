@@ -2,7 +2,7 @@
 //!
 //! Every group of accesses is looked up in the filter of watched lines. A record none of whose
 //! groups can touch one is not kept: only its accesses are counted, and the next record is written
-//! over it, so that the log stays in the first-level cache. While [`state::COUNT`] is not negative (a sample is
+//! over it in the state block. What is kept is copied to the log. While [`state::COUNT`] is not negative (a sample is
 //! about to be taken, or was just now) every record is kept; a little later ([`state::END`]) the log is read, as it is
 //! when it is full. Where the program carries flags from one trace into the next ([`Room::flags`]) none is touched, at the price
 //! of some instructions and of a jump that is taken.
@@ -21,7 +21,7 @@ use iced_x86::Code;
 
 /// What is closed: the first `done` items of a fragment.
 pub(super) struct Record<'a> {
-    pub(super) log: Gpr,
+    pub(super) spare: Gpr,
     /// Accesses of those items.
     pub(super) accesses: &'a [LoggedAccess],
     /// Items.
@@ -92,7 +92,7 @@ fn plan(record: &Record) -> Plan {
     }
 }
 
-/// Writes the decision. Expects the program's registers but for the log pointer's and, with
+/// Writes the decision. Expects the program's registers but for the spare one and, with
 /// [`Ip::InTarget`], rcx; they are the same behind it, but for those that [`Record::room`] gives away.
 /// `None` when there is nothing to decide: a record without accesses is never kept.
 pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> Option<Pending> {
@@ -115,7 +115,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> O
     let named = lookups
         .iter()
         .fold(GprSet::EMPTY, |all, look| all.union(look.registers()));
-    let mut scratch = Scratch::new(record.log, record.room, entry.spilled, named);
+    let mut scratch = Scratch::new(record.spare, record.room, entry.spilled, named);
     if plan.groups.is_none() {
         let field = out.asm.jump(out.asm.here());
         let opened = open(out, record, ip, None);
@@ -190,7 +190,7 @@ pub(super) fn close(out: &mut Stretch, record: &Record, ip: Ip, fast: Fast) -> O
         counted = Some(out.asm.branch(Code::Jns_rel32_64, out.asm.here()));
         Seldom::Skipped(field)
     } else {
-        // Four times the sum, less what is missing to 255: 0, or 255, or with `UNCOUNTED` 191 or 190, which no four divide.
+        // Four times the sum, less what is missing to 255: 0, or 255, or with `UNCOUNTED` 191 or 190, which no four divide. One more for `loop`.
         out.asm.load_byte(address, state::DUE);
         let behind = fast.looping && ip == Ip::InTarget;
         let due = -i64::from(NOT_DUE) + i64::from(behind);
@@ -227,7 +227,7 @@ impl Pending {
 
 /// Registers as the trace has them at its end.
 pub(super) fn open(out: &Stretch, record: &Record, ip: Ip, done: Option<usize>) -> State {
-    let mut state = out.inside(record.log, ip, done);
+    let mut state = out.inside(record.spare, ip, done);
     if ip == Ip::InTarget {
         state.spilled.insert(Gpr::Rcx);
     }
@@ -333,7 +333,7 @@ pub(super) fn keep(
         out.asm.unspill(Gpr::Rcx);
         state.spilled.remove(Gpr::Rcx);
     }
-    exits.full(out, record.log, state, pending.resume);
+    exits.full(out, record.spare, state, pending.resume);
     [Some((pending.jump.field(), start)), counted]
 }
 

@@ -1,4 +1,4 @@
-//! The end of a trace that only counts: the register of the log pointer goes up by one for each access, and a thread
+//! The end of a trace that only counts: the spare register goes up by one for each access, and a thread
 //! leaves where the count reaches [`COUNT_END`](super::super::layout::COUNT_END). No flag is touched that the program needs.
 //!
 //! That is looked at where the program has gone back in its code, or through an indirect transfer, since the last look: it
@@ -39,9 +39,9 @@ pub(super) fn counted(access: &Access, item: u16) -> impl Iterator<Item = Logged
 }
 
 /// Counts the iterations of a `rep` instruction with these accesses: as many as the counter says.
-pub(super) fn iterations(out: &mut Stretch, log: Gpr, accesses: &[Access]) {
+pub(super) fn iterations(out: &mut Stretch, spare: Gpr, accesses: &[Access]) {
     for _ in accesses.iter().filter(|a| repeats(a)) {
-        out.asm.lea_sum(log, log, Gpr::Rcx);
+        out.asm.lea_sum(spare, spare, Gpr::Rcx);
     }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn close(
     out.mark(state);
     if !record.accesses.is_empty() {
         out.asm
-            .lea(record.log, record.log, record.accesses.len() as i64);
+            .lea(record.spare, record.spare, record.accesses.len() as i64);
     }
     state.open = None;
     out.mark(state);
@@ -96,7 +96,7 @@ pub(super) fn close(
         return None;
     }
     if record.room.flags {
-        out.asm.test(record.log, ENDED);
+        out.asm.test(record.spare, ENDED);
         let field = out.asm.branch(Code::Jne_rel32_64, out.asm.here());
         return Some(Pending {
             jump: Seldom::Skipped(field),
@@ -110,7 +110,7 @@ pub(super) fn close(
         state.spilled.insert(Gpr::Rcx);
         out.mark(state);
     }
-    out.asm.save(state::SCRATCH, record.log);
+    out.asm.save(state::SCRATCH, record.spare);
     out.asm.load_byte(Gpr::Rcx, state::SCRATCH + 3);
     let behind = fast.looping && ip == Ip::InTarget;
     if behind {
@@ -151,6 +151,6 @@ pub(super) fn leave(
         out.asm.unspill(Gpr::Rcx);
         state.spilled.remove(Gpr::Rcx);
     }
-    exits.full(out, record.log, state, pending.resume);
+    exits.full(out, record.spare, state, pending.resume);
     (pending.jump.field(), start)
 }

@@ -1,4 +1,4 @@
-//! A translated trace: its code, the records it logs and the ways out of it.
+//! A translated trace: its code, the records it spares and the ways out of it.
 //!
 //! Layout: the hot part holds copies of the program's instructions with stores of register values
 //! in between, and at its end, or before the comparison that the last branch goes by, the decision whether the record is kept ([`close`]); the cold part
@@ -14,12 +14,12 @@ mod lookup;
 mod scratch;
 mod seldom;
 
-pub use build::{Wanted, log_candidates, side, translate};
-pub use checked::checked;
+pub use build::{Wanted, side, spare_candidates, translate};
+pub use checked::{checked, lead_far};
 
 use super::asm::Asm;
 use super::runtime::{Duty, Runtime};
-use super::state::{Ip, Log, State, StateMap};
+use super::state::{Ip, Spare, State, StateMap};
 use super::values::Term;
 use crate::arch::{Gpr, GprSet, Kind};
 use std::ops::Range;
@@ -108,7 +108,7 @@ pub enum ExitKind {
     Direct {
         /// Original address.
         target: u64,
-        /// Displacement field to point at the target's warm entry (same log register).
+        /// Displacement field to point at the target's warm entry (same spare register).
         warm_field: u64,
         /// Displacement field to point at the target's cold entry.
         cold_field: u64,
@@ -214,11 +214,11 @@ pub struct Fragment {
     pub entry: u64,
     /// Address of its cold code.
     pub cold: u64,
-    /// Entry with the log pointer already in [`Fragment::log`].
+    /// Entry with [`Fragment::spare`] in use already.
     pub warm_entry: u64,
-    /// Register of the log pointer.
-    pub log: Gpr,
-    /// Whether it ends where no register is left for the log pointer.
+    /// The register that it leaves alone, for ours.
+    pub spare: Gpr,
+    /// Whether it ends where no register is left alone.
     pub starved: bool,
     /// Whether it ends in an indirect transfer.
     pub indirect: bool,
@@ -226,7 +226,7 @@ pub struct Fragment {
     pub targeted: bool,
     /// Entry for threads that may be bound for another address (`checked.rs`); made where it is a target.
     pub checked: Option<u64>,
-    /// Displacement field of the jump that those take from there; `None` without such an entry, and where it leads to another of these entries.
+    /// Displacement field of the jump that those take from there; `None` without such an entry, and once it leads to another's.
     pub elsewhere: Option<u64>,
     /// Where the code lies that it compares at every entry: nowhere if that cannot change.
     pub compared: Vec<Range<u64>>,
@@ -277,21 +277,21 @@ impl Stretch {
         }
     }
 
-    /// From here on, the registers mean `state`.
+    /// From here on, the registers mean `state`, and the state block is named as they allow.
     fn mark(&mut self, state: State) {
-        self.asm.set_block(match state.log {
-            Log::Block(gpr) => Some(gpr),
-            Log::Count(_) | Log::Slot => None,
+        self.asm.set_block(match state.spare {
+            Spare::Block(gpr) => Some(gpr),
+            Spare::Count(_) | Spare::Unused => None,
         });
         self.states.mark(self.asm.here(), state);
     }
 
-    /// What registers mean inside a trace that leaves `log` alone.
-    fn inside(&self, log: Gpr, ip: Ip, open: Option<usize>) -> State {
+    /// What registers mean inside a trace that leaves `spare` alone.
+    fn inside(&self, spare: Gpr, ip: Ip, open: Option<usize>) -> State {
         State {
             ip,
-            spilled: [log].into_iter().collect(),
-            log: Log::of(self.duty, log),
+            spilled: [spare].into_iter().collect(),
+            spare: Spare::of(self.duty, spare),
             open: open.map(|done| done as u16),
             counted: false,
         }
@@ -313,13 +313,13 @@ struct Exits<'a> {
 }
 
 impl Exits<'_> {
-    /// Code that puts the log register back, tells why and leaves, at `state` (the log pointer in its
-    /// register); returns its address and the exit's number. A direct exit can be patched twice: to skip
+    /// Code that puts the spare register back, tells why and leaves, at `state` (that register in use);
+    /// returns its address and the exit's number. A direct exit can be patched twice: to skip
     /// all of it, or after the register is back. `target` is `None` where it is in its word already.
     fn pad(
         &mut self,
         out: &mut Stretch,
-        log: Gpr,
+        spare: Gpr,
         mut state: State,
         target: Option<u64>,
         kind: ExitKind,
@@ -327,11 +327,11 @@ impl Exits<'_> {
         let start = out.asm.here();
         out.mark(state);
         if out.duty == Duty::Count {
-            out.asm.save(super::layout::state::LOG, log);
+            out.asm.save(super::layout::state::LOG, spare);
         }
-        out.asm.unspill(log);
+        out.asm.unspill(spare);
         state.spilled = GprSet::EMPTY;
-        state.log = Log::Slot;
+        state.spare = Spare::Unused;
         out.mark(state);
         let field = out.asm.here() + 1;
         if matches!(kind, ExitKind::Direct { .. } | ExitKind::Changed { .. }) {
@@ -365,23 +365,23 @@ impl Exits<'_> {
     }
 
     /// A pad for the end of the log, or of the count; a thread goes on at `resume` in the cache.
-    fn full(&mut self, out: &mut Stretch, log: Gpr, state: State, resume: u64) {
+    fn full(&mut self, out: &mut Stretch, spare: Gpr, state: State, resume: u64) {
         let target = match state.ip {
             Ip::At(ip) => Some(ip),
             Ip::InRcx | Ip::InTarget => None,
         };
-        self.pad(out, log, state, target, ExitKind::Full { resume });
+        self.pad(out, spare, state, target, ExitKind::Full { resume });
     }
 
     /// A pad for a direct target, whose jump at `field` is to skip it once there is a fragment.
-    fn direct(&mut self, out: &mut Stretch, log: Gpr, target: u64) -> (u64, u32) {
+    fn direct(&mut self, out: &mut Stretch, spare: Gpr, target: u64) -> (u64, u32) {
         let kind = ExitKind::Direct {
             target,
             warm_field: 0,
             cold_field: 0,
         };
-        let state = out.inside(log, Ip::At(target), None);
-        self.pad(out, log, state, Some(target), kind)
+        let state = out.inside(spare, Ip::At(target), None);
+        self.pad(out, spare, state, Some(target), kind)
     }
 
     fn set_warm_field(&mut self, exit: u32, at: u64) {

@@ -41,15 +41,14 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Where the program does not need `room`, the values of `outside` are in their slots already, the log pointer in `log`'s
-    /// place, and what `named` hold is of use.
-    pub(super) fn new(log: Gpr, room: Room, outside: GprSet, named: GprSet) -> Scratch {
+    /// Where the program does not need `room`, the values of `outside` are in their slots already, `spare` is in use, and what `named` hold is of use.
+    pub(super) fn new(spare: Gpr, room: Room, outside: GprSet, named: GprSet) -> Scratch {
         let mut free = room.dead;
         if outside.contains(Gpr::Rcx) {
             free.insert(Gpr::Rcx);
         }
-        free.remove(log);
-        let mut order: Vec<Gpr> = ORDER.into_iter().filter(|gpr| *gpr != log).collect();
+        free.remove(spare);
+        let mut order: Vec<Gpr> = ORDER.into_iter().filter(|gpr| *gpr != spare).collect();
         order.sort_by_key(|&gpr| {
             let is_free = free.contains(gpr);
             (

@@ -213,8 +213,8 @@ impl Translate {
             return self.close(stopped, regs);
         }
         self.prepare(left, observer);
-        let log = self.cache.fragment(fragment).log;
-        *get_mut(&mut regs, log) = match self.duty {
+        let spare = self.cache.fragment(fragment).spare;
+        *get_mut(&mut regs, spare) = match self.duty {
             Duty::Observe { .. } => self.data.gs,
             Duty::Count => self.log_start,
         };

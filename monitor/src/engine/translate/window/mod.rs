@@ -39,8 +39,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOG_IN_USE: u64 = 512 << 10;
 /// Least bytes of log in use: a stop costs about as much as filling it.
 const LOG_AT_LEAST: u64 = 4 << 10;
-/// Bytes of log while only records that may touch a watched line are kept. Nearly all are written at its beginning: not where the
-/// lowest 12 bits of addresses are those of the state block, as processors guess by these whether a load is of what was just stored.
+/// Bytes of log while only records that may touch a watched line are kept. The first of them lie where the lowest 12 bits of addresses are not
+/// those of the state block, as processors guess by these whether a load is of what was just stored.
 const LOG_QUIET: u64 = (64 << 10) + 2048;
 /// Accesses kept behind the last sample of a cluster: most reuses are found among them. (Of 400, 1000, 2000 and 3000, CPU seconds of python 10.0, 10.0,
 /// 10.0 and 10.1, of z3 8.4, 8.2, 8.3 and 8.4.)

@@ -12,15 +12,15 @@ use super::Builder;
 use crate::arch::{self, Gpr, GprSet};
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
-/// Sends a thread to `TARGET` by the table of jumps, its record complete, the log pointer in `log` and rcx spilled.
-pub(super) fn by_table(out: &mut Stretch, log: Gpr) {
-    if log != CARRIER {
+/// Sends a thread to `TARGET` by the table of jumps, its record complete, `spare` in use and rcx spilled.
+pub(super) fn by_table(out: &mut Stretch, spare: Gpr) {
+    if spare != CARRIER {
         out.asm.spill(CARRIER);
-        out.asm.copy(CARRIER, log);
+        out.asm.copy(CARRIER, spare);
         let mut bound = State::bound(out.duty);
-        bound.spilled.insert(log);
+        bound.spilled.insert(spare);
         out.mark(bound);
-        out.asm.unspill(log);
+        out.asm.unspill(spare);
     }
     out.mark(State::bound(out.duty));
     // From here, not from a place that all transfers share: processors guess by the place where a jump leads.
@@ -109,7 +109,7 @@ impl Builder<'_> {
             dead: GprSet::EMPTY,
             ..room
         };
-        let mut scratch = Scratch::new(self.log, room, at.spilled, GprSet::EMPTY);
+        let mut scratch = Scratch::new(self.spare, room, at.spilled, GprSet::EMPTY);
         let rcx = scratch.take_this(&mut self.hot, at, Gpr::Rcx);
         let top = MemoryOperand::with_base(Register::RSP);
         let load = Instruction::with2(Code::Mov_r64_rm64, Register::RCX, top);
@@ -161,7 +161,7 @@ impl Builder<'_> {
         leaving.spilled.remove(Gpr::Rcx);
         let (_, number) = self
             .exits
-            .pad(&mut self.cold, self.log, leaving, None, kind);
+            .pad(&mut self.cold, self.spare, leaving, None, kind);
         self.exits.set_side_field(number, field);
     }
 
