@@ -5,6 +5,7 @@ pub mod asm;
 pub mod cache;
 pub mod code;
 pub mod crossings;
+pub mod duty;
 pub mod expand;
 pub mod filter;
 pub mod fragment;

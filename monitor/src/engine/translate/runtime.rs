@@ -1,9 +1,9 @@
 //! The stubs every fragment shares: leaving the cache, and finding the fragment of an indirect target.
 
 use super::asm::Asm;
+use super::duty::Duty;
 use super::layout::{PROBES, REFUSED_SYSCALL, TABLE, state};
 use super::state::{CARRIER, Ip, Spare, State, StateMap};
-use super::trace::Lengths;
 use crate::arch::{Fast, Gpr, GprSet};
 
 /// Addresses of the stubs of one arena, and the meaning of the registers in them.
@@ -29,28 +29,6 @@ pub struct Runtime {
 
 /// Exit number of a target that the table of indirect targets does not hold.
 pub const EXIT_INDIRECT: u32 = 0;
-
-/// What fragments do about their accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
-    /// Log what gives their addresses and look these up among the watched lines.
-    Observe {
-        /// What the processor is fast at.
-        fast: Fast,
-    },
-    /// Count them, in the spare register. There is no log.
-    Count,
-}
-
-impl Duty {
-    /// How long traces are.
-    pub fn lengths(self) -> Lengths {
-        match self {
-            Duty::Observe { .. } => Lengths::LOGGED,
-            Duty::Count => Lengths::COUNTED,
-        }
-    }
-}
 
 /// Generates the stubs to run at `base`.
 pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {

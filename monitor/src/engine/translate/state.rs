@@ -4,8 +4,8 @@
 //! user can stop a thread anywhere: only original addresses are ever on its stack, and what the
 //! cache borrowed lies in known words of the state block. (But for what the program overwrites before it reads it: `room.rs`.)
 
+use super::duty::Duty;
 use super::layout::state;
-use super::runtime::Duty;
 use crate::arch::{Gpr, GprSet};
 use crate::tracee::Regs;
 

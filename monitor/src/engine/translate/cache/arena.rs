@@ -1,8 +1,9 @@
 //! A stretch of the code cache: where its fragments lie, and how much room is left.
 
+use super::super::duty::Duty;
 use super::super::fragment::FragmentId;
 use super::super::memory::Shared;
-use super::super::runtime::{self, Duty, Runtime};
+use super::super::runtime::{self, Runtime};
 
 /// Bytes of an arena.
 pub const ARENA_BYTES: u64 = 320 << 20;

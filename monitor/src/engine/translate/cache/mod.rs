@@ -11,10 +11,10 @@ mod usage;
 pub use arena::{ARENA_BYTES, Arena, FAR, LOW, REACH, serves};
 pub use known::Followed;
 
+use super::duty::Duty;
 use super::fragment::{self, ExitKind, Fragment, FragmentId, Tables, Wanted};
 use super::memory::Shared;
 use super::room::Rooms;
-use super::runtime::Duty;
 use super::state::State;
 use super::trace::{self, Code, Trace};
 use arena::HOT_BYTES;

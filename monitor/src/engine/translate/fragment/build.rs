@@ -3,9 +3,10 @@
 mod transfer;
 
 use super::super::asm::OutOfReach;
+use super::super::duty::Duty;
 use super::super::layout::{MAX_RECORD_QWORDS, state};
 use super::super::room::Room;
-use super::super::runtime::{Duty, Runtime};
+use super::super::runtime::Runtime;
 use super::super::state::{Ip, Spare, State};
 use super::super::trace::{End, Item, Source, Step, Trace};
 use super::super::values::{Holder, Term, Values};
@@ -482,7 +483,7 @@ impl Builder<'_> {
                 step,
             } => {
                 let count = self.term(Gpr::Rcx);
-                // Where a condition may stop it, `copy` spares the counter behind it too.
+                // Where a condition may stop it, `copy` logs the counter behind it too.
                 let after = u8::from(condition != RepCondition::None);
                 Dynamic::Rep {
                     count,

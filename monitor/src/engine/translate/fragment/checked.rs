@@ -1,7 +1,8 @@
 //! The entry of a fragment by the table of jumps, which goes by the low 16 bits of a target: is it this one?
 
+use super::super::duty::Duty;
 use super::super::layout::state;
-use super::super::runtime::{Duty, Runtime};
+use super::super::runtime::Runtime;
 use super::super::state::{CARRIER, Ip, Spare, State};
 use super::{Fragment, Stretch};
 use crate::arch::{Gpr, GprSet};

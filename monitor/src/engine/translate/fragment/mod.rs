@@ -1,4 +1,4 @@
-//! A translated trace: its code, the records it spares and the ways out of it.
+//! A translated trace: its code, the records it logs and the ways out of it.
 //!
 //! Layout: the hot part holds copies of the program's instructions with stores of register values
 //! in between, and at its end, or before the comparison that the last branch goes by, the decision whether the record is kept ([`close`]); the cold part
@@ -18,7 +18,8 @@ pub use build::{Wanted, side, spare_candidates, translate};
 pub use checked::{checked, lead_far};
 
 use super::asm::Asm;
-use super::runtime::{Duty, Runtime};
+use super::duty::Duty;
+use super::runtime::Runtime;
 use super::state::{Ip, Spare, State, StateMap};
 use super::values::Term;
 use crate::arch::{Gpr, GprSet, Kind};

@@ -1,5 +1,6 @@
 //! What is kept in the log up to the next stop, and what is read from it there.
 
+use super::super::duty::Duty;
 use super::super::expand::expand;
 use super::super::fragment::FragmentId;
 use super::super::layout::{
@@ -7,7 +8,6 @@ use super::super::layout::{
 };
 use super::super::log::{LogReader, VIEW};
 use super::super::memory::Block;
-use super::super::runtime::Duty;
 use super::super::state::{StateBlock, get_mut};
 use super::{
     At, BURST, Control, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, MOST_PATIENCE, Next,

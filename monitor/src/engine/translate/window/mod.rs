@@ -16,11 +16,12 @@ pub use signal::STORM;
 
 use super::cache::{CodeCache, Followed};
 use super::code::TargetCode;
+use super::duty::Duty;
 use super::filter::TargetFilter;
 use super::fragment::ExitKind;
 use super::layout::state;
 use super::log::LogReader;
-use super::runtime::{Duty, EXIT_INDIRECT};
+use super::runtime::EXIT_INDIRECT;
 use super::state::{StateBlock, get_mut};
 use super::target::{self, Data};
 use crate::arch::{Fast, Gpr};

@@ -1,9 +1,9 @@
 //! Calls, returns and indirect jumps. Only original addresses are ever on the program's stack.
 
 use super::super::super::asm::OutOfReach;
+use super::super::super::duty::Duty;
 use super::super::super::layout::{JUMPS, state};
 use super::super::super::room::Room;
-use super::super::super::runtime::Duty;
 use super::super::super::state::{CARRIER, Ip, State};
 use super::super::super::trace::Item;
 use super::super::scratch::Scratch;
