@@ -76,7 +76,7 @@ fn every_sample_of_an_aligned_walk_is_the_same() {
         };
         let counted = find("wander", period, Looking::Nowhere).expect("built before");
         assert_eq!(counted.accesses, exact.accesses);
-        for looking in [Looking::Wide, Looking::Narrow] {
+        for looking in [Looking::Wide, Looking::Jumping, Looking::Narrow] {
             let quiet = find("wander", period, looking).expect("built before");
             assert!(quiet.whole && exact.whole);
             assert_eq!(quiet.expected, exact.expected);
@@ -190,7 +190,12 @@ fn accesses_are_counted_to_the_access() {
         "wander",
     ] {
         let mut counts = Vec::new();
-        for looking in [Looking::Everywhere, Looking::Wide, Looking::Narrow] {
+        for looking in [
+            Looking::Everywhere,
+            Looking::Wide,
+            Looking::Jumping,
+            Looking::Narrow,
+        ] {
             let Some(found) = find(name, 1_000_000, looking) else {
                 continue;
             };

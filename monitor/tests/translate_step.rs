@@ -10,7 +10,7 @@ use statcache::observe::{Access, Ended, Observer, Sample};
 use statcache::tracee::{Event, Resume, StopReason, Stopped};
 use std::path::{Path, PathBuf};
 use support::{Ending, MARK_BEGIN, MARK_END, Tracee, Tracees, exclusive};
-use translated::Plan;
+use translated::{Looking, Plan};
 
 const PERIOD: u64 = 37;
 const SEED: u64 = 20;
@@ -168,7 +168,7 @@ fn translate(stopped: Stopped, plan: Plan) -> (Seen, translated::Run) {
     (Seen { accesses, observer }, run)
 }
 
-const PLANS: [Plan; 4] = [
+const PLANS: [Plan; 6] = [
     Plan::WHOLE,
     Plan::TINY,
     Plan {
@@ -178,6 +178,14 @@ const PLANS: [Plan; 4] = [
     },
     Plan {
         late: true,
+        ..Plan::WHOLE
+    },
+    Plan {
+        looking: Looking::Jumping,
+        ..Plan::WHOLE
+    },
+    Plan {
+        looking: Looking::Narrow,
         ..Plan::WHOLE
     },
 ];

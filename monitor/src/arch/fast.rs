@@ -8,7 +8,8 @@ pub struct Fast {
     /// `pext`. AMD's first processors with the instruction interpret it (Software Optimization Guide for family 17h, table of
     /// instruction latencies: 18 cycles and more; 19h: 3).
     pub pext: bool,
-    /// `loop`: a jump like others on AMD's (the same tables), seven or more operations on Intel's.
+    /// `loop`: one operation on AMD's since Bulldozer, as `dec` and a jump that are fused, and seven on Intel's since Sandy Bridge (A. Fog's
+    /// instruction tables; on Zen 4 it took as long as `dec` and `jnz`).
     pub looping: bool,
 }
 

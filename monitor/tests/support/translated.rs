@@ -19,9 +19,11 @@ pub enum Looking {
     AsUsual,
     /// All of them.
     Everywhere,
-    /// Those around samples and at watched lines, by `pext`.
+    /// Those around samples and at watched lines, by `pext` and `loop`, as on newer processors of AMD's.
     Wide,
-    /// The same without `pext`.
+    /// The same without `loop`, as on Intel's.
+    Jumping,
+    /// The same with neither.
     Narrow,
     /// None: accesses are counted.
     Nowhere,
@@ -109,13 +111,14 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
     let (mut observer, mut declined, mut windows) = (observer, Vec::new(), 0);
     let accesses = Rc::new(RefCell::new(Vec::new()));
     let calls = Rc::default();
-    let wide = Fast {
+    // Either is slow on some, and as right.
+    let by = |looping| Fast {
         pext: std::arch::is_x86_feature_detected!("bmi2"),
-        // Slow on some, and as right.
-        looping: true,
+        looping,
     };
     let (back, engine) = match plan.looking {
-        Looking::Wide => Translate::with_fast(stopped, pid, wide),
+        Looking::Wide => Translate::with_fast(stopped, pid, by(true)),
+        Looking::Jumping => Translate::with_fast(stopped, pid, by(false)),
         Looking::Narrow => Translate::with_fast(stopped, pid, Fast::NOTHING),
         Looking::Nowhere => Translate::counting(stopped, pid),
         Looking::AsUsual | Looking::Everywhere => Translate::new(stopped, pid),
