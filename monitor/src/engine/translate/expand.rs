@@ -56,7 +56,7 @@ pub fn expand(
         while end < done && fragment.accesses[end].item == item {
             end += 1;
         }
-        let ip = fragment.item_ips[usize::from(item)];
+        let ip = fragment.item_ip(usize::from(item));
         expand_item(&fragment.accesses[i..end], ip, record, fs_base, None, sink);
         i = end;
     }
@@ -66,9 +66,9 @@ pub fn expand(
         let accesses = &fragment.accesses[done..usize::from(next)];
         if accesses
             .iter()
-            .any(|a| matches!(a.dynamic, Dynamic::Rep { .. }))
+            .any(|a| matches!(a.dynamic.as_deref(), Some(Dynamic::Rep { .. })))
         {
-            let ip = fragment.item_ips[usize::from(items)];
+            let ip = fragment.item_ip(usize::from(items));
             expand_item(accesses, ip, record, fs_base, Some(left), sink);
         }
     }
@@ -82,16 +82,12 @@ fn expand_item(
     left: Option<u64>,
     sink: &mut impl Sink,
 ) {
-    if let Some(LoggedAccess {
-        dynamic:
-            Dynamic::Rep {
-                count,
-                after,
-                counter32,
-                step,
-            },
-        ..
-    }) = accesses.first()
+    if let Some(Dynamic::Rep {
+        count,
+        after,
+        counter32,
+        step,
+    }) = accesses.first().and_then(|first| first.dynamic.as_deref())
     {
         let mask = if *counter32 { 0xffff_ffff } else { u64::MAX };
         let before = term(count.slot, count.add, record) & mask;
@@ -103,9 +99,9 @@ fn expand_item(
         let round = |iteration: u64| {
             let moved = iteration.wrapping_mul(u64::from(*step));
             let accesses = accesses.iter();
-            accesses.map(move |a| at(a, ip, address(a, record, fs_base, moved), a.size))
+            accesses.map(move |a| at(a, ip, address(a, record, fs_base, moved), u32::from(a.size)))
         };
-        let wraps = accesses.iter().any(|a| a.addr32);
+        let wraps = accesses.iter().any(|a| a.space.wraps());
         let (mut iteration, iterations) = (0, before.wrapping_sub(after));
         while iteration < iterations {
             let at_once = match wraps {
@@ -120,19 +116,15 @@ fn expand_item(
         return;
     }
     for access in accesses {
-        match access.dynamic {
-            Dynamic::No | Dynamic::Rep { .. } => {
-                sink.access(at(
-                    access,
-                    ip,
-                    address(access, record, fs_base, 0),
-                    access.size,
-                ));
+        let size = u32::from(access.size);
+        match access.dynamic.as_deref() {
+            None | Some(Dynamic::Rep { .. }) => {
+                sink.access(at(access, ip, address(access, record, fs_base, 0), size));
             }
-            Dynamic::Bit {
+            Some(&Dynamic::Bit {
                 offset,
                 operand_bytes,
-            } => {
+            }) => {
                 let bytes = i64::from(operand_bytes);
                 let value = term(offset.slot, offset.add, record) as i64;
                 // Intel SDM vol. 2, BT: the offset is signed and of the operand's size.
@@ -142,19 +134,14 @@ fn expand_item(
                     access,
                     ip,
                     address(access, record, fs_base, moved as u64),
-                    access.size,
+                    size,
                 ));
             }
-            Dynamic::Xlat { rax } => {
+            Some(Dynamic::Xlat { rax }) => {
                 let al = term(rax.slot, rax.add, record) & 0xff;
-                sink.access(at(
-                    access,
-                    ip,
-                    address(access, record, fs_base, al),
-                    access.size,
-                ));
+                sink.access(at(access, ip, address(access, record, fs_base, al), size));
             }
-            Dynamic::Gather { .. } => expand_gather(access, ip, record, fs_base, sink),
+            Some(Dynamic::Gather { .. }) => expand_gather(access, ip, record, fs_base, sink),
         }
     }
 }
@@ -167,7 +154,7 @@ fn expand_gather(
     fs_base: u64,
     sink: &mut impl Sink,
 ) {
-    let Dynamic::Gather {
+    let Some(&Dynamic::Gather {
         index,
         lanes,
         index_bytes,
@@ -175,7 +162,7 @@ fn expand_gather(
         scale,
         mask,
         vector_mask,
-    } = access.dynamic
+    }) = access.dynamic.as_deref()
     else {
         return;
     };
@@ -227,10 +214,10 @@ fn address(access: &LoggedAccess, record: &[u64], fs_base: u64, extra: u64) -> u
     let mut sum = term(access.base, access.disp, record)
         .wrapping_add(term(access.index, 0, record).wrapping_mul(u64::from(access.scale)))
         .wrapping_add(extra);
-    if access.addr32 {
+    if access.space.wraps() {
         sum &= 0xffff_ffff;
     }
-    if access.fs {
+    if access.space.fs() {
         sum.wrapping_add(fs_base)
     } else {
         sum

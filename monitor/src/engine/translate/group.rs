@@ -1,7 +1,7 @@
 //! Accesses that one look into a filter covers: those through the same register values, near each
 //! other.
 
-use super::fragment::{Dynamic, LoggedAccess};
+use super::fragment::LoggedAccess;
 use rustc_hash::FxHashMap;
 
 /// Most bytes from the first to the last byte of a group: it then lies in at most two lines.
@@ -30,8 +30,8 @@ pub struct Group {
 
 /// Whether an access lies at a constant distance from register values and is short.
 pub fn groupable(access: &LoggedAccess) -> bool {
-    access.dynamic == Dynamic::No
-        && !access.addr32
+    access.dynamic.is_none()
+        && !access.space.wraps()
         && access.size >= 1
         && u64::from(access.size) <= GROUP_BYTES
 }
@@ -44,12 +44,12 @@ pub fn groups(accesses: &[LoggedAccess]) -> Vec<Group> {
     let mut order = Vec::new();
     for access in accesses.iter().filter(|a| groupable(a)) {
         let scale = if access.index == 0 { 0 } else { access.scale };
-        let key = (access.base, access.index, scale, access.fs);
+        let key = (access.base, access.index, scale, access.space.fs());
         let members = by_registers.entry(key).or_insert_with(|| {
             order.push(key);
             Vec::new()
         });
-        members.push((access.disp as i64, access.size));
+        members.push((access.disp as i64, u32::from(access.size)));
     }
     let mut groups = Vec::new();
     for key in order {

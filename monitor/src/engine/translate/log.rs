@@ -173,7 +173,7 @@ impl LogReader {
     pub fn expansion_counting(&self, cache: &CodeCache) -> f64 {
         self.expanded_by(cache, |record, _| {
             let fragment = cache.fragment(record.fragment);
-            let last = usize::from(record.items) == fragment.item_ips.len();
+            let last = usize::from(record.items) == fragment.items.len();
             let hand_over = if fragment.starved && last {
                 HAND_OVER_INSTRUCTIONS
             } else {
@@ -189,7 +189,7 @@ impl LogReader {
         let records = cache.tables().records.iter().zip(&self.shapes);
         for (record, shape) in records.filter(|(_, shape)| shape.seen > 0) {
             let fragment = cache.fragment(record.fragment);
-            let last = usize::from(record.items) == fragment.item_ips.len();
+            let last = usize::from(record.items) == fragment.items.len();
             let lookup = if fragment.indirect && last {
                 LOOKUP_INSTRUCTIONS
             } else {

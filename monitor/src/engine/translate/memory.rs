@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
 use super::state::StateBlock;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 
 /// A stretch of shared memory, mapped here and at `remote` in the target.
 #[derive(Debug)]
@@ -120,6 +120,20 @@ impl Shared {
     pub fn fill(&mut self, remote: u64, word: u64, count: usize) {
         let bytes = word.to_le_bytes().repeat(count);
         self.write(remote, &bytes);
+    }
+
+    /// Lets go of whole pages that will hardly be looked at again: they are the target's alone until then.
+    pub fn let_go(&mut self, remote: u64, length: usize) {
+        let offset = self.range(remote, length);
+        // SAFETY: in the mapping, and no borrow of it is alive. Of memory shared with others nothing is lost: pages are mapped
+        // again where they are touched (madvise(2), MADV_DONTNEED).
+        let _ = unsafe {
+            madvise(
+                self.view.add(offset).cast(),
+                length,
+                MmapAdvise::MADV_DONTNEED,
+            )
+        };
     }
 
     /// Sets a range to zero.

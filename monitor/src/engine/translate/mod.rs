@@ -16,6 +16,7 @@ pub mod memory;
 pub mod room;
 pub mod runtime;
 pub mod state;
+pub mod states;
 pub mod target;
 pub mod trace;
 pub mod values;

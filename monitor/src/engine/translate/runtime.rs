@@ -3,7 +3,8 @@
 use super::asm::Asm;
 use super::duty::Duty;
 use super::layout::{PROBES, REFUSED_SYSCALL, TABLE, state};
-use super::state::{CARRIER, Ip, Spare, State, StateMap};
+use super::state::{CARRIER, Ip, Spare, State};
+use super::states::{StateMap, States};
 use crate::arch::{Fast, Gpr, GprSet};
 
 /// Addresses of the stubs of one arena, and the meaning of the registers in them.
@@ -19,12 +20,20 @@ pub struct Runtime {
     pub lookup: u64,
     /// One past the last byte.
     pub end: u64,
-    /// Meaning of the registers.
-    pub states: StateMap,
+    /// Where the stubs begin, and what registers mean in them.
+    base: u64,
+    states: States,
     /// What fragments do about accesses.
     pub duty: Duty,
     /// What the processor is fast at.
     pub fast: Fast,
+}
+
+impl Runtime {
+    /// What the registers mean at an address of the stubs.
+    pub fn state(&self, address: u64) -> Option<State> {
+        self.states.at((self.base, 0), address)
+    }
 }
 
 /// Exit number of a target that the table of indirect targets does not hold.
@@ -126,7 +135,6 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     asm.load(Gpr::Rcx, state::TARGET);
     asm.jump(indirect);
     let end = asm.here();
-    states.shrink();
     (
         asm.into_bytes(),
         Runtime {
@@ -135,7 +143,8 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
             indirect,
             lookup,
             end,
-            states,
+            base,
+            states: States::of(&states),
             duty,
             fast: match duty {
                 Duty::Observe { fast } => fast,

@@ -43,6 +43,9 @@ impl Lengths {
     };
 }
 
+// Items are numbered by bytes.
+const _: () = assert!(Lengths::COUNTED.unrolled <= u8::MAX as usize);
+
 /// Most bytes of source that may change of a straight trace: comparing them takes time.
 const MAX_CHANGING: usize = 96;
 

@@ -9,6 +9,8 @@ use super::super::runtime::{self, Runtime};
 pub const ARENA_BYTES: u64 = 320 << 20;
 /// Share of an arena for hot code.
 pub(super) const HOT_BYTES: u64 = 96 << 20;
+/// Code that was written is let go of by so many bytes: a power of two.
+const LET_GO: u64 = 1 << 20;
 /// Room a fragment needs at the most, hot or cold.
 const FRAGMENT_ROOM: u64 = 32 << 10;
 /// How far code may lie from its arena for 32-bit displacements to reach all of it; see [`serves`] for what lies at low addresses.
@@ -63,8 +65,7 @@ impl Arena {
     /// Puts hot code of fragment `id` behind all other, where it was made for. Returns where that is.
     pub(super) fn put_hot(&mut self, id: FragmentId, code: &[u8]) -> u64 {
         let at = self.hot_next;
-        self.memory.write(at, code);
-        self.hot_next = (at + code.len() as u64).next_multiple_of(16);
+        self.hot_next = self.put(at, code);
         self.hot_index.push((at, id));
         at
     }
@@ -72,9 +73,22 @@ impl Arena {
     /// Puts cold code of fragment `id` behind all other, where it was made for.
     pub(super) fn put_cold(&mut self, id: FragmentId, code: &[u8]) {
         let at = self.cold_next;
-        self.memory.write(at, code);
-        self.cold_next = (at + code.len() as u64).next_multiple_of(16);
+        self.cold_next = self.put(at, code);
         self.cold_index.push((at, id));
+    }
+
+    /// Writes code at `at`; gives where the next may lie.
+    fn put(&mut self, at: u64, code: &[u8]) -> u64 {
+        self.memory.write(at, code);
+        let next = (at + code.len() as u64).next_multiple_of(16);
+        if at & !(LET_GO - 1) != next & !(LET_GO - 1) {
+            // Much of what leads out of the newest code still changes.
+            let before = (next & !(LET_GO - 1)).saturating_sub(2 * LET_GO);
+            if before >= self.memory.remote() {
+                self.memory.let_go(before, LET_GO as usize);
+            }
+        }
+        next
     }
 
     pub(super) fn full(&self) -> bool {

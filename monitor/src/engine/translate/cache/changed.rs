@@ -24,7 +24,7 @@ impl CodeCache {
             self.link(exit, now);
             return true;
         }
-        if fragment.skips_exit.is_some() {
+        if fragment.skips_exit().is_some() {
             let times = self.replaced.entry(ip).or_default();
             *times += 1;
             if *times > MOST_REPLACED {
@@ -51,10 +51,11 @@ impl CodeCache {
                 let gone = |lost: &Range<u64>| lost.start < r.end && r.start < lost.end;
                 ranges.iter().any(gone)
             };
-            if !fragment.compared.iter().any(meets) {
+            let changing = fragment.changing.as_mut();
+            let Some(changing) = changing.filter(|c| c.compared.iter().any(meets)) else {
                 return true;
-            }
-            let skip = fragment.skips_exit.take();
+            };
+            let skip = changing.skips_exit.take();
             let arena = skip.and_then(|skip| arenas.iter_mut().find(|a| a.contains(skip)));
             if let (Some(skip), Some(arena)) = (skip, arena) {
                 arena.memory.write(skip, &[0]);

@@ -31,7 +31,7 @@ impl CodeCache {
         let met = &other.around.met;
         let new = met[followed.met..].iter();
         let new = new.map(|&id| &other.fragments[id as usize]);
-        let ips = new.clone().flat_map(|f| f.item_ips.iter().copied());
+        let ips = new.clone().flat_map(|f| f.item_ips());
         self.known.extend(ips);
         self.note_met(new.map(|f| f.ip));
         let indirect = &other.indirect[followed.indirect..];

@@ -62,16 +62,16 @@ impl CodeCache {
             else {
                 continue;
             };
-            match self.by_ip.get(target) {
+            match self.by_ip.get(&target) {
                 Some(&to) => self.link(exit, to),
-                None => self.waiting.entry(*target).or_default().push(exit),
+                None => self.waiting.entry(target).or_default().push(exit),
             }
         }
     }
 
     /// Points an exit at a fragment of its target: a direct one, or one of code that has changed.
     pub(super) fn link(&mut self, exit: u32, to: FragmentId) {
-        let Some(&Exit { fragment, kind }) = self.tables.exit(exit) else {
+        let Some(Exit { fragment, kind }) = self.tables.exit(exit) else {
             return;
         };
         let (warm_field, cold_field, again) = match kind {

@@ -26,7 +26,7 @@ use usage::Usage;
 /// Fragments translated ahead at one stop. (Of 0, 1, 3 and 6, 1 took the least CPU time on a compiler, where nearly
 /// all time is translation: `cc1 -O2` observed whole on a busy machine, 14.4, 11.6, 12.2 and 12.9 s.)
 const AHEAD: usize = 1;
-/// Fragments held before everything is flushed: bounds the monitor's memory, at about 2.2 KiB each. (`cc1 -O2` observed whole
+/// Fragments held before everything is flushed: bounds the monitor's memory, at about 1.5 KiB each. (`cc1 -O2` observed whole
 /// has 105,000 with the returns translated ahead: with room for 70,000 it was flushed again and again, 287 s instead of 15.)
 const MAX_FRAGMENTS: usize = 140_000;
 /// What lies at an address of the cache.
@@ -229,7 +229,7 @@ impl CodeCache {
         arena.put_cold(id, &bytes.cold);
         self.translated += 1;
         self.by_ip.insert(ip, id);
-        if fragment.skips_exit.is_some() {
+        if fragment.changing.is_some() {
             self.comparing.push(id);
         }
         self.fragments.push(fragment);
@@ -242,7 +242,7 @@ impl CodeCache {
     pub fn place(&self, address: u64) -> Option<Place> {
         let arena = self.arenas.iter().find(|a| a.contains(address))?;
         if address < arena.runtime.end {
-            return arena.runtime.states.at(address).map(Place::Runtime);
+            return arena.runtime.state(address).map(Place::Runtime);
         }
         let hot = address < arena.memory.remote() + HOT_BYTES;
         let index = if hot {
@@ -253,12 +253,7 @@ impl CodeCache {
         let after = index.partition_point(|(start, _)| *start <= address);
         let id = index[..after].last()?.1;
         let fragment = &self.fragments[id as usize];
-        let states = if hot {
-            &fragment.hot_states
-        } else {
-            &fragment.cold_states
-        };
-        Some(Place::Fragment(id, states.at(address)?))
+        Some(Place::Fragment(id, fragment.state(hot, address)?))
     }
 
     /// `length` bytes of the cache at `address`.

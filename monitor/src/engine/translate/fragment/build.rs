@@ -16,8 +16,8 @@ use super::checked;
 use super::close::{self, Record};
 use super::count;
 use super::{
-    Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Patch, Stretch,
-    Tables,
+    Changing, Dynamic, ExitKind, Exits, Fragment, FragmentCode, FragmentId, LoggedAccess, Patch,
+    States, Stretch, Tables,
 };
 use crate::arch::{self, Flow, Gpr, GprSet, RepCondition, Shape};
 use iced_x86::{Code, Instruction, Register};
@@ -113,6 +113,8 @@ pub fn translate(
     let (items, end) = builder.items(&trace, tail, room)?;
     let indirect = matches!(end, End::Indirect);
     builder.end(&trace.items[..items], tail, end, room)?;
+    // A trace stays within 1 GiB of its head.
+    let from_head = |item: &Item| item.instruction.ip().wrapping_sub(trace.ip) as i32;
     let mut fragment = Fragment {
         ip: trace.ip,
         hot,
@@ -125,23 +127,22 @@ pub fn translate(
         targeted: false,
         checked,
         elsewhere,
-        compared: trace.source.ranges(),
-        comparison,
-        skips_exit,
-        item_ips: trace.items[..items]
-            .iter()
-            .map(|i| i.instruction.ip())
-            .collect(),
-        accesses: builder.accesses,
-        first_access: builder.first_access,
-        returns: builder.returns,
+        changing: skips_exit.map(|skips| {
+            Box::new(Changing {
+                compared: trace.source.ranges(),
+                comparison,
+                skips_exit: Some(skips),
+            })
+        }),
+        items: trace.items[..items].iter().map(from_head).collect(),
+        accesses: builder.accesses.into(),
+        first_access: builder.first_access.into(),
+        returns: builder.returns.into(),
         exits: builder.exits.numbers,
-        hot_states: builder.hot.states,
-        cold_states: builder.cold.states,
+        hot_states: States::of(&builder.hot.states),
+        cold_states: States::of(&builder.cold.states),
     };
-    fragment.accesses.shrink_to_fit();
-    fragment.hot_states.shrink();
-    fragment.cold_states.shrink();
+    fragment.exits.shrink_to_fit();
     let code = FragmentCode {
         hot: builder.hot.asm.into_bytes(),
         cold: builder.cold.asm.into_bytes(),
@@ -160,12 +161,12 @@ pub fn side(
     runtime: &Runtime,
     tables: &mut Tables,
 ) -> Option<(u64, FragmentCode)> {
-    let &ExitKind::Side {
+    let ExitKind::Side {
         done,
         words,
         target,
         field,
-    } = &tables.exit(exit)?.kind
+    } = tables.exit(exit)?.kind
     else {
         return None;
     };
@@ -191,7 +192,8 @@ pub fn side(
     };
     let closing = match target {
         Some(target) => {
-            let back = count::goes_back(&fragment.item_ips[..done], target);
+            let ips: Vec<u64> = fragment.item_ips().take(done).collect();
+            let back = count::goes_back(&ips, target);
             let closing = Closing::begin(&mut out, &record, Ip::At(target), runtime, back);
             let jump = out.asm.jump(out.asm.here());
             let (pad, number) = exits.direct(&mut rare, fragment.spare, target);
@@ -210,8 +212,8 @@ pub fn side(
         out.asm.patch(from, to);
     }
     fragment.exits.extend(exits.numbers);
-    fragment.hot_states.append(&out.states);
-    fragment.cold_states.append(&rare.states);
+    fragment.hot_states.append(fragment.hot, &out.states);
+    fragment.cold_states.append(fragment.cold, &rare.states);
     let code = FragmentCode {
         hot: out.asm.into_bytes(),
         cold: rare.asm.into_bytes(),
@@ -474,7 +476,7 @@ impl Builder<'_> {
                     self.hot.asm.log(self.words, Gpr::Rcx);
                     self.words += 1;
                     for access in &mut self.accesses[usize::from(self.first_access[i])..] {
-                        if let Dynamic::Rep { after, .. } = &mut access.dynamic {
+                        if let Some(Dynamic::Rep { after, .. }) = access.dynamic.as_deref_mut() {
                             *after = word;
                         }
                     }

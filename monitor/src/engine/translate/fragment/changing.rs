@@ -30,7 +30,7 @@ fn pieces(length: usize) -> Vec<(usize, usize)> {
 }
 
 /// Writes the comparison. Expects the program's registers but for the spare one; they are the same behind
-/// it. No flag is touched. Returns the address of [`super::Fragment::skips_exit`].
+/// it. No flag is touched. Returns the address of [`super::Changing::skips_exit`].
 pub(super) fn compare(
     (hot, cold): (&mut Stretch, &mut Stretch),
     spare: Gpr,

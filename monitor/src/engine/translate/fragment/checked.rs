@@ -77,7 +77,7 @@ pub fn checked(fragment: &mut Fragment, at: u64, runtime: &Runtime) -> Vec<u8> {
     };
     out.asm.jump(fragment.warm_entry);
     (fragment.checked, fragment.elsewhere) = (Some(entry), Some(elsewhere));
-    fragment.hot_states.append(&out.states);
+    fragment.hot_states.append(fragment.hot, &out.states);
     out.asm.into_bytes()
 }
 
@@ -87,7 +87,7 @@ pub fn lead_far(fragment: &mut Fragment, at: u64, to: u64, runtime: &Runtime) ->
     let mut out = Stretch::new(at, fragment.ip, runtime.duty);
     out.mark(State::bound(runtime.duty));
     out.asm.jump_far(to);
-    fragment.hot_states.append(&out.states);
+    fragment.hot_states.append(fragment.hot, &out.states);
     out.asm.into_bytes()
 }
 

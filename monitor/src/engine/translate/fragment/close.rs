@@ -62,14 +62,14 @@ pub(super) struct Pending {
 fn plan(record: &Record) -> Plan {
     let mut adds = Adds::Fixed(record.accesses.len() as u16);
     for access in record.accesses {
-        let counted = match access.dynamic {
-            Dynamic::Gather { .. } => None,
-            Dynamic::Rep {
+        let counted = match access.dynamic.as_deref() {
+            Some(Dynamic::Gather { .. }) => None,
+            Some(&Dynamic::Rep {
                 count,
                 after,
                 counter32,
                 ..
-            } => (after == 0 && !counter32 && i32::try_from(count.add as i64).is_ok())
+            }) => (after == 0 && !counter32 && i32::try_from(count.add as i64).is_ok())
                 .then_some(Adds::Expanded),
             _ => continue,
         };
@@ -339,14 +339,14 @@ pub(super) fn keep(
 
 /// Adds the record's accesses to `count`.
 fn add(out: &mut Stretch, record: &Record, adds: Adds, count: Gpr) {
-    let is_rep = |a: &&LoggedAccess| matches!(a.dynamic, Dynamic::Rep { .. });
+    let is_rep = |a: &&LoggedAccess| matches!(a.dynamic.as_deref(), Some(Dynamic::Rep { .. }));
     let fixed = record.accesses.len() - record.accesses.iter().filter(is_rep).count();
     if adds == Adds::Nothing {
         return;
     }
     out.asm.lea(count, count, fixed as i64);
     for access in record.accesses {
-        let Dynamic::Rep { count: term, .. } = access.dynamic else {
+        let Some(Dynamic::Rep { count: term, .. }) = access.dynamic.as_deref() else {
             continue;
         };
         let times = (term.slot != 0).then(|| {

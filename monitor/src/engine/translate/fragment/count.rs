@@ -11,12 +11,12 @@ use super::super::layout::state;
 use super::super::state::{Ip, State};
 use super::close::{self, Record};
 use super::seldom::Seldom;
-use super::{Dynamic, Exits, LoggedAccess, Patch, Stretch};
+use super::{Exits, LoggedAccess, Patch, Space, Stretch};
 use crate::arch::{Access, Fast, Gpr, RepCondition, Shape};
 use iced_x86::Code;
 
 /// What is to be counted of an access of item `item`.
-pub(super) fn counted(access: &Access, item: u16) -> impl Iterator<Item = LoggedAccess> {
+pub(super) fn counted(access: &Access, item: u8) -> impl Iterator<Item = LoggedAccess> {
     let times = match access.shape {
         // By an instruction of its own.
         Shape::Rep { .. } if repeats(access) => 0,
@@ -25,15 +25,14 @@ pub(super) fn counted(access: &Access, item: u16) -> impl Iterator<Item = Logged
     };
     let one = LoggedAccess {
         disp: 0,
-        size: access.size,
+        dynamic: None,
+        size: access.size as u16,
         item,
         base: 0,
         index: 0,
         scale: 1,
-        fs: false,
-        addr32: false,
+        space: Space::Flat,
         kind: access.kind,
-        dynamic: Dynamic::No,
     };
     std::iter::repeat_n(one, times)
 }

@@ -10,19 +10,22 @@ mod changing;
 mod checked;
 mod close;
 mod count;
+mod exits;
 mod lookup;
 mod scratch;
 mod seldom;
 
 pub use build::{Wanted, side, spare_candidates, translate};
 pub use checked::{checked, lead_far};
+pub use exits::{Adds, Exit, ExitKind, RecordShape, Tables};
 
 use super::asm::Asm;
 use super::duty::Duty;
-use super::runtime::Runtime;
-use super::state::{Ip, Spare, State, StateMap};
+use super::state::{Ip, Spare, State};
+use super::states::{StateMap, States};
 use super::values::Term;
-use crate::arch::{Gpr, GprSet, Kind};
+use crate::arch::{Gpr, Kind};
+use exits::Exits;
 use std::ops::Range;
 
 /// Index of a fragment.
@@ -31,8 +34,6 @@ pub type FragmentId = u32;
 /// How the number or address of an access depends on more than base and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dynamic {
-    /// One access.
-    No,
     /// As many as the counter says: its term before, and the word of its value after where a
     /// condition may have stopped it early (0: it cannot).
     Rep {
@@ -77,130 +78,64 @@ pub enum Dynamic {
 }
 
 /// One access of a trace, with the words of the record that give its address:
-/// `word[base] + word[index]*scale + disp`, truncated to 32 bits if `addr32`, plus fs if `fs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `word[base] + word[index]*scale + disp`, of a space.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedAccess {
     /// Constant part.
     pub disp: u64,
+    /// What else there is to it.
+    pub dynamic: Option<Box<Dynamic>>,
     /// Bytes.
-    pub size: u32,
+    pub size: u16,
     /// Item of the trace.
-    pub item: u16,
+    pub item: u8,
     /// Word of the base, 0 for none.
     pub base: u8,
     /// Word of the index, 0 for none.
     pub index: u8,
     /// Factor of the index.
     pub scale: u8,
-    /// Whether the fs base is added.
-    pub fs: bool,
-    /// Whether the sum is truncated.
-    pub addr32: bool,
+    /// Where it is an address.
+    pub space: Space,
     /// Direction.
     pub kind: Kind,
-    /// What else there is to it.
-    pub dynamic: Dynamic,
 }
 
-/// Why a fragment leaves the cache.
+// There are a million of them in code caches of compilers.
+const _: () = assert!(size_of::<LoggedAccess>() <= 24);
+
+/// What becomes of the sum of an address's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitKind {
-    /// To a direct target without a fragment yet.
-    Direct {
-        /// Original address.
-        target: u64,
-        /// Displacement field to point at the target's warm entry (same spare register).
-        warm_field: u64,
-        /// Displacement field to point at the target's cold entry.
-        cold_field: u64,
-    },
-    /// A side exit taken for the first time, the record still open.
-    Side {
-        /// Items done.
-        done: u16,
-        /// Words of the record so far.
-        words: u16,
-        /// Original address it leads to; `None`: in `TARGET`, as a return that the trace follows led elsewhere.
-        target: Option<u64>,
-        /// Displacement field of the branch to it; 0 once that has code of its own.
-        field: u64,
-    },
-    /// The program's code is no longer what the fragment was made of; nothing of it has run. Fields as of
-    /// `Direct`, to point at the fragment of what is there now.
-    Changed {
-        /// As of `Direct`.
-        warm_field: u64,
-        /// As of `Direct`.
-        cold_field: u64,
-    },
-    /// The log is full; go on at `resume` in the cache.
-    Full {
-        /// Cache address to go on at.
-        resume: u64,
-    },
-    /// At a `syscall` instruction.
-    Syscall,
-    /// At something that must run natively.
-    Declined(&'static str),
+pub enum Space {
+    /// It is the address.
+    Flat,
+    /// The fs base is added.
+    Fs,
+    /// It is truncated to 32 bits.
+    Low,
+    /// Both, in this order.
+    LowFs,
 }
 
-/// One way out, known by its number.
-#[derive(Clone, Copy, Debug)]
-pub struct Exit {
-    /// The fragment it belongs to.
-    pub fragment: FragmentId,
-    /// Why.
-    pub kind: ExitKind,
-}
-
-/// What a record adds to [`super::layout::state::COUNT`] when it is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adds {
-    /// Its accesses, always as many.
-    Fixed(u16),
-    /// Its accesses, as many as the counters of its `rep` instructions say.
-    Expanded,
-    /// Nothing: all records that follow are kept up to the next stop.
-    Nothing,
-}
-
-/// What a record in the log stands for: the first `items` items of a fragment.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordShape {
-    /// The fragment.
-    pub fragment: FragmentId,
-    /// Items executed.
-    pub items: u16,
-    /// Length in 8-byte words, header included.
-    pub words: u16,
-    /// What it counts.
-    pub adds: Adds,
-}
-
-/// Numbers given out across all fragments.
-#[derive(Debug, Default)]
-pub struct Tables {
-    /// Ways out, by exit number minus one.
-    pub exits: Vec<Exit>,
-    /// Record shapes, by record number.
-    pub records: Vec<RecordShape>,
-}
-
-impl Tables {
-    /// The exit with number `id`; `None` for [`super::runtime::EXIT_INDIRECT`].
-    pub fn exit(&self, id: u32) -> Option<&Exit> {
-        self.exits.get((id as usize).checked_sub(1)?)
+impl Space {
+    /// The one of an instruction that names `fs`, or has 32-bit addresses.
+    pub fn of(fs: bool, addr32: bool) -> Space {
+        match (fs, addr32) {
+            (false, false) => Space::Flat,
+            (true, false) => Space::Fs,
+            (false, true) => Space::Low,
+            (true, true) => Space::LowFs,
+        }
     }
 
-    /// Notes that side exit `id` has code of its own: nothing comes out by it any more.
-    pub fn set_built(&mut self, id: u32) {
-        if let Some(Exit {
-            kind: ExitKind::Side { field, .. },
-            ..
-        }) = self.exits.get_mut(id as usize - 1)
-        {
-            *field = 0;
-        }
+    /// Whether the fs base is added.
+    pub fn fs(self) -> bool {
+        matches!(self, Space::Fs | Space::LowFs)
+    }
+
+    /// Whether the sum is truncated.
+    pub fn wraps(self) -> bool {
+        matches!(self, Space::Low | Space::LowFs)
     }
 }
 
@@ -229,27 +164,62 @@ pub struct Fragment {
     pub checked: Option<u64>,
     /// Displacement field of the jump that those take from there; `None` without such an entry, and once it leads to another's.
     pub elsewhere: Option<u64>,
-    /// Where the code lies that it compares at every entry: nowhere if that cannot change.
+    /// What it compares at every entry; `None` if its code cannot change.
+    pub changing: Option<Box<Changing>>,
+    /// Original address of each item, from its head on.
+    pub items: Box<[i32]>,
+    /// Accesses in program order.
+    pub accesses: Box<[LoggedAccess]>,
+    /// For each item, and one past the last, the index of its first access.
+    pub first_access: Box<[u16]>,
+    /// Items up to and with each return that it follows.
+    pub returns: Box<[u16]>,
+    /// Numbers of its exits.
+    pub exits: Vec<u32>,
+    /// Meaning of registers in the hot code.
+    pub hot_states: States,
+    /// Meaning of registers in the cold code.
+    pub cold_states: States,
+}
+
+/// Code that a fragment compares with what it was made of.
+#[derive(Debug)]
+pub struct Changing {
+    /// Where the code lies.
     pub compared: Vec<Range<u64>>,
     /// The hot code that compares it.
     pub comparison: Range<u64>,
     /// Address of the byte by which the way out is skipped where the first of these are the same: with 0 there it is
     /// always taken. `None` when that is so.
     pub skips_exit: Option<u64>,
-    /// Original address of each item.
-    pub item_ips: Vec<u64>,
-    /// Accesses in program order.
-    pub accesses: Vec<LoggedAccess>,
-    /// For each item, and one past the last, the index of its first access.
-    pub first_access: Vec<u16>,
-    /// Items up to and with each return that it follows.
-    pub returns: Vec<u16>,
-    /// Numbers of its exits.
-    pub exits: Vec<u32>,
-    /// Meaning of registers in the hot code.
-    pub hot_states: StateMap,
-    /// Meaning of registers in the cold code.
-    pub cold_states: StateMap,
+}
+
+impl Fragment {
+    /// Original address of an item.
+    pub fn item_ip(&self, item: usize) -> u64 {
+        self.ip.wrapping_add_signed(i64::from(self.items[item]))
+    }
+
+    /// Original addresses of all of them.
+    pub fn item_ips(&self) -> impl Iterator<Item = u64> {
+        let ip = self.ip;
+        self.items
+            .iter()
+            .map(move |&from| ip.wrapping_add_signed(i64::from(from)))
+    }
+
+    /// [`Changing::skips_exit`].
+    pub fn skips_exit(&self) -> Option<u64> {
+        self.changing.as_ref()?.skips_exit
+    }
+
+    /// What the registers mean at an address of its code, hot or cold.
+    pub fn state(&self, is_hot: bool, address: u64) -> Option<State> {
+        match is_hot {
+            true => self.hot_states.at((self.hot, self.ip), address),
+            false => self.cold_states.at((self.cold, self.ip), address),
+        }
+    }
 }
 
 /// Code of a fragment, to be put at its addresses.
@@ -304,98 +274,3 @@ type Patch = (u64, u64);
 
 /// Bytes of a jump.
 const JUMP_BYTES: i8 = 5;
-
-/// Where the ways out of a fragment are written down.
-struct Exits<'a> {
-    id: FragmentId,
-    runtime: &'a Runtime,
-    tables: &'a mut Tables,
-    numbers: Vec<u32>,
-}
-
-impl Exits<'_> {
-    /// Code that puts the spare register back, tells why and leaves, at `state` (that register in use);
-    /// returns its address and the exit's number. A direct exit can be patched twice: to skip
-    /// all of it, or after the register is back. `target` is `None` where it is in its word already.
-    fn pad(
-        &mut self,
-        out: &mut Stretch,
-        spare: Gpr,
-        mut state: State,
-        target: Option<u64>,
-        kind: ExitKind,
-    ) -> (u64, u32) {
-        let start = out.asm.here();
-        out.mark(state);
-        if out.duty == Duty::Count {
-            out.asm.save(super::layout::state::LOG, spare);
-        }
-        out.asm.unspill(spare);
-        state.spilled = GprSet::EMPTY;
-        state.spare = Spare::Unused;
-        out.mark(state);
-        let field = out.asm.here() + 1;
-        if matches!(kind, ExitKind::Direct { .. } | ExitKind::Changed { .. }) {
-            out.asm.jump(field + 4);
-        }
-        out.asm.spill(Gpr::Rax);
-        state.spilled.insert(Gpr::Rax);
-        if let Some(target) = target {
-            out.asm.constant(Gpr::Rax, target);
-            out.mark(state);
-            out.asm.save(super::layout::state::TARGET, Gpr::Rax);
-        } else {
-            out.mark(state);
-        }
-        let mut exit = Exit {
-            fragment: self.id,
-            kind,
-        };
-        if let ExitKind::Direct { cold_field, .. } | ExitKind::Changed { cold_field, .. } =
-            &mut exit.kind
-        {
-            *cold_field = field;
-        }
-        self.tables.exits.push(exit);
-        let number = self.tables.exits.len() as u32;
-        out.asm.constant32(Gpr::Rax, number);
-        out.asm.save(super::layout::state::EXIT, Gpr::Rax);
-        out.asm.jump(self.runtime.exit);
-        self.numbers.push(number);
-        (start, number)
-    }
-
-    /// A pad for the end of the log, or of the count; a thread goes on at `resume` in the cache.
-    fn full(&mut self, out: &mut Stretch, spare: Gpr, state: State, resume: u64) {
-        let target = match state.ip {
-            Ip::At(ip) => Some(ip),
-            Ip::InRcx | Ip::InTarget => None,
-        };
-        self.pad(out, spare, state, target, ExitKind::Full { resume });
-    }
-
-    /// A pad for a direct target, whose jump at `field` is to skip it once there is a fragment.
-    fn direct(&mut self, out: &mut Stretch, spare: Gpr, target: u64) -> (u64, u32) {
-        let kind = ExitKind::Direct {
-            target,
-            warm_field: 0,
-            cold_field: 0,
-        };
-        let state = out.inside(spare, Ip::At(target), None);
-        self.pad(out, spare, state, Some(target), kind)
-    }
-
-    fn set_warm_field(&mut self, exit: u32, at: u64) {
-        if let ExitKind::Direct { warm_field, .. } | ExitKind::Changed { warm_field, .. } =
-            &mut self.tables.exits[exit as usize - 1].kind
-        {
-            *warm_field = at;
-        }
-    }
-
-    fn set_side_field(&mut self, exit: u32, at: u64) {
-        if let ExitKind::Side { field, .. } = &mut self.tables.exits[exit as usize - 1].kind {
-            *field = at;
-        }
-    }
-}

@@ -586,7 +586,7 @@ impl Translate {
         regs.rip = block.word(state::TARGET);
         regs.gs_base = 0;
         let number = block.word(state::EXIT) as u32;
-        let exit = self.cache.tables().exit(number).copied();
+        let exit = self.cache.tables().exit(number);
         match exit.map(|e| (e.fragment, e.kind)) {
             None | Some((_, ExitKind::Direct { .. } | ExitKind::Side { .. }))
                 if self.stats.misses - self.misses_before >= self.most_misses =>

@@ -138,7 +138,10 @@ impl Translate {
     /// Whether a fragment's comparison of its source is at cache address `ip`.
     fn compares_at(&self, ip: u64) -> bool {
         match self.cache.place(ip) {
-            Some(Place::Fragment(id, _)) => self.cache.fragment(id).comparison.contains(&ip),
+            Some(Place::Fragment(id, _)) => {
+                let changing = self.cache.fragment(id).changing.as_ref();
+                changing.is_some_and(|changing| changing.comparison.contains(&ip))
+            }
             _ => false,
         }
     }
@@ -191,15 +194,11 @@ impl Translate {
 
     /// Whether cache address `ip` is the copy of item `items` itself.
     pub(super) fn at_item(&mut self, id: FragmentId, items: u16, ip: u64) -> bool {
-        let original = self
-            .cache
-            .fragment(id)
-            .item_ips
-            .get(usize::from(items))
-            .copied();
-        let Some(original) = original else {
+        let fragment = self.cache.fragment(id);
+        if usize::from(items) >= fragment.items.len() {
             return false;
-        };
+        }
+        let original = fragment.item_ip(usize::from(items));
         use crate::engine::translate::trace::Code;
         let length = {
             let bytes = self.code.bytes(original);

@@ -3,7 +3,7 @@
 use super::super::super::duty::Duty;
 use super::super::super::trace::Item;
 use super::super::super::values::Term;
-use super::super::{Dynamic, LoggedAccess, count};
+use super::super::{Dynamic, LoggedAccess, Space, count};
 use super::Builder;
 use crate::arch::{Gpr, Mask, RepCondition, Shape};
 use iced_x86::Instruction;
@@ -15,7 +15,7 @@ impl Builder<'_> {
             let counted = item
                 .accesses
                 .iter()
-                .flat_map(|a| count::counted(a, i as u16));
+                .flat_map(|a| count::counted(a, i as u8));
             self.accesses.extend(counted);
             return;
         }
@@ -30,15 +30,14 @@ impl Builder<'_> {
                 .wrapping_add(index.add.wrapping_mul(u64::from(scale)));
             self.accesses.push(LoggedAccess {
                 disp,
-                size: access.size,
-                item: i as u16,
+                dynamic: dynamic.map(Box::new),
+                size: access.size as u16,
+                item: i as u8,
                 base: base.slot,
                 index: index.slot,
                 scale,
-                fs: access.address.fs,
-                addr32: access.address.addr32,
+                space: Space::of(access.address.fs, access.address.addr32),
                 kind: access.kind,
-                dynamic,
             });
         }
     }
@@ -59,9 +58,9 @@ impl Builder<'_> {
         word as u8
     }
 
-    fn dynamic(&mut self, shape: &Shape, instruction: &Instruction) -> Dynamic {
-        match *shape {
-            Shape::Plain | Shape::MaskMov => Dynamic::No,
+    fn dynamic(&mut self, shape: &Shape, instruction: &Instruction) -> Option<Dynamic> {
+        Some(match *shape {
+            Shape::Plain | Shape::MaskMov => return None,
             Shape::Rep {
                 counter32,
                 condition,
@@ -122,6 +121,6 @@ impl Builder<'_> {
             Shape::Xlat => Dynamic::Xlat {
                 rax: self.term(Gpr::Rax),
             },
-        }
+        })
     }
 }
