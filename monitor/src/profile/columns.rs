@@ -5,12 +5,17 @@
 //! deflate (in [`super::frame`]) finds it; measured sizes are in the tests of `tests/profile.rs`.
 //! Empty columns at the end are left out: what only windows of several threads have costs others nothing.
 
+mod first;
+mod outcomes;
+
+use first::{get_first, put_first};
+use outcomes::{OWN, get_outcomes, get_shared, put_outcomes, put_shared};
 use serde::{Deserialize, Serialize};
 
 use super::types::{
     Estimate, FirstTouch, FirstTouches, Footer, Frame, Header, Instr, InstrId, Memory, Module,
     ModuleId, Outcome, ProcessRecord, Record, SampleRecord, Shared, Since, TakenSample,
-    ThreadShare, WindowRecord, remote_flags,
+    ThreadShare, WindowRecord,
 };
 use super::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
 
@@ -83,30 +88,14 @@ enum Column {
     /// Number and places of the epochs that began in the window, and of each first touch since when its line was not touched. Empty where
     /// first touches are those of the window.
     Epoch,
+    /// Up to format 7; the same by where the epochs end since then, which are few, in `FirstEnded`.
     FirstSince,
+    FirstEnded,
+    /// Kinds of the five outcomes of a sample, since format 8 instead of one by one in `OutcomeKind` and `AllKind`.
+    OutcomeKinds,
+    AllKinds,
 }
-const COLUMNS: usize = Column::FirstSince as usize + 1;
-
-/// The columns of outcomes: kind, distance, trigger.
-type OutcomeColumns = [Column; 3];
-const OWN: OutcomeColumns = [Column::OutcomeKind, Column::Distance, Column::Trigger];
-const ALL: OutcomeColumns = [Column::AllKind, Column::AllDistance, Column::AllTrigger];
-
-/// Bits of [`Column::Shared`].
-const SHARED: u8 = 1;
-/// Some flag of [`Shared::remote`] is set, and all are stored.
-const REMOTE_BIT: u8 = 2;
-/// The writer is stored.
-const WRITER_BIT: u8 = 4;
-
-/// Kinds of an outcome, with the bits beside them.
-const REUSED: u8 = 0;
-const CENSORED: u8 = 1;
-const NEVER: u8 = 2;
-const NOT_FOLLOWED: u8 = 3;
-const STORE_BIT: u8 = 4;
-/// The trigger is the one of the line size before (the usual case).
-const SAME_TRIGGER_BIT: u8 = 8;
+const COLUMNS: usize = Column::AllKinds as usize + 1;
 
 pub(super) fn encode_record(record: &Record) -> Result<Vec<u8>, String> {
     // Cloned but for windows: the other records are small and written once.
@@ -214,6 +203,8 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
     let shares = !cursors[Column::Shared as usize].is_empty();
     let looks_for_first = !cursors[Column::FirstSeen as usize].is_empty();
     let whole = !cursors[Column::Epoch as usize].is_empty();
+    let old = !cursors[Column::OutcomeKind as usize].is_empty();
+    let old_since = !cursors[Column::FirstSince as usize].is_empty();
     let mut get = |c: Column| {
         take_varint(&mut cursors[c as usize]).ok_or_else(|| format!("column {} is short", c as u8))
     };
@@ -252,9 +243,9 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
             }
             kind => memory_of_kind(kind)?,
         };
-        let own = get_outcomes(&mut get, OWN, ip)?;
+        let own = get_outcomes(&mut get, OWN, old.then_some(Column::OutcomeKind), ip)?;
         let shared = if shares {
-            get_shared(&mut get, w.tid, ip)?
+            get_shared(&mut get, w.tid, old, ip)?
         } else {
             None
         };
@@ -274,7 +265,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
         });
     }
     if looks_for_first {
-        window.first_touches = Some(get_first(&mut get, w.tid, whole)?);
+        window.first_touches = Some(get_first(&mut get, w.tid, whole, old_since)?);
     }
     if cursors.iter().any(|c| !c.is_empty()) {
         return Err("a window's columns are longer than its samples".to_owned());
@@ -306,229 +297,6 @@ fn memory_of_kind(kind: u64) -> Result<Memory, String> {
         2 => Memory::Stack,
         3 => Memory::Mapping,
         other => return Err(format!("memory kind {other}")),
-    })
-}
-
-/// Appends the outcomes at the five line sizes, each relative to the one before.
-fn put_outcomes(
-    put: &mut impl FnMut(Column, u64),
-    [kinds, distances, triggers]: OutcomeColumns,
-    ip: InstrId,
-    outcomes: &[Outcome; 5],
-) {
-    let mut trigger_before = ip;
-    let mut distance_before = 0;
-    for outcome in outcomes {
-        let (kind, distance) = match *outcome {
-            Outcome::Reused {
-                distance,
-                trigger,
-                store,
-            } => {
-                let mut kind = REUSED | if store { STORE_BIT } else { 0 };
-                if trigger == trigger_before {
-                    kind |= SAME_TRIGGER_BIT;
-                } else {
-                    put(triggers, u64::from(trigger));
-                    trigger_before = trigger;
-                }
-                (kind, Some(distance))
-            }
-            Outcome::Censored { at } => (CENSORED, Some(at)),
-            Outcome::NeverReused { at } => (NEVER, Some(at)),
-            Outcome::NotFollowed => (NOT_FOLLOWED, None),
-        };
-        put(kinds, u64::from(kind));
-        if let Some(d) = distance {
-            put(distances, difference(d, &mut distance_before));
-        }
-    }
-}
-
-/// Undoes [`put_outcomes`].
-fn get_outcomes(
-    get: &mut impl FnMut(Column) -> Result<u64, String>,
-    [kinds, distances, triggers]: OutcomeColumns,
-    ip: InstrId,
-) -> Result<[Outcome; 5], String> {
-    let mut outcomes = [Outcome::NotFollowed; 5];
-    let mut trigger = ip;
-    let mut distance_before = 0;
-    for outcome in &mut outcomes {
-        let kind: u8 = narrow(get(kinds)?)?;
-        if kind == NOT_FOLLOWED {
-            continue;
-        }
-        if kind & 3 == REUSED && kind & SAME_TRIGGER_BIT == 0 {
-            trigger = narrow(get(triggers)?)?;
-        }
-        let distance = sum(get(distances)?, &mut distance_before);
-        *outcome = match kind & 3 {
-            REUSED => Outcome::Reused {
-                distance,
-                trigger,
-                store: kind & STORE_BIT != 0,
-            },
-            CENSORED => Outcome::Censored { at: distance },
-            NEVER => Outcome::NeverReused { at: distance },
-            _ => return Err(format!("outcome kind {kind}")),
-        };
-    }
-    Ok(outcomes)
-}
-
-/// Appends what other threads did to the line of `sample`.
-fn put_shared(put: &mut impl FnMut(Column, u64), window_tid: i32, sample: &SampleRecord) {
-    let Some(shared) = &sample.shared else {
-        put(Column::Shared, 0);
-        return;
-    };
-    let remote = shared.remote.iter().any(|&flags| flags != 0);
-    let mut has = SHARED;
-    if remote {
-        has |= REMOTE_BIT;
-    }
-    if shared.writer.is_some() {
-        has |= WRITER_BIT;
-    }
-    put(Column::Shared, u64::from(has));
-    put_outcomes(put, ALL, sample.ip, &shared.all);
-    if remote {
-        for &flags in &shared.remote {
-            put(Column::Remote, u64::from(flags));
-        }
-    }
-    if let Some((instr, tid)) = shared.writer {
-        put(Column::WriterInstr, u64::from(instr));
-        let tid = i64::from(tid) - i64::from(window_tid);
-        put(Column::WriterTid, zigzag(tid));
-    }
-}
-
-/// Undoes [`put_shared`].
-fn get_shared(
-    get: &mut impl FnMut(Column) -> Result<u64, String>,
-    window_tid: i32,
-    ip: InstrId,
-) -> Result<Option<Box<Shared>>, String> {
-    const KNOWN: u8 = remote_flags::READ | remote_flags::WRITTEN | remote_flags::DISJOINT;
-    let has: u8 = narrow(get(Column::Shared)?)?;
-    if has == 0 {
-        return Ok(None);
-    }
-    if has & SHARED == 0 || has > SHARED | REMOTE_BIT | WRITER_BIT {
-        return Err(format!("what other threads did: {has}"));
-    }
-    let all = get_outcomes(get, ALL, ip)?;
-    let mut remote = [0; 5];
-    if has & REMOTE_BIT != 0 {
-        for flags in &mut remote {
-            *flags = narrow(get(Column::Remote)?)?;
-            if *flags > KNOWN {
-                return Err(format!("remote accesses of kind {flags}"));
-            }
-        }
-    }
-    let writer = if has & WRITER_BIT != 0 {
-        let instr = narrow(get(Column::WriterInstr)?)?;
-        let tid = unzigzag(get(Column::WriterTid)?);
-        Some((instr, narrow(i64::from(window_tid).wrapping_add(tid))?))
-    } else {
-        None
-    };
-    Ok(Some(Box::new(Shared {
-        all,
-        remote,
-        writer,
-    })))
-}
-
-/// Appends first touches.
-fn put_first(put: &mut impl FnMut(Column, u64), window_tid: i32, first: &FirstTouches) {
-    put(Column::FirstSeen, first.seen);
-    put(Column::FirstSeen, u64::from(first.one_in));
-    put(Column::FirstSeen, first.touches.len() as u64);
-    let whole = !first.epochs.is_empty();
-    if whole {
-        put(Column::Epoch, first.epochs.len() as u64);
-        for &epoch in &first.epochs {
-            put(Column::Epoch, epoch);
-        }
-    }
-    let (mut position, mut offset) = (0, 0);
-    for touch in &first.touches {
-        put(Column::FirstIp, u64::from(touch.ip));
-        put(
-            Column::FirstPosition,
-            difference(touch.position, &mut position),
-        );
-        put(Column::FirstMemoryKind, memory_kind(&touch.memory));
-        if let Memory::Static { module, offset: at } = touch.memory {
-            put(Column::FirstMemoryModule, u64::from(module));
-            put(Column::FirstMemoryOffset, difference(at, &mut offset));
-        }
-        let thread = zigzag(i64::from(touch.tid) - i64::from(window_tid));
-        put(Column::FirstThread, thread << 1 | u64::from(!touch.of_all));
-        if whole {
-            let (least, width) = match touch.since {
-                Since::AtLeast(least) => (least, 0),
-                // Never 0: the last touch was not this one.
-                Since::Between(least, most) => (least, most.saturating_sub(least).max(1)),
-            };
-            put(Column::FirstSince, least);
-            put(Column::FirstSince, width);
-        }
-    }
-}
-
-/// Undoes [`put_first`].
-fn get_first(
-    get: &mut impl FnMut(Column) -> Result<u64, String>,
-    window_tid: i32,
-    whole: bool,
-) -> Result<FirstTouches, String> {
-    let seen = get(Column::FirstSeen)?;
-    let one_in = narrow(get(Column::FirstSeen)?)?;
-    let count = get(Column::FirstSeen)?;
-    let mut epochs = Vec::new();
-    if whole {
-        for _ in 0..get(Column::Epoch)? {
-            epochs.push(get(Column::Epoch)?);
-        }
-    }
-    let (mut before, mut offset) = (0, 0);
-    let mut touches = Vec::new();
-    for _ in 0..count {
-        let (ip, position) = (get(Column::FirstIp)?, get(Column::FirstPosition)?);
-        let memory = match get(Column::FirstMemoryKind)? {
-            0 => Memory::Static {
-                module: narrow(get(Column::FirstMemoryModule)?)?,
-                offset: sum(get(Column::FirstMemoryOffset)?, &mut offset),
-            },
-            kind => memory_of_kind(kind)?,
-        };
-        let thread = get(Column::FirstThread)?;
-        let since = match whole {
-            true => (get(Column::FirstSince)?, get(Column::FirstSince)?),
-            false => (0, 0),
-        };
-        touches.push(FirstTouch {
-            ip: narrow(ip)?,
-            position: sum(position, &mut before),
-            memory,
-            tid: narrow(i64::from(window_tid).wrapping_add(unzigzag(thread >> 1)))?,
-            of_all: thread & 1 == 0,
-            since: match since {
-                (least, 0) => Since::AtLeast(least),
-                (least, width) => Since::Between(least, least.saturating_add(width)),
-            },
-        });
-    }
-    Ok(FirstTouches {
-        touches,
-        seen,
-        one_in,
-        epochs,
     })
 }
 

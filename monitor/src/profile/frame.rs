@@ -28,6 +28,10 @@ const PLAIN_BELOW: usize = 256;
 /// No record we write comes near this; a larger length is damage, not a reason to allocate.
 const MAX_RECORD: usize = 1 << 30;
 
+/// (Two minutes of a compiler observed whole have 26.1 MB of windows: level 1 makes 16.4 of them in 0.16 s, 2 makes 15.7 in 0.34, 3 15.5 in 0.41,
+/// 6 15.4 in 0.74.)
+const LEVEL: Compression = Compression::new(3);
+
 const PLAIN: u8 = 0;
 const DEFLATE: u8 = 1;
 
@@ -83,7 +87,7 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>, String> {
     let raw_len = stored.len();
     let mut encoding = PLAIN;
     if raw_len >= PLAIN_BELOW {
-        let mut z = DeflateEncoder::new(Vec::with_capacity(raw_len / 2), Compression::fast());
+        let mut z = DeflateEncoder::new(Vec::with_capacity(raw_len / 2), LEVEL);
         z.write_all(&stored).map_err(|e| e.to_string())?;
         let packed = z.finish().map_err(|e| e.to_string())?;
         if packed.len() < raw_len {

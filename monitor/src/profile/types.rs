@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
 /// Version of the record layout below, and the oldest that it holds all of; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 7;
+pub const SCHEMA_VERSION: u32 = 8;
 /// See [`SCHEMA_VERSION`].
 pub const OLDEST_SCHEMA_VERSION: u32 = 3;
 

@@ -210,7 +210,9 @@ fn windows_of_one_thread_pay_nothing_a_sample() {
         taken.sample.shared = None;
     }
     let packed = pack(&window).unwrap();
-    assert!(packed.columns.len() <= Column::Shared as usize);
+    let mut others = packed.columns[Column::Shared as usize..].iter().enumerate();
+    let kinds = Column::OutcomeKinds as usize - Column::Shared as usize;
+    assert!(others.all(|(i, column)| i == kinds || column.is_empty()));
 }
 
 #[test]
@@ -223,7 +225,7 @@ fn bytes_nobody_wrote_are_refused_or_read_and_never_more() {
     };
     let mut wide = pack(&of_threads()).unwrap();
     wide.columns.resize(COLUMNS + 1, Vec::new());
-    assert!(unpack(&wide).unwrap_err().contains("30 columns"));
+    assert!(unpack(&wide).unwrap_err().contains("33 columns"));
     let none = StoredWindow {
         columns: Vec::new(),
         ..wide
@@ -239,7 +241,7 @@ fn bytes_nobody_wrote_are_refused_or_read_and_never_more() {
         (Column::Shared, &[], "longer"),
         (Column::Remote, &[8; 15], "kind 8"),
         (Column::Remote, &[0xff, 0xff, 1], "out of range"),
-        (Column::AllKind, &[0xff, 1], "kind 255"),
+        (Column::AllKinds, &[0xff, 0xff, 0xff, 1], "kinds 0x3fffff"),
         (Column::AllDistance, &[], "short"),
         (Column::WriterTid, &huge, "out of range"),
         (Column::WriterInstr, &huge, "out of range"),
@@ -258,4 +260,27 @@ fn bytes_nobody_wrote_are_refused_or_read_and_never_more() {
             let _ = decode_record(&changed);
         }
     }
+}
+
+/// All that there are; what follows as usual takes no room.
+#[test]
+fn kinds_are_joined_and_parted() {
+    use super::outcomes::{join_kinds, part_kinds};
+    let of = |mut n: u32| {
+        [(); 5].map(|()| {
+            let kind = n % 10;
+            n /= 10;
+            match kind {
+                0..4 => kind as u8 * 4,
+                _ => (kind as u8 - 4) % 3 + 1,
+            }
+        })
+    };
+    for n in 0..100_000 {
+        assert_eq!(part_kinds(join_kinds(of(n))), Ok(of(n)));
+    }
+    for usual in [[0, 8, 8, 8, 8], [4, 12, 12, 12, 12], [2; 5], [3; 5]] {
+        assert!(join_kinds(usual) < 16);
+    }
+    assert!(part_kinds(1 << 20).is_err());
 }
