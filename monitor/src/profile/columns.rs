@@ -13,9 +13,8 @@ use outcomes::{OWN, get_outcomes, get_shared, put_outcomes, put_shared};
 use serde::{Deserialize, Serialize};
 
 use super::types::{
-    Estimate, FirstTouch, FirstTouches, Footer, Frame, Header, Instr, InstrId, Memory, Module,
-    ModuleId, Outcome, ProcessRecord, Record, SampleRecord, Shared, Since, TakenSample,
-    ThreadShare, WindowRecord,
+    Estimate, Footer, Frame, Header, Instr, Memory, Module, ModuleId, ProcessRecord, Record,
+    SampleRecord, TakenSample, ThreadShare, WindowRecord,
 };
 use super::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
 

@@ -1,6 +1,7 @@
 //! Windows through their columns and back; bytes nobody wrote.
 
 use super::*;
+use crate::profile::types::{FirstTouch, FirstTouches, InstrId, Outcome, Shared, Since};
 
 #[test]
 fn outcomes_of_every_kind_survive() {
