@@ -478,9 +478,9 @@ impl Observer {
         }
     }
 
-    /// Accesses were looked at for nothing, which may be for those watched lines for which it is `likely`; one in very many such is told.
-    pub fn suspect_where(&mut self, likely: impl Fn(u64) -> bool) {
-        self.watches.suspect_where(likely, &self.refs);
+    /// Accesses were looked at for nothing, so many of them perhaps for a watched line as `times` says; one in very many such is told.
+    pub fn suspect_where(&mut self, times: impl Fn(u64) -> u32) {
+        self.watches.suspect_where(times, &self.refs);
     }
 
     /// Says that the filter matched without a watch behind it `false_hits` times; the filter moves
@@ -547,10 +547,10 @@ mod tests {
             while observer.filter().may_hold(other) && suspicions < 1000 {
                 match elsewhere {
                     false => observer.suspect_sharing(other),
-                    true => observer.suspect_where(|watched| watched == line),
+                    true => observer.suspect_where(|watched| u32::from(watched == line)),
                 }
                 suspicions += 1;
-                observer.suspect_where(|watched| watched == other);
+                observer.suspect_where(|watched| u32::from(watched == other));
             }
             assert!((2..1000).contains(&suspicions), "{suspicions}");
             assert!(!observer.watched_lines().any(|watched| watched == line));

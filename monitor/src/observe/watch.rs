@@ -484,21 +484,22 @@ impl WatchTable {
         }
         let filter = &self.filter;
         let watched = self.by_line.keys().copied();
-        let sharing: Vec<u64> = watched.filter(|&it| filter.share(it, line)).collect();
-        self.suspect_often(&sharing, refs);
+        let sharing = watched.filter(|&it| filter.share(it, line));
+        let sharing = sharing.map(|it| (it, 1)).collect();
+        self.suspect_often(sharing, refs);
     }
 
-    /// Accesses are looked at for nothing, which may be for those watched lines for which it is `likely`: the same.
-    pub(super) fn suspect_where(&mut self, likely: impl Fn(u64) -> bool, refs: &[u64; 5]) {
-        let watched = self.by_line.keys().copied();
-        let lines: Vec<u64> = watched.filter(|&line| likely(line)).collect();
-        self.suspect_often(&lines, refs);
+    /// Accesses are looked at for nothing, so many of them perhaps for a watched line as `times` says: the same.
+    pub(super) fn suspect_where(&mut self, times: impl Fn(u64) -> u32, refs: &[u64; 5]) {
+        let watched = self.by_line.keys().map(|&line| (line, times(line)));
+        let suspected = watched.filter(|(_, times)| *times > 0).collect();
+        self.suspect_often(suspected, refs);
     }
 
     /// Each time that this is told stands for many.
-    fn suspect_often(&mut self, lines: &[u64], refs: &[u64; 5]) {
-        for &line in lines {
-            self.suspect_by(line, MOST_SUSPICIONS / 8, refs);
+    fn suspect_often(&mut self, lines: Vec<(u64, u32)>, refs: &[u64; 5]) {
+        for (line, times) in lines {
+            self.suspect_by(line, times * (MOST_SUSPICIONS / 8), refs);
         }
     }
 

@@ -78,7 +78,7 @@ pub(super) fn check_preamble(bytes: &[u8]) -> Preamble {
 ///
 /// # Errors
 /// A text of what could not be encoded.
-pub(super) fn encode(record: &Record) -> Result<Vec<u8>, String> {
+pub fn encode(record: &Record) -> Result<Vec<u8>, String> {
     let raw = columns::encode_record(record)?;
     if raw.len() > MAX_RECORD {
         return Err(format!("a record of {} bytes", raw.len()));

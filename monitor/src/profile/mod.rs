@@ -19,6 +19,7 @@ mod varint;
 mod writer;
 
 pub use error::ProfileError;
+pub use frame::encode;
 pub use reader::{DataSymbol, Profile};
 pub use thin::{Thinned, thin};
 pub use writer::{Writer, old_name};

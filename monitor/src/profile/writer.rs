@@ -97,7 +97,15 @@ impl Writer {
     /// [`ProfileError::Write`] when it cannot be written, [`ProfileError::Encode`] for a record no
     /// reader could hold.
     pub fn append(&mut self, record: &Record) -> Result<(), ProfileError> {
-        let bytes = frame::encode(record).map_err(|what| ProfileError::Encode {
+        self.append_encoded(frame::encode(record))
+    }
+
+    /// As [`Writer::append`], of what [`encode`](super::encode) has made of a record.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    pub fn append_encoded(&mut self, bytes: Result<Vec<u8>, String>) -> Result<(), ProfileError> {
+        let bytes = bytes.map_err(|what| ProfileError::Encode {
             path: self.path.clone(),
             what,
         })?;

@@ -21,6 +21,7 @@ mod choose;
 mod completed;
 mod content;
 mod cost;
+mod encoding;
 mod engine;
 mod finish;
 mod follow;

@@ -2,6 +2,7 @@
 
 use super::ProfileConfig;
 use super::ahead::Ahead;
+use super::encoding::Encoding;
 use crate::control::Control;
 use crate::profile::types::{Instr, Module, ProcessRecord, Record};
 use crate::profile::{ProfileError, Thinned, Writer, thin};
@@ -15,10 +16,14 @@ use std::thread::JoinHandle;
 
 /// The file, shared by the recorders of all processes.
 #[derive(Clone, Debug)]
-pub struct Output(Arc<Mutex<Open>>);
+pub struct Output {
+    open: Arc<Mutex<Open>>,
+    /// Who encodes windows; `None` where the thread that traces does.
+    encoding: Option<Arc<Mutex<Encoding>>>,
+}
 
 #[derive(Debug)]
-struct Open {
+pub(super) struct Open {
     writer: Writer,
     /// The process that the last record belongs to.
     current: u32,
@@ -42,7 +47,7 @@ struct Open {
 impl Output {
     /// Records to `writer`, which has its header already.
     pub fn new(writer: Writer, config: &ProfileConfig, control: Option<Arc<Control>>) -> Output {
-        Output(Arc::new(Mutex::new(Open {
+        let open = Arc::new(Mutex::new(Open {
             writer,
             current: 0,
             control,
@@ -57,7 +62,16 @@ impl Output {
             ahead: (!config.background && !config.full)
                 .then(Ahead::start)
                 .flatten(),
-        })))
+        }));
+        // Others are small, and far between.
+        let encoding = config
+            .full
+            .then(|| Encoding::start(Arc::downgrade(&open)))
+            .flatten();
+        Output {
+            open,
+            encoding: encoding.map(|encoding| Arc::new(Mutex::new(encoding))),
+        }
     }
 
     /// Says which modules and instructions a process has, the latter new ones, so that their names can be looked up.
@@ -73,28 +87,35 @@ impl Output {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a record of process `of`, said to be that process's where the last one was not.
+    fn encoding(&self) -> Option<MutexGuard<'_, Encoding>> {
+        let encoding = self.encoding.as_ref()?;
+        Some(encoding.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Appends a record of process `of`, said to be that process's where the last one was not; a window perhaps not before the next record.
     ///
     /// # Errors
-    /// When the profile cannot be written.
-    pub fn append(&self, of: &ProcessRecord, record: &Record) -> Result<(), ProfileError> {
-        let mut open = self.open();
-        if open.current != of.id {
-            open.writer.append(&Record::Process(of.clone()))?;
-            open.current = of.id;
+    /// When it, or the window before, cannot be written.
+    pub fn append(&self, of: &ProcessRecord, mut record: Record) -> Result<(), ProfileError> {
+        if let Some(mut encoding) = self.encoding() {
+            if let Record::Window(_) = record {
+                match encoding.hand(of, record)? {
+                    None => return Ok(()),
+                    Some(back) => record = back,
+                }
+            } else {
+                encoding.wait()?;
+            }
         }
-        open.writer.append(record)?;
-        if let Record::Window(window) = record {
-            let bytes = open.writer.bytes();
-            if let Some(control) = &open.control {
-                control.window(window.samples.len(), bytes);
-            }
-            if open.limit.is_some_and(|limit| bytes > limit) && open.thinning.is_none() {
-                self.begin_thinning(&mut open);
-            }
+        let mut open = self.open();
+        open.append(of, &record, None)?;
+        let is_window = matches!(record, Record::Window(_));
+        let bytes = open.writer.bytes();
+        if is_window && open.limit.is_some_and(|limit| bytes > limit) && open.thinning.is_none() {
+            self.begin_thinning(&mut open);
         }
         Ok(())
     }
@@ -104,6 +125,9 @@ impl Output {
     /// # Errors
     /// When the profile cannot be written.
     pub fn renamed(&self, of: &ProcessRecord) -> Result<(), ProfileError> {
+        if let Some(mut encoding) = self.encoding() {
+            encoding.wait()?;
+        }
         let mut open = self.open();
         open.writer.append(&Record::Process(of.clone()))?;
         open.current = of.id;
@@ -174,6 +198,29 @@ impl Output {
         if let Some(limit) = &mut open.limit {
             *limit = next;
         }
+    }
+}
+
+impl Open {
+    /// Appends a record of process `of`, or the `bytes` that it was encoded to.
+    pub(super) fn append(
+        &mut self,
+        of: &ProcessRecord,
+        record: &Record,
+        bytes: Option<Result<Vec<u8>, String>>,
+    ) -> Result<(), ProfileError> {
+        if self.current != of.id {
+            self.writer.append(&Record::Process(of.clone()))?;
+            self.current = of.id;
+        }
+        match bytes {
+            Some(bytes) => self.writer.append_encoded(bytes)?,
+            None => self.writer.append(record)?,
+        }
+        if let (Record::Window(window), Some(control)) = (record, &self.control) {
+            control.window(window.samples.len(), self.writer.bytes());
+        }
+        Ok(())
     }
 }
 
@@ -262,7 +309,7 @@ mod tests {
             offset: 1,
         };
         output
-            .append(&process(0), &Record::Instrs(vec![instr]))
+            .append(&process(0), Record::Instrs(vec![instr]))
             .unwrap();
         let (mut largest, mut indices) = (0, [0u32; 300]);
         for turn in 0..6000u32 {
@@ -270,14 +317,14 @@ mod tests {
             let id = if turn % 2 == 0 { 0 } else { 1 + turn / 24 };
             if turn % 24 == 1 {
                 output
-                    .append(&process(id), &Record::Instrs(vec![instr]))
+                    .append(&process(id), Record::Instrs(vec![instr]))
                     .unwrap();
                 if id > 4 {
                     output.forget(id - 4);
                 }
             }
             let index = &mut indices[id as usize];
-            output.append(&process(id), &window(*index)).unwrap();
+            output.append(&process(id), window(*index)).unwrap();
             *index += 1;
             largest = largest.max(std::fs::metadata(&path).unwrap().len());
             // Windows do not come in microseconds.

@@ -10,6 +10,7 @@ use super::group::GROUP_BYTES;
 use super::layout::{BEFORE_DRAWN, DRAWN, FILTER, FILTER_BITS, WATCHED, state};
 use super::memory::Shared;
 use crate::observe::{CLASS_BITS, Mark, PLACE_BITS};
+use rustc_hash::FxHashMap;
 
 /// log2 of the lines that lie side by side in the filter. As many as there are classes: with fewer (16 bits), lines of sixteen classes
 /// shared their places as soon as the bits from elsewhere were others than those next to them. A quarter of all lines was looked at
@@ -94,14 +95,23 @@ impl TargetFilter {
         }
     }
 
-    /// Whether accesses that begin in `line` are kept because of `watched`, in or behind which they do not begin.
-    pub fn is_shared(&self, line: u64, watched: u64) -> bool {
-        let place = self.place(line << LINE_SHIFT);
-        let at = |address: u64| self.place(address) == place;
-        let address = watched << LINE_SHIFT;
-        watched != line
-            && watched != line + 1
-            && (at(address) || at(address.wrapping_sub(GROUP_BYTES)))
+    /// How many accesses that begin in `lines` are kept because of a watched line, in or behind which they do not begin.
+    pub fn shared_by(&self, lines: &[u64]) -> impl Fn(u64) -> u32 {
+        let mut by_place: FxHashMap<u64, Vec<u64>> = FxHashMap::default();
+        for &line in lines {
+            let at = by_place.entry(self.place(line << LINE_SHIFT));
+            at.or_default().push(line);
+        }
+        move |watched| {
+            let address = watched << LINE_SHIFT;
+            let places = [address, address.wrapping_sub(GROUP_BYTES)].map(|at| self.place(at));
+            let lines = |place| by_place.get(&place).into_iter().flatten();
+            let second = (places[1] != places[0]).then(|| lines(places[1]));
+            lines(places[0])
+                .chain(second.into_iter().flatten())
+                .filter(|&&line| watched != line && watched != line + 1)
+                .count() as u32
+        }
     }
 
     /// Whether it can hold drawn lines: without fast `pext` too many share a place.

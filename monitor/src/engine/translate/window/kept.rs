@@ -150,8 +150,9 @@ impl Translate {
         self.reader
             .read(words, count, self.fs_base, &self.cache, observer);
         self.stats.records = self.reader.records;
-        for line in self.reader.take_suspects() {
-            observer.suspect_where(|watched| self.filter.is_shared(line, watched));
+        let suspects = self.reader.take_suspects();
+        if !suspects.is_empty() {
+            observer.suspect_where(self.filter.shared_by(&suspects));
         }
         let counted = self.block().word(state::COUNT);
         if in_log {
