@@ -9,6 +9,7 @@ use common::{Plan, records, write};
 use serde_json::Value;
 use statcache::analysis::Analysis;
 use statcache::profile::Profile;
+use statcache::profile::types::Record;
 use statcache::report::{self, Style};
 
 fn run(args: &[&str], columns: &str) -> String {
@@ -94,6 +95,51 @@ fn what_run_says_at_the_end() {
 #[test]
 fn instructions_in_a_wide_terminal() {
     insta::assert_snapshot!(masked(&run(&["report", "--by", "instruction"], "120")));
+}
+
+/// Of a line of a header the text and place of the program's own line are told.
+#[test]
+fn lines_of_libraries_name_those_that_they_were_inlined_into() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = dir.path().join("main.c");
+    let text = "\n".repeat(51) + "  total += lookup(table, key);\n";
+    std::fs::write(&main, text).unwrap();
+    // A source that is newer than the run is not shown.
+    let file = std::fs::File::options().append(true).open(&main).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let mut records = records(Plan::small());
+    for record in &mut records {
+        let Record::Symbols(symbols) = record else {
+            continue;
+        };
+        for frame in symbols.iter_mut().flatten() {
+            match frame.file.as_str() {
+                "/opt/demo/src/hash.h" => frame.file = "/usr/include/hash.h".to_owned(),
+                "/opt/demo/src/main.c" => frame.file = main.to_str().unwrap().to_owned(),
+                _ => {}
+            }
+        }
+    }
+    let path = dir.path().join("p");
+    write(&path, &records);
+    let out = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .args(["report", "--by", "line"])
+        .arg(&path)
+        .env_clear()
+        .env("COLUMNS", "100")
+        .output()
+        .unwrap();
+    let report = String::from_utf8(out.stdout).unwrap();
+    let lines: Vec<&str> = report.lines().collect();
+    let header = lines.iter().position(|l| l.contains("hash.h:31 ")).unwrap();
+    let below = &lines[header + 1..];
+    assert!(
+        below[0].ends_with("| total += lookup(table, key);"),
+        "{report}"
+    );
+    assert!(below[1].contains("inlined into main.c:52 run,"), "{report}");
+    let own = lines.iter().position(|l| l.contains("main.c:47 ")).unwrap();
+    assert!(!lines[own + 1].contains("inlined into"), "{report}");
 }
 
 #[test]

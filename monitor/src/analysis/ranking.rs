@@ -8,6 +8,7 @@ use statcache_model::{
     spatial_use_by_key,
 };
 
+use super::callers::Callers;
 use super::subjects::{By, Subjects};
 use super::{Analysis, DEFAULT_LINE_BYTES};
 use crate::profile::types::LINE_SIZES;
@@ -84,6 +85,8 @@ pub struct Row {
     /// Memory objects ([`Analysis::datum`]) and their share of its misses at the primary cache, largest first; of
     /// its references where it has none. Empty for memory and windows.
     pub data: Vec<(u32, f64)>,
+    /// Of a line of a library, the program's own lines ([`Ranking::callers`]) that it was inlined into, as `data`.
+    pub called_at: Vec<(u32, f64)>,
     /// What other threads did to its lines; `None` where no window saw several.
     pub sharing: Option<RowSharing>,
 }
@@ -127,6 +130,8 @@ pub struct Ranking {
     pub subjects: Subjects,
     /// Most misses first.
     pub rows: Vec<Row>,
+    /// What lines of libraries were inlined into; empty but in rankings of lines.
+    pub callers: Callers,
     /// Per size: share of the misses that no subject could be found for.
     pub unattributed: Vec<f64>,
     /// Whether it rests on long windows alone where reuses are far, as it does at other line sizes than the one at which watches
@@ -187,7 +192,19 @@ impl Analysis<'_> {
         let sharing = self.sharing_by_key(&subjects, caches)?;
         let mut data = match caches.sizes.get(first) {
             Some(&bytes) if !matches!(by, By::Data | By::Window) => {
-                self.data_by_key(&subjects, bytes, caches, stream_at(bytes))?
+                let datum = |site: &Site| Some(site.data);
+                self.parts_by_key(&subjects, bytes, caches, stream_at(bytes), datum)?
+            }
+            _ => HashMap::new(),
+        };
+        let callers = match by {
+            By::Line => Callers::of(self.profile),
+            _ => Callers::default(),
+        };
+        let mut called_at = match caches.sizes.get(first) {
+            Some(&bytes) if !callers.list.is_empty() => {
+                let caller = |site: &Site| callers.of_instr[site.instr as usize];
+                self.parts_by_key(&subjects, bytes, caches, stream_at(bytes), caller)?
             }
             _ => HashMap::new(),
         };
@@ -208,6 +225,7 @@ impl Analysis<'_> {
             row.spatial_use = spatial.get(&row.subject).copied();
             row.sharing = sharing.get(&row.subject).copied();
             row.data = data.remove(&row.subject).unwrap_or_default();
+            row.called_at = called_at.remove(&row.subject).unwrap_or_default();
         }
         rows.sort_by(|a, b| {
             let worst = |r: &Row| match caches.primary {
@@ -222,6 +240,7 @@ impl Analysis<'_> {
         Ok(Ranking {
             subjects,
             rows,
+            callers,
             unattributed,
             rough,
         })
@@ -241,38 +260,40 @@ impl Analysis<'_> {
         })
     }
 
-    /// What memory each subject's misses are in, as [`Row::data`].
-    fn data_by_key(
+    /// How each subject's misses are shared out among the parts that their sites belong to, as [`Row::data`].
+    fn parts_by_key(
         &self,
         subjects: &Subjects,
         cache_bytes: u64,
         caches: &Caches,
         stream: Stream,
+        part: impl Fn(&Site) -> Option<u32> + Sync,
     ) -> Result<HashMap<u32, Vec<(u32, f64)>>, ModelError> {
         let (run, asked) = self.run(stream);
         let line = u64::from(caches.line_bytes);
-        let key = |site: &Site| (self.key(subjects, stream, site), site.data);
+        let key = |site: &Site| (self.key(subjects, stream, site), part(site));
         let pairs = run.attribute(line, cache_bytes, caches.policy, asked, key)?;
-        let mut data: HashMap<u32, Vec<(u32, f64, f64)>> = HashMap::new();
+        let mut parts: HashMap<u32, Vec<(u32, f64, f64)>> = HashMap::new();
         for pair in &pairs.keys {
-            let (subject, datum) = pair.key;
-            let of_subject = data.entry(subject).or_default();
-            of_subject.push((datum, pair.misses, pair.references));
+            if let (subject, Some(part)) = pair.key {
+                let of_subject = parts.entry(subject).or_default();
+                of_subject.push((part, pair.misses, pair.references));
+            }
         }
         let shares = |of_subject: Vec<(u32, f64, f64)>| {
             let misses: f64 = of_subject.iter().map(|&(_, misses, _)| misses).sum();
             let references: f64 = of_subject.iter().map(|&(_, _, refs)| refs).sum();
             let mut shares: Vec<(u32, f64)> = of_subject
                 .into_iter()
-                .map(|(datum, missed, refs)| match misses > 0.0 {
-                    true => (datum, missed / misses),
-                    false => (datum, refs / references.max(f64::MIN_POSITIVE)),
+                .map(|(part, missed, refs)| match misses > 0.0 {
+                    true => (part, missed / misses),
+                    false => (part, refs / references.max(f64::MIN_POSITIVE)),
                 })
                 .collect();
             shares.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
             shares
         };
-        Ok(data
+        Ok(parts
             .into_iter()
             .map(|(key, of)| (key, shares(of)))
             .collect())
@@ -322,6 +343,7 @@ fn fold(at_sizes: &[Attribution<u32>], caches: &Caches, first: usize) -> Vec<Row
                 reuse_from: Vec::new(),
                 spatial_use: None,
                 data: Vec::new(),
+                called_at: Vec::new(),
                 sharing: None,
             });
             row.miss[at] = miss_of(key, cache_bytes);
@@ -393,6 +415,7 @@ mod tests {
             reuse_from: Vec::new(),
             spatial_use: None,
             data: Vec::new(),
+            called_at: Vec::new(),
             sharing: None,
         }
     }

@@ -16,6 +16,8 @@ use crate::profile::types::Header;
 
 /// Reuse edges named for one subject.
 const EDGES: usize = 3;
+/// Own lines named for one of a library.
+const SITES: usize = 3;
 /// Columns the name of a subject has at least.
 const NAME: usize = 24;
 /// Width of a column of another cache.
@@ -41,8 +43,13 @@ pub(super) type Texts = HashMap<String, Vec<String>>;
 pub(super) fn texts(ranking: &Ranking, top: usize, sources: &dyn Sources) -> Texts {
     let mut texts = Texts::new();
     for row in ranking.rows.iter().take(top) {
-        let s = &ranking.subjects.list[row.subject as usize];
-        if s.line > 0 && !texts.contains_key(&s.file) {
+        let own = &ranking.subjects.list[row.subject as usize];
+        let caller = row.called_at.first();
+        let caller = caller.map(|&(site, _)| &ranking.callers.list[site as usize]);
+        for s in [own].into_iter().chain(caller) {
+            if s.line == 0 || texts.contains_key(&s.file) {
+                continue;
+            }
             // What changed since the run would put the wrong line beside a figure.
             let source = sources.read(&s.file).filter(|source| !source.newer);
             let lines = source
@@ -207,8 +214,10 @@ impl Table<'_> {
             );
         }
         let _ = writeln!(out, "{}", line.trim_end());
-        if let Some(code) = self.code(subject) {
-            let bar = style.paint(Ink::Faint, style.glyph("│", "|"));
+        let caller = row.called_at.first();
+        let caller = caller.map(|&(site, _)| &self.ranking.callers.list[site as usize]);
+        let bar = style.paint(Ink::Faint, style.glyph("│", "|"));
+        if let Some(code) = self.code(caller.unwrap_or(subject)) {
             let _ = writeln!(out, "         {bar} {}", fit(code, style.width - 11, style));
         }
         let mut why = self.why(row, subject);
@@ -222,6 +231,20 @@ impl Table<'_> {
 
     fn why(&self, row: &Row, subject: &Subject) -> Vec<String> {
         let mut parts = Vec::new();
+        let site = |&(site, share): &(u32, f64)| {
+            let site = &self.ranking.callers.list[site as usize];
+            let place = format!("{}:{}", base_name(&site.file), site.line);
+            let function = short_function(&site.function, NAME);
+            match share > 0.95 {
+                true => format!("{place} {function}"),
+                false => format!("{place} {function} {}", whole_percent(share)),
+            }
+        };
+        let sites = row.called_at.iter().filter(|(_, share)| *share >= 0.05);
+        let sites: Vec<String> = sites.take(SITES).map(site).collect();
+        if !sites.is_empty() {
+            parts.push(format!("inlined into {}", sites.join(", ")));
+        }
         let data = row.data.iter().filter(|(_, share)| *share >= 0.05);
         let name = |&(datum, share): &(u32, f64)| {
             let name = &self.analysis.datum(datum).name;
