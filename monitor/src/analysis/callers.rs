@@ -6,14 +6,16 @@ use crate::profile::types::{Frame, InstrId};
 
 /// Whether a source file belongs to a compiler's library, to system headers or to a package of others, by where it lies.
 fn is_of_library(file: &str) -> bool {
-    const BEGINNINGS: [&str; 5] = [
+    const BEGINNINGS: [&str; 6] = [
         "/rustc/",
         "/rust/deps/",
+        "/usr/src/rustc-",
         "/usr/include/",
         "/usr/lib/",
         "/usr/local/include/",
     ];
-    const PARTS: [&str; 5] = [
+    const PARTS: [&str; 6] = [
+        "/lib/gcc/",
         "/.cargo/registry/",
         "/.cargo/git/",
         "/cargo/registry/",
@@ -24,11 +26,11 @@ fn is_of_library(file: &str) -> bool {
 }
 
 /// Of an inline chain, innermost first, that begins in a library: the first frame of the program's own.
-fn own_frame(chain: &[Frame]) -> Option<&Frame> {
+pub(super) fn own_frame(chain: &[Frame]) -> Option<&Frame> {
     let known = |frame: &&Frame| frame.line > 0 && !frame.file.is_empty();
     let inner = chain.first().filter(known)?;
-    let mut outer = chain.iter().skip_while(|frame| is_of_library(&frame.file));
-    is_of_library(&inner.file).then(|| outer.find(known))?
+    let own = |frame: &&Frame| known(frame) && !is_of_library(&frame.file);
+    is_of_library(&inner.file).then(|| chain.iter().find(own))?
 }
 
 /// The program's own lines that lines of libraries were inlined into.
@@ -95,6 +97,11 @@ mod tests {
         );
         assert_eq!(own(&[(core, 1), ("", 0)]), None);
         assert_eq!(own(&[(core, 1)]), None);
+        assert_eq!(
+            own(&[(core, 1), ("", 0), (vec, 5), ("src/main.rs", 7)]),
+            Some(7)
+        );
+        assert_eq!(own(&[(core, 1), ("src/main.rs", 0), (vec, 5)]), None);
         assert_eq!(own(&[]), None);
     }
 }

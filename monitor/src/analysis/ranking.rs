@@ -260,7 +260,7 @@ impl Analysis<'_> {
         })
     }
 
-    /// How each subject's misses are shared out among the parts that their sites belong to, as [`Row::data`].
+    /// How each subject's misses are shared out among the parts that their sites belong to, as [`Row::data`]; some belong to none.
     fn parts_by_key(
         &self,
         subjects: &Subjects,
@@ -273,21 +273,23 @@ impl Analysis<'_> {
         let line = u64::from(caches.line_bytes);
         let key = |site: &Site| (self.key(subjects, stream, site), part(site));
         let pairs = run.attribute(line, cache_bytes, caches.policy, asked, key)?;
-        let mut parts: HashMap<u32, Vec<(u32, f64, f64)>> = HashMap::new();
+        let mut parts: HashMap<u32, Vec<(Option<u32>, f64, f64)>> = HashMap::new();
         for pair in &pairs.keys {
-            if let (subject, Some(part)) = pair.key {
-                let of_subject = parts.entry(subject).or_default();
-                of_subject.push((part, pair.misses, pair.references));
-            }
+            let (subject, part) = pair.key;
+            let of_subject = parts.entry(subject).or_default();
+            of_subject.push((part, pair.misses, pair.references));
         }
-        let shares = |of_subject: Vec<(u32, f64, f64)>| {
+        let shares = |of_subject: Vec<(Option<u32>, f64, f64)>| {
             let misses: f64 = of_subject.iter().map(|&(_, misses, _)| misses).sum();
             let references: f64 = of_subject.iter().map(|&(_, _, refs)| refs).sum();
             let mut shares: Vec<(u32, f64)> = of_subject
                 .into_iter()
-                .map(|(part, missed, refs)| match misses > 0.0 {
-                    true => (part, missed / misses),
-                    false => (part, refs / references.max(f64::MIN_POSITIVE)),
+                .filter_map(|(part, missed, refs)| {
+                    let share = match misses > 0.0 {
+                        true => missed / misses,
+                        false => refs / references.max(f64::MIN_POSITIVE),
+                    };
+                    Some((part?, share))
                 })
                 .collect();
             shares.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
+use super::callers::own_frame;
 use crate::profile::Profile;
 use crate::profile::types::{Frame, InstrId, Memory};
 use crate::symbols::short_module_name;
@@ -15,6 +16,8 @@ use crate::symbols::short_module_name;
 pub enum By {
     /// Source line of the innermost inlined function.
     Line,
+    /// Source line of the innermost inlined function that is no library's; as `Line` where there is none.
+    OwnLine,
     /// Function as it was compiled, inlined ones counted to it.
     Function,
     /// Machine instruction.
@@ -177,14 +180,18 @@ fn code_subject(profile: &Profile, by: By, id: InstrId) -> Subject {
         file: String::new(),
         line: 0,
     };
-    let inner = frames.first().unwrap_or(&unknown);
+    let inner = match by {
+        By::OwnLine => own_frame(frames).or(frames.first()),
+        _ => frames.first(),
+    };
+    let inner = inner.unwrap_or(&unknown);
     let outer = frames.last().unwrap_or(&unknown);
     let mut subject = Subject {
         object,
         ..Subject::default()
     };
     match by {
-        By::Line | By::Instruction => {
+        By::Line | By::OwnLine | By::Instruction => {
             inner.file.clone_into(&mut subject.file);
             subject.line = inner.line;
             inner.function.clone_into(&mut subject.function);

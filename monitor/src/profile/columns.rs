@@ -244,7 +244,7 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
         };
         let own = get_outcomes(&mut get, OWN, old.then_some(Column::OutcomeKind), ip)?;
         let shared = if shares {
-            get_shared(&mut get, w.tid, old, ip)?
+            get_shared(&mut get, w.tid, old.then_some(Column::AllKind), ip)?
         } else {
             None
         };

@@ -185,6 +185,12 @@ impl Writer {
         }
     }
 
+    /// A disk that is full from so many bytes on.
+    #[cfg(test)]
+    pub fn limit(&mut self, bytes: Option<u64>) {
+        self.sink.limit = bytes;
+    }
+
     /// Closes the file; a writer dropped instead leaves the same file.
     ///
     /// # Errors

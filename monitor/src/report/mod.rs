@@ -141,12 +141,19 @@ fn caches(analysis: &Analysis<'_>, options: &Options) -> Caches {
 }
 
 impl Report<'_> {
+    fn annotated(&self, by: By, wanted: &str) -> Result<String, ReportError> {
+        let ranking = self.analysis.ranking(by, &self.caches)?;
+        let (header, primary) = (&self.analysis.profile.header, self.primary());
+        source::render(&ranking, primary, wanted, self.sources, header, self.style)
+    }
+
     fn render(&self) -> Result<String, ReportError> {
         if let Some(wanted) = &self.options.source {
-            let ranking = self.analysis.ranking(By::Line, &self.caches)?;
-            let header = &self.analysis.profile.header;
-            let primary = self.primary();
-            return source::render(&ranking, primary, wanted, self.sources, header, self.style);
+            // What libraries do in a line is the line's, but where their own is asked for.
+            return match self.annotated(By::OwnLine, wanted) {
+                Err(ReportError::NoSuchSource { .. }) => self.annotated(By::Line, wanted),
+                other => other,
+            };
         }
         if let Some(by) = self.options.by {
             let mut out = String::new();

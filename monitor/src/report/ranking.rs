@@ -18,6 +18,8 @@ use crate::profile::types::Header;
 const EDGES: usize = 3;
 /// Own lines named for one of a library.
 const SITES: usize = 3;
+/// Share of its misses from which on the text of one of them stands for it.
+const MOST: f64 = 0.5;
 /// Columns the name of a subject has at least.
 const NAME: usize = 24;
 /// Width of a column of another cache.
@@ -44,9 +46,7 @@ pub(super) fn texts(ranking: &Ranking, top: usize, sources: &dyn Sources) -> Tex
     let mut texts = Texts::new();
     for row in ranking.rows.iter().take(top) {
         let own = &ranking.subjects.list[row.subject as usize];
-        let caller = row.called_at.first();
-        let caller = caller.map(|&(site, _)| &ranking.callers.list[site as usize]);
-        for s in [own].into_iter().chain(caller) {
+        for s in [own].into_iter().chain(caller(ranking, row)) {
             if s.line == 0 || texts.contains_key(&s.file) {
                 continue;
             }
@@ -62,9 +62,15 @@ pub(super) fn texts(ranking: &Ranking, top: usize, sources: &dyn Sources) -> Tex
     texts
 }
 
+/// The program's own line that most of what a line of a library misses is inlined into.
+fn caller<'a>(ranking: &'a Ranking, row: &Row) -> Option<&'a Subject> {
+    let &(site, share) = row.called_at.first()?;
+    (share >= MOST).then(|| &ranking.callers.list[site as usize])
+}
+
 pub(super) fn plural_of(by: By) -> &'static str {
     match by {
-        By::Line => "lines",
+        By::Line | By::OwnLine => "lines",
         By::Function => "functions",
         By::Instruction => "instructions",
         By::Object => "objects",
@@ -75,7 +81,7 @@ pub(super) fn plural_of(by: By) -> &'static str {
 
 fn singular_of(by: By) -> &'static str {
     match by {
-        By::Line => "line",
+        By::Line | By::OwnLine => "line",
         By::Function => "function",
         By::Instruction => "instruction",
         By::Object => "object",
@@ -214,10 +220,9 @@ impl Table<'_> {
             );
         }
         let _ = writeln!(out, "{}", line.trim_end());
-        let caller = row.called_at.first();
-        let caller = caller.map(|&(site, _)| &self.ranking.callers.list[site as usize]);
         let bar = style.paint(Ink::Faint, style.glyph("│", "|"));
-        if let Some(code) = self.code(caller.unwrap_or(subject)) {
+        let own = caller(self.ranking, row).and_then(|caller| self.code(caller));
+        if let Some(code) = own.or_else(|| self.code(subject)) {
             let _ = writeln!(out, "         {bar} {}", fit(code, style.width - 11, style));
         }
         let mut why = self.why(row, subject);

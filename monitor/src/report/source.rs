@@ -29,7 +29,7 @@ pub struct Source {
     pub newer: bool,
 }
 
-/// Annotates every file or function that `wanted` names. `ranking` is by line, `primary` the index
+/// Annotates every file or function that `wanted` names. `ranking` is by one of both kinds of line, `primary` the index
 /// of its ranking cache.
 pub(super) fn render(
     ranking: &Ranking,

@@ -26,7 +26,8 @@ impl Ended {
     /// Resolves names, and completes the profile.
     pub fn write(self) -> Outcome {
         let mut outcome = self.outcome;
-        self.output.settle();
+        let settled = self.output.settle();
+        outcome.error = outcome.error.or(settled.err());
         if outcome.error.is_some() {
             return outcome;
         }

@@ -17,9 +17,9 @@ use std::thread::JoinHandle;
 /// The file, shared by the recorders of all processes.
 #[derive(Clone, Debug)]
 pub struct Output {
-    open: Arc<Mutex<Open>>,
-    /// Who encodes windows; `None` where the thread that traces does.
+    /// Who encodes windows; `None` where the thread that traces does. (Dropped before the profile, which the last window is for.)
     encoding: Option<Arc<Mutex<Encoding>>>,
+    open: Arc<Mutex<Open>>,
 }
 
 #[derive(Debug)]
@@ -47,6 +47,7 @@ pub(super) struct Open {
 impl Output {
     /// Records to `writer`, which has its header already.
     pub fn new(writer: Writer, config: &ProfileConfig, control: Option<Arc<Control>>) -> Output {
+        let path = writer.path().to_owned();
         let open = Arc::new(Mutex::new(Open {
             writer,
             current: 0,
@@ -66,11 +67,11 @@ impl Output {
         // Others are small, and far between.
         let encoding = config
             .full
-            .then(|| Encoding::start(Arc::downgrade(&open)))
+            .then(|| Encoding::start(Arc::downgrade(&open), path))
             .flatten();
         Output {
-            open,
             encoding: encoding.map(|encoding| Arc::new(Mutex::new(encoding))),
+            open,
         }
     }
 
@@ -100,14 +101,17 @@ impl Output {
     /// # Errors
     /// When it, or the window before, cannot be written.
     pub fn append(&self, of: &ProcessRecord, mut record: Record) -> Result<(), ProfileError> {
+        let mut before = Ok(());
         if let Some(mut encoding) = self.encoding() {
             if let Record::Window(_) = record {
-                match encoding.hand(of, record)? {
-                    None => return Ok(()),
+                let handed = encoding.hand(of, record);
+                before = handed.1;
+                match handed.0 {
+                    None => return before,
                     Some(back) => record = back,
                 }
             } else {
-                encoding.wait()?;
+                before = encoding.wait();
             }
         }
         let mut open = self.open();
@@ -117,7 +121,7 @@ impl Output {
         if is_window && open.limit.is_some_and(|limit| bytes > limit) && open.thinning.is_none() {
             self.begin_thinning(&mut open);
         }
-        Ok(())
+        before
     }
 
     /// Says that process `of` is another program now.
@@ -125,13 +129,13 @@ impl Output {
     /// # Errors
     /// When the profile cannot be written.
     pub fn renamed(&self, of: &ProcessRecord) -> Result<(), ProfileError> {
-        if let Some(mut encoding) = self.encoding() {
-            encoding.wait()?;
-        }
+        let before = self
+            .encoding()
+            .map_or(Ok(()), |mut encoding| encoding.wait());
         let mut open = self.open();
         open.writer.append(&Record::Process(of.clone()))?;
         open.current = of.id;
-        Ok(())
+        before
     }
 
     /// Says that a process that has ended is of no interest any more.
@@ -144,8 +148,11 @@ impl Output {
         self.open().dropped
     }
 
-    /// Waits for a thinning that is under way, and begins no other: the profile is to be completed.
-    pub fn settle(&self) {
+    /// Waits for a window and a thinning that are under way, and begins no other: the profile is to be completed.
+    ///
+    /// # Errors
+    /// When the last window could not be written.
+    pub fn settle(&self) -> Result<(), ProfileError> {
         let thinning = {
             let mut open = self.open();
             open.limit = None;
@@ -155,6 +162,8 @@ impl Output {
             // One that failed has left the profile as it was.
             let _ = thinning.join();
         }
+        self.encoding()
+            .map_or(Ok(()), |mut encoding| encoding.wait())
     }
 
     /// Thins the file on another thread: the one that traces must not be kept from its tracees.
@@ -337,7 +346,7 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        output.settle();
+        output.settle().unwrap();
         assert!(largest < 300_000, "{largest}");
         let profile = Profile::read(&path).unwrap();
         let sum: f64 = profile.windows.iter().map(|w| w.stands_for.value).sum();
@@ -346,5 +355,88 @@ mod tests {
         assert_eq!(newest.count(), 20);
         assert!(profile.others.len() < 60, "{}", profile.others.len());
         assert!(output.dropped() > 2000);
+    }
+
+    fn whole(path: &std::path::Path) -> ProfileConfig {
+        ProfileConfig {
+            output: path.to_owned(),
+            engine: EngineChoice::Auto,
+            overhead_percent: 10.0,
+            full: true,
+            seed: 1,
+            follow: true,
+            background: false,
+            most_bytes: u64::MAX,
+        }
+    }
+
+    /// The profile of a run that is observed as a whole, its first record written.
+    fn of_whole(path: &std::path::Path) -> Output {
+        let mut writer = Writer::create(path).unwrap();
+        let header = Record::Header(Header::example(&["app"]));
+        writer.append(&header).unwrap();
+        Output::new(writer, &whole(path), None)
+    }
+
+    fn instr() -> Record {
+        Record::Instrs(vec![Instr {
+            module: None,
+            offset: 1,
+        }])
+    }
+
+    /// Windows that are encoded beside, of two processes by turns, stand in the order they came in, the last one too.
+    #[test]
+    fn windows_encoded_beside_keep_their_order() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("p");
+        let output = of_whole(&path);
+        for id in [0, 1] {
+            output.append(&process(id), instr()).unwrap();
+        }
+        for index in 0..60 {
+            output
+                .append(&process(index % 2), window(index / 2))
+                .unwrap();
+        }
+        drop(output);
+        let profile = Profile::read(&path).unwrap();
+        let numbers = |of: &[WindowRecord]| of.iter().map(|w| w.index).collect::<Vec<u32>>();
+        assert_eq!(numbers(&profile.windows), (0..30).collect::<Vec<u32>>());
+        assert_eq!(
+            numbers(&profile.others[0].windows),
+            (0..30).collect::<Vec<u32>>()
+        );
+    }
+
+    /// What could not be written is told by the next record, or at the end, and costs nothing that can be.
+    #[test]
+    fn the_error_of_a_window_encoded_beside_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("p");
+        let output = of_whole(&path);
+        output.append(&process(0), instr()).unwrap();
+        output.append(&process(0), window(0)).unwrap();
+        output.settle().unwrap();
+        let full = |output: &Output| {
+            let mut open = output.open();
+            let room = open.writer.bytes() + 100;
+            open.writer.limit(Some(room));
+        };
+        // Where there is one processor it is told at once.
+        full(&output);
+        let lost = output.append(&process(0), window(1));
+        assert!(lost.and_then(|()| output.settle()).is_err());
+        let lost = output.append(&process(0), window(2));
+        let small = output.append(&process(0), instr());
+        assert!(lost.and(small).is_err());
+        output.open().writer.limit(None);
+        output.append(&process(0), window(3)).unwrap();
+        output.settle().unwrap();
+        drop(output);
+        let profile = Profile::read(&path).unwrap();
+        let numbers: Vec<u32> = profile.windows.iter().map(|w| w.index).collect();
+        assert_eq!(numbers, [0, 3]);
+        assert_eq!(profile.instrs.len(), 2);
     }
 }

@@ -315,7 +315,7 @@ impl Recorder {
     /// Writes a window, with the tables it refers to.
     ///
     /// # Errors
-    /// When the profile cannot be written.
+    /// When it, or the one before, cannot be written.
     pub fn window(&mut self, window: WindowRecord) -> Result<(), ProfileError> {
         if self.written.0 < self.modules.len() {
             let modules = self.modules[self.written.0..].to_vec();

@@ -152,6 +152,12 @@ impl LogReader {
         }
         self.counting = true;
         self.repeated = 0;
+        self.suspects.clear();
+    }
+
+    /// Filters are others than before: who was suspected of what no longer holds.
+    pub fn forget_suspects(&mut self) {
+        self.suspects.clear();
     }
 
     /// Goes on without counting records, or counting them again.

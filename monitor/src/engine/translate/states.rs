@@ -21,7 +21,7 @@ pub struct StateMap {
 struct Boundary {
     address: u32,
     /// Of [`Ip::At`].
-    ip: i32,
+    ip: i64,
     spilled: GprSet,
     open: Option<u16>,
     kind: IpKind,
@@ -60,11 +60,10 @@ impl StateMap {
         }
     }
 
-    /// From `address` on, the registers mean `state`. An arena is smaller than 4 GiB, and a trace stays
-    /// within 1 GiB of its head.
+    /// From `address` on, the registers mean `state`. An arena is smaller than 4 GiB.
     pub fn mark(&mut self, address: u64, state: State) {
         let (kind, ip) = match state.ip {
-            Ip::At(ip) => (IpKind::At, ip.wrapping_sub(self.ip) as i32),
+            Ip::At(ip) => (IpKind::At, ip.wrapping_sub(self.ip) as i64),
             Ip::InRcx => (IpKind::InRcx, 0),
             Ip::InTarget => (IpKind::InTarget, 0),
         };
@@ -159,7 +158,7 @@ impl Boundary {
     fn state(&self, ip: u64) -> State {
         State {
             ip: match self.kind {
-                IpKind::At => Ip::At(ip.wrapping_add_signed(i64::from(self.ip))),
+                IpKind::At => Ip::At(ip.wrapping_add_signed(self.ip)),
                 IpKind::InRcx => Ip::InRcx,
                 IpKind::InTarget => Ip::InTarget,
             },
@@ -186,14 +185,14 @@ impl Boundary {
                 OTHER
             };
         to.push(differs);
-        put(to, distance);
+        put(to, u64::from(distance));
         if differs & IP != 0 {
             // The sign last: small both ways.
             let moved = self.ip.wrapping_sub(before.ip);
-            put(to, (moved << 1 ^ moved >> 31) as u32);
+            put(to, (moved << 1 ^ moved >> 63) as u64);
         }
         if differs & OPEN != 0 {
-            put(to, self.open.map_or(0, |open| u32::from(open) + 1));
+            put(to, self.open.map_or(0, |open| u64::from(open) + 1));
         }
         if differs & SPILLED != 0 {
             to.extend(self.spilled.0.to_le_bytes());
@@ -216,10 +215,10 @@ impl Boundary {
             0 => *before,
             _ => Boundary::default(),
         };
-        boundary.address = boundary.address.wrapping_add(number(bytes));
+        boundary.address = boundary.address.wrapping_add(number(bytes) as u32);
         if differs & IP != 0 {
             let moved = number(bytes);
-            let moved = (moved >> 1) as i32 ^ -((moved & 1) as i32);
+            let moved = (moved >> 1) as i64 ^ -((moved & 1) as i64);
             boundary.ip = boundary.ip.wrapping_add(moved);
         }
         if differs & OPEN != 0 {
@@ -244,7 +243,7 @@ impl Boundary {
 }
 
 /// Puts a number, seven bits a byte, the lowest first.
-fn put(to: &mut Vec<u8>, mut number: u32) {
+fn put(to: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         to.push(number as u8 | 0x80);
         number >>= 7;
@@ -252,11 +251,11 @@ fn put(to: &mut Vec<u8>, mut number: u32) {
     to.push(number as u8);
 }
 
-fn number(bytes: &mut &[u8]) -> u32 {
+fn number(bytes: &mut &[u8]) -> u64 {
     let (mut number, mut shift) = (0, 0);
     loop {
         let byte = next(bytes);
-        number |= u32::from(byte & 0x7f) << shift;
+        number |= u64::from(byte & 0x7f) << shift;
         shift += 7;
         if byte & 0x80 == 0 {
             return number;
@@ -280,6 +279,7 @@ mod tests {
         let ip = prop_oneof![
             (0x3000_0000u64..0x5000_0000).prop_map(Ip::At),
             (0x4000_0000u64..0x4000_0040).prop_map(Ip::At),
+            any::<u64>().prop_map(Ip::At),
             Just(Ip::InRcx),
             Just(Ip::InTarget),
         ];

@@ -43,8 +43,12 @@ impl Lengths {
     };
 }
 
-// Items are numbered by bytes.
-const _: () = assert!(Lengths::COUNTED.unrolled <= u8::MAX as usize);
+// Items are numbered by bytes (`LoggedAccess::item`, and how many are done at an exit).
+const _: () = {
+    let (logged, counted) = (Lengths::LOGGED, Lengths::COUNTED);
+    assert!(logged.items <= 255 && logged.unrolled <= 255);
+    assert!(counted.items <= 255 && counted.unrolled <= 255);
+};
 
 /// Most bytes of source that may change of a straight trace: comparing them takes time.
 const MAX_CHANGING: usize = 96;

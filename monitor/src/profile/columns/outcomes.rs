@@ -168,7 +168,7 @@ pub(super) fn put_shared(
 pub(super) fn get_shared(
     get: &mut impl FnMut(Column) -> Result<u64, String>,
     window_tid: i32,
-    old: bool,
+    one_by_one: Option<Column>,
     ip: InstrId,
 ) -> Result<Option<Box<Shared>>, String> {
     const KNOWN: u8 = remote_flags::READ | remote_flags::WRITTEN | remote_flags::DISJOINT;
@@ -179,7 +179,7 @@ pub(super) fn get_shared(
     if has & SHARED == 0 || has > SHARED | REMOTE_BIT | WRITER_BIT {
         return Err(format!("what other threads did: {has}"));
     }
-    let all = get_outcomes(get, ALL, old.then_some(Column::AllKind), ip)?;
+    let all = get_outcomes(get, ALL, one_by_one, ip)?;
     let mut remote = [0; 5];
     if has & REMOTE_BIT != 0 {
         for flags in &mut remote {

@@ -285,3 +285,67 @@ fn kinds_are_joined_and_parted() {
     }
     assert!(part_kinds(1 << 20).is_err());
 }
+
+/// A window as formats 4 to 7 had it: kinds one by one, and how far first touches are instead of where epochs end.
+fn as_before_format_8(window: &WindowRecord) -> StoredWindow {
+    let mut stored = pack(window).unwrap();
+    stored.columns.resize(COLUMNS, Vec::new());
+    let mut moved = |from: Column, to: Column, parts: &dyn Fn(u64) -> Vec<u64>| {
+        let bytes = std::mem::take(&mut stored.columns[from as usize]);
+        let mut bytes = &bytes[..];
+        while let Some(value) = take_varint(&mut bytes) {
+            for part in parts(value) {
+                put_varint(&mut stored.columns[to as usize], part);
+            }
+        }
+    };
+    let kinds = |joined| {
+        outcomes::part_kinds(joined)
+            .unwrap()
+            .map(u64::from)
+            .to_vec()
+    };
+    moved(Column::OutcomeKinds, Column::OutcomeKind, &kinds);
+    moved(Column::AllKinds, Column::AllKind, &kinds);
+    stored.columns[Column::FirstEnded as usize].clear();
+    let first = window.first_touches.as_ref();
+    for touch in first.into_iter().flat_map(|first| &first.touches) {
+        let (least, width) = match touch.since {
+            Since::AtLeast(least) => (least, 0),
+            Since::Between(least, most) => (least, most - least),
+        };
+        for value in [least, width] {
+            put_varint(&mut stored.columns[Column::FirstSince as usize], value);
+        }
+    }
+    while stored.columns.last().is_some_and(Vec::is_empty) {
+        stored.columns.pop();
+    }
+    stored
+}
+
+#[test]
+fn windows_of_older_formats_are_read() {
+    let mut window = of_threads();
+    window.first_touches = Some(FirstTouches {
+        touches: (0..9)
+            .map(|n| FirstTouch {
+                since: match n % 2 {
+                    0 => Since::AtLeast(100 * n),
+                    _ => Since::Between(7 * n, 1 << (40 + n)),
+                },
+                ip: n as InstrId,
+                position: 5000 + 3 * n,
+                memory: Memory::Heap,
+                tid: 70,
+                of_all: true,
+            })
+            .collect(),
+        seen: 9,
+        one_in: 1,
+        epochs: vec![3, 4],
+    });
+    let stored = as_before_format_8(&window);
+    assert_eq!(stored.columns.len(), Column::FirstSince as usize + 1);
+    assert_eq!(unpack(&stored).unwrap(), window);
+}

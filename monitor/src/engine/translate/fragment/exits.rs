@@ -329,3 +329,66 @@ impl Exits<'_> {
         self.tables.set_side_field(exit, at);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exits_are_kept_as_they_are() {
+        let (near, far) = (0x7ef0_1234_5678, 0x7ef0_0aaa_0001);
+        let kinds = [
+            ExitKind::Direct {
+                target: 0x7fff_ffff_f123,
+                warm_field: near,
+                cold_field: far,
+            },
+            ExitKind::Direct {
+                target: u64::MAX - 4,
+                warm_field: far,
+                cold_field: near,
+            },
+            ExitKind::Side {
+                done: 240,
+                words: 96,
+                target: Some(0),
+                field: near,
+            },
+            ExitKind::Side {
+                done: 1,
+                words: 2,
+                target: None,
+                field: far,
+            },
+            ExitKind::Changed {
+                warm_field: far,
+                cold_field: near,
+            },
+            ExitKind::Full { resume: near },
+            ExitKind::Syscall,
+            ExitKind::Declined("one reason"),
+            ExitKind::Declined("another"),
+            ExitKind::Declined("one reason"),
+        ];
+        let mut tables = Tables::default();
+        for (fragment, kind) in (7..).zip(kinds) {
+            let number = tables.add(Exit { fragment, kind });
+            let exit = tables.exit(number).unwrap();
+            assert_eq!((exit.fragment, exit.kind), (fragment, kind));
+        }
+        assert_eq!(tables.reasons.len(), 2);
+        assert!(tables.exit(0).is_none() && tables.exit(11).is_none());
+        // Their fields are told later; others have none.
+        tables.set_warm_field(1, far + 5);
+        tables.set_side_field(4, near);
+        tables.set_built(3);
+        tables.set_warm_field(6, far);
+        let field = |number| match tables.exit(number).unwrap().kind {
+            ExitKind::Direct { warm_field, .. } => warm_field,
+            ExitKind::Side { field, .. } => field,
+            ExitKind::Full { resume } => resume,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([1, 4, 3, 6].map(field), [far + 5, near, 0, near]);
+    }
+}

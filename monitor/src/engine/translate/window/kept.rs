@@ -105,6 +105,7 @@ impl Translate {
             }
             _ => {}
         }
+        self.reader.forget_suspects();
         filter.fill(data, gs, observer.watched_lines());
         observer.take_marks();
         for mark in observer.marks() {

@@ -28,6 +28,7 @@ impl Builder<'_> {
             let disp = (access.address.disp as u64)
                 .wrapping_add(base.add)
                 .wrapping_add(index.add.wrapping_mul(u64::from(scale)));
+            debug_assert!(u16::try_from(access.size).is_ok() && u8::try_from(i).is_ok());
             self.accesses.push(LoggedAccess {
                 disp,
                 dynamic: dynamic.map(Box::new),
