@@ -28,9 +28,24 @@ const PLAIN_BELOW: usize = 256;
 /// No record we write comes near this; a larger length is damage, not a reason to allocate.
 const MAX_RECORD: usize = 1 << 30;
 
-/// How hard deflate tries. (Two minutes of a compiler observed whole have 26.1 MB of windows: level 1 makes 16.4 of them in 0.16 s, 2 makes 15.7 in 0.34, 3 15.5 in 0.41,
-/// 6 15.4 in 0.74.)
-const LEVEL: Compression = Compression::new(3);
+/// How hard deflate tries. (Two minutes of a compiler observed whole have 26.1 MB of windows: level 1 makes 16.4 of them in 0.16 s, 2 makes 15.7 in
+/// 0.34, 3 15.5 in 0.41, 6 15.4 in 0.74.)
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Effort {
+    /// As little as can be.
+    Low,
+    /// Where the profile grows large: a twentieth less.
+    High,
+}
+
+impl Effort {
+    fn level(self) -> Compression {
+        match self {
+            Effort::Low => Compression::fast(),
+            Effort::High => Compression::new(3),
+        }
+    }
+}
 
 const PLAIN: u8 = 0;
 const DEFLATE: u8 = 1;
@@ -78,7 +93,7 @@ pub(super) fn check_preamble(bytes: &[u8]) -> Preamble {
 ///
 /// # Errors
 /// A text of what could not be encoded.
-pub fn encode(record: &Record) -> Result<Vec<u8>, String> {
+pub(super) fn encode(record: &Record, effort: Effort) -> Result<Vec<u8>, String> {
     let raw = columns::encode_record(record)?;
     if raw.len() > MAX_RECORD {
         return Err(format!("a record of {} bytes", raw.len()));
@@ -87,7 +102,7 @@ pub fn encode(record: &Record) -> Result<Vec<u8>, String> {
     let raw_len = stored.len();
     let mut encoding = PLAIN;
     if raw_len >= PLAIN_BELOW {
-        let mut z = DeflateEncoder::new(Vec::with_capacity(raw_len / 2), LEVEL);
+        let mut z = DeflateEncoder::new(Vec::with_capacity(raw_len / 2), effort.level());
         z.write_all(&stored).map_err(|e| e.to_string())?;
         let packed = z.finish().map_err(|e| e.to_string())?;
         if packed.len() < raw_len {
@@ -203,7 +218,7 @@ mod tests {
             Record::Shares(vec![(3, estimate)]),
             Record::Looks(vec![(0, 12.5), (3, 0.0)]),
         ] {
-            let bytes = encode(&record).unwrap();
+            let bytes = encode(&record, Effort::High).unwrap();
             let Decoded::Record(read, _) = decode(&bytes) else {
                 panic!("{record:?} is torn");
             };
@@ -213,7 +228,7 @@ mod tests {
 
     #[test]
     fn every_cut_and_every_flipped_bit_is_noticed() {
-        let frame = encode(&footer()).unwrap();
+        let frame = encode(&footer(), Effort::Low).unwrap();
         for n in 1..frame.len() {
             assert!(matches!(decode(&frame[..n]), Decoded::Torn), "cut at {n}");
         }

@@ -19,7 +19,6 @@ mod varint;
 mod writer;
 
 pub use error::ProfileError;
-pub use frame::encode;
 pub use reader::{DataSymbol, Profile};
 pub use thin::{Thinned, thin};
 pub use writer::{Writer, old_name};

@@ -188,7 +188,7 @@ mod tests {
         let mut out = frame::preamble().to_vec();
         let mut ends = vec![out.len()];
         for r in records {
-            out.extend(frame::encode(r).unwrap());
+            out.extend(frame::encode(r, frame::Effort::Low).unwrap());
             ends.push(out.len());
         }
         (out, ends)

@@ -7,7 +7,7 @@
 //! because only long ones see long distances. The newest windows are left alone, so that the density falls with
 //! age. Does no IO.
 
-use super::frame::{self, Decoded, PREAMBLE};
+use super::frame::{self, Decoded, Effort, PREAMBLE};
 use super::types::{Estimate, Record, WindowRecord};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -162,7 +162,7 @@ fn rewrite(bytes: &[u8], windows: &[Place], forgotten: &HashSet<u32>) -> Result<
         };
         if place.changed {
             window.stands_for = place.stands_for;
-            out.extend(frame::encode(&Record::Window(window))?);
+            out.extend(frame::encode(&Record::Window(window), Effort::High)?);
         } else {
             out.extend_from_slice(&bytes[at..at + length]);
         }
@@ -199,7 +199,7 @@ mod tests {
     /// Windows 0..n of the first process, every seventh long, and as many of another.
     fn file(n: u32) -> Vec<u8> {
         let mut bytes = frame::preamble().to_vec();
-        let mut push = |record: &Record| bytes.extend(frame::encode(record).unwrap());
+        let mut push = |record: &Record| bytes.extend(frame::encode(record, Effort::Low).unwrap());
         push(&Record::Header(Header::example(&["a"])));
         for id in [0, 3] {
             push(&Record::Process(ProcessRecord {

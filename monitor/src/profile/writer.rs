@@ -12,8 +12,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::error::ProfileError;
-use super::frame;
+use super::frame::{self, Effort};
 use super::types::Record;
+
+/// Bytes from which on a profile is packed harder.
+const SMALL: u64 = 4 << 20;
 
 /// Appends records to a profile file.
 #[derive(Debug)]
@@ -97,15 +100,12 @@ impl Writer {
     /// [`ProfileError::Write`] when it cannot be written, [`ProfileError::Encode`] for a record no
     /// reader could hold.
     pub fn append(&mut self, record: &Record) -> Result<(), ProfileError> {
-        self.append_encoded(frame::encode(record))
-    }
-
-    /// As [`Writer::append`], of what [`encode`](super::encode) has made of a record.
-    ///
-    /// # Errors
-    /// As [`Writer::append`].
-    pub fn append_encoded(&mut self, bytes: Result<Vec<u8>, String>) -> Result<(), ProfileError> {
-        let bytes = bytes.map_err(|what| ProfileError::Encode {
+        // Who gathers little is short, and waits for it.
+        let effort = match self.sink.end < SMALL {
+            true => Effort::Low,
+            false => Effort::High,
+        };
+        let bytes = frame::encode(record, effort).map_err(|what| ProfileError::Encode {
             path: self.path.clone(),
             what,
         })?;
@@ -183,12 +183,6 @@ impl Writer {
                 Err(error)
             }
         }
-    }
-
-    /// A disk that is full from so many bytes on.
-    #[cfg(test)]
-    pub fn limit(&mut self, bytes: Option<u64>) {
-        self.sink.limit = bytes;
     }
 
     /// Closes the file; a writer dropped instead leaves the same file.

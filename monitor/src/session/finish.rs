@@ -26,8 +26,7 @@ impl Ended {
     /// Resolves names, and completes the profile.
     pub fn write(self) -> Outcome {
         let mut outcome = self.outcome;
-        let settled = self.output.settle();
-        outcome.error = outcome.error.or(settled.err());
+        self.output.settle();
         if outcome.error.is_some() {
             return outcome;
         }

@@ -21,7 +21,6 @@ mod choose;
 mod completed;
 mod content;
 mod cost;
-mod encoding;
 mod engine;
 mod finish;
 mod follow;

@@ -2,7 +2,6 @@
 
 use super::ProfileConfig;
 use super::ahead::Ahead;
-use super::encoding::Encoding;
 use crate::control::Control;
 use crate::profile::types::{Instr, Module, ProcessRecord, Record};
 use crate::profile::{ProfileError, Thinned, Writer, thin};
@@ -16,14 +15,10 @@ use std::thread::JoinHandle;
 
 /// The file, shared by the recorders of all processes.
 #[derive(Clone, Debug)]
-pub struct Output {
-    /// Who encodes windows; `None` where the thread that traces does. (Dropped before the profile, which the last window is for.)
-    encoding: Option<Arc<Mutex<Encoding>>>,
-    open: Arc<Mutex<Open>>,
-}
+pub struct Output(Arc<Mutex<Open>>);
 
 #[derive(Debug)]
-pub(super) struct Open {
+struct Open {
     writer: Writer,
     /// The process that the last record belongs to.
     current: u32,
@@ -47,8 +42,7 @@ pub(super) struct Open {
 impl Output {
     /// Records to `writer`, which has its header already.
     pub fn new(writer: Writer, config: &ProfileConfig, control: Option<Arc<Control>>) -> Output {
-        let path = writer.path().to_owned();
-        let open = Arc::new(Mutex::new(Open {
+        Output(Arc::new(Mutex::new(Open {
             writer,
             current: 0,
             control,
@@ -63,16 +57,7 @@ impl Output {
             ahead: (!config.background && !config.full)
                 .then(Ahead::start)
                 .flatten(),
-        }));
-        // Others are small, and far between.
-        let encoding = config
-            .full
-            .then(|| Encoding::start(Arc::downgrade(&open), path))
-            .flatten();
-        Output {
-            encoding: encoding.map(|encoding| Arc::new(Mutex::new(encoding))),
-            open,
-        }
+        })))
     }
 
     /// Says which modules and instructions a process has, the latter new ones, so that their names can be looked up.
@@ -88,40 +73,30 @@ impl Output {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn encoding(&self) -> Option<MutexGuard<'_, Encoding>> {
-        let encoding = self.encoding.as_ref()?;
-        Some(encoding.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Appends a record of process `of`, said to be that process's where the last one was not; a window perhaps not before the next record.
+    /// Appends a record of process `of`, said to be that process's where the last one was not.
     ///
     /// # Errors
-    /// When it, or the window before, cannot be written.
-    pub fn append(&self, of: &ProcessRecord, mut record: Record) -> Result<(), ProfileError> {
-        let mut before = Ok(());
-        if let Some(mut encoding) = self.encoding() {
-            if let Record::Window(_) = record {
-                let handed = encoding.hand(of, record);
-                before = handed.1;
-                match handed.0 {
-                    None => return before,
-                    Some(back) => record = back,
-                }
-            } else {
-                before = encoding.wait();
+    /// When the profile cannot be written.
+    pub fn append(&self, of: &ProcessRecord, record: &Record) -> Result<(), ProfileError> {
+        let mut open = self.open();
+        if open.current != of.id {
+            open.writer.append(&Record::Process(of.clone()))?;
+            open.current = of.id;
+        }
+        open.writer.append(record)?;
+        if let Record::Window(window) = record {
+            let bytes = open.writer.bytes();
+            if let Some(control) = &open.control {
+                control.window(window.samples.len(), bytes);
+            }
+            if open.limit.is_some_and(|limit| bytes > limit) && open.thinning.is_none() {
+                self.begin_thinning(&mut open);
             }
         }
-        let mut open = self.open();
-        open.append(of, &record, None)?;
-        let is_window = matches!(record, Record::Window(_));
-        let bytes = open.writer.bytes();
-        if is_window && open.limit.is_some_and(|limit| bytes > limit) && open.thinning.is_none() {
-            self.begin_thinning(&mut open);
-        }
-        before
+        Ok(())
     }
 
     /// Says that process `of` is another program now.
@@ -129,13 +104,10 @@ impl Output {
     /// # Errors
     /// When the profile cannot be written.
     pub fn renamed(&self, of: &ProcessRecord) -> Result<(), ProfileError> {
-        let before = self
-            .encoding()
-            .map_or(Ok(()), |mut encoding| encoding.wait());
         let mut open = self.open();
         open.writer.append(&Record::Process(of.clone()))?;
         open.current = of.id;
-        before
+        Ok(())
     }
 
     /// Says that a process that has ended is of no interest any more.
@@ -148,11 +120,8 @@ impl Output {
         self.open().dropped
     }
 
-    /// Waits for a window and a thinning that are under way, and begins no other: the profile is to be completed.
-    ///
-    /// # Errors
-    /// When the last window could not be written.
-    pub fn settle(&self) -> Result<(), ProfileError> {
+    /// Waits for a thinning that is under way, and begins no other: the profile is to be completed.
+    pub fn settle(&self) {
         let thinning = {
             let mut open = self.open();
             open.limit = None;
@@ -162,8 +131,6 @@ impl Output {
             // One that failed has left the profile as it was.
             let _ = thinning.join();
         }
-        self.encoding()
-            .map_or(Ok(()), |mut encoding| encoding.wait())
     }
 
     /// Thins the file on another thread: the one that traces must not be kept from its tracees.
@@ -207,29 +174,6 @@ impl Output {
         if let Some(limit) = &mut open.limit {
             *limit = next;
         }
-    }
-}
-
-impl Open {
-    /// Appends a record of process `of`, or the `bytes` that it was encoded to.
-    pub(super) fn append(
-        &mut self,
-        of: &ProcessRecord,
-        record: &Record,
-        bytes: Option<Result<Vec<u8>, String>>,
-    ) -> Result<(), ProfileError> {
-        if self.current != of.id {
-            self.writer.append(&Record::Process(of.clone()))?;
-            self.current = of.id;
-        }
-        match bytes {
-            Some(bytes) => self.writer.append_encoded(bytes)?,
-            None => self.writer.append(record)?,
-        }
-        if let (Record::Window(window), Some(control)) = (record, &self.control) {
-            control.window(window.samples.len(), self.writer.bytes());
-        }
-        Ok(())
     }
 }
 
@@ -318,7 +262,7 @@ mod tests {
             offset: 1,
         };
         output
-            .append(&process(0), Record::Instrs(vec![instr]))
+            .append(&process(0), &Record::Instrs(vec![instr]))
             .unwrap();
         let (mut largest, mut indices) = (0, [0u32; 300]);
         for turn in 0..6000u32 {
@@ -326,14 +270,14 @@ mod tests {
             let id = if turn % 2 == 0 { 0 } else { 1 + turn / 24 };
             if turn % 24 == 1 {
                 output
-                    .append(&process(id), Record::Instrs(vec![instr]))
+                    .append(&process(id), &Record::Instrs(vec![instr]))
                     .unwrap();
                 if id > 4 {
                     output.forget(id - 4);
                 }
             }
             let index = &mut indices[id as usize];
-            output.append(&process(id), window(*index)).unwrap();
+            output.append(&process(id), &window(*index)).unwrap();
             *index += 1;
             largest = largest.max(std::fs::metadata(&path).unwrap().len());
             // Windows do not come in microseconds.
@@ -346,7 +290,7 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        output.settle().unwrap();
+        output.settle();
         assert!(largest < 300_000, "{largest}");
         let profile = Profile::read(&path).unwrap();
         let sum: f64 = profile.windows.iter().map(|w| w.stands_for.value).sum();
@@ -355,88 +299,5 @@ mod tests {
         assert_eq!(newest.count(), 20);
         assert!(profile.others.len() < 60, "{}", profile.others.len());
         assert!(output.dropped() > 2000);
-    }
-
-    fn whole(path: &std::path::Path) -> ProfileConfig {
-        ProfileConfig {
-            output: path.to_owned(),
-            engine: EngineChoice::Auto,
-            overhead_percent: 10.0,
-            full: true,
-            seed: 1,
-            follow: true,
-            background: false,
-            most_bytes: u64::MAX,
-        }
-    }
-
-    /// The profile of a run that is observed as a whole, its first record written.
-    fn of_whole(path: &std::path::Path) -> Output {
-        let mut writer = Writer::create(path).unwrap();
-        let header = Record::Header(Header::example(&["app"]));
-        writer.append(&header).unwrap();
-        Output::new(writer, &whole(path), None)
-    }
-
-    fn instr() -> Record {
-        Record::Instrs(vec![Instr {
-            module: None,
-            offset: 1,
-        }])
-    }
-
-    /// Windows that are encoded beside, of two processes by turns, stand in the order they came in, the last one too.
-    #[test]
-    fn windows_encoded_beside_keep_their_order() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("p");
-        let output = of_whole(&path);
-        for id in [0, 1] {
-            output.append(&process(id), instr()).unwrap();
-        }
-        for index in 0..60 {
-            output
-                .append(&process(index % 2), window(index / 2))
-                .unwrap();
-        }
-        drop(output);
-        let profile = Profile::read(&path).unwrap();
-        let numbers = |of: &[WindowRecord]| of.iter().map(|w| w.index).collect::<Vec<u32>>();
-        assert_eq!(numbers(&profile.windows), (0..30).collect::<Vec<u32>>());
-        assert_eq!(
-            numbers(&profile.others[0].windows),
-            (0..30).collect::<Vec<u32>>()
-        );
-    }
-
-    /// What could not be written is told by the next record, or at the end, and costs nothing that can be.
-    #[test]
-    fn the_error_of_a_window_encoded_beside_is_told() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("p");
-        let output = of_whole(&path);
-        output.append(&process(0), instr()).unwrap();
-        output.append(&process(0), window(0)).unwrap();
-        output.settle().unwrap();
-        let full = |output: &Output| {
-            let mut open = output.open();
-            let room = open.writer.bytes() + 100;
-            open.writer.limit(Some(room));
-        };
-        // Where there is one processor it is told at once.
-        full(&output);
-        let lost = output.append(&process(0), window(1));
-        assert!(lost.and_then(|()| output.settle()).is_err());
-        let lost = output.append(&process(0), window(2));
-        let small = output.append(&process(0), instr());
-        assert!(lost.and(small).is_err());
-        output.open().writer.limit(None);
-        output.append(&process(0), window(3)).unwrap();
-        output.settle().unwrap();
-        drop(output);
-        let profile = Profile::read(&path).unwrap();
-        let numbers: Vec<u32> = profile.windows.iter().map(|w| w.index).collect();
-        assert_eq!(numbers, [0, 3]);
-        assert_eq!(profile.instrs.len(), 2);
     }
 }

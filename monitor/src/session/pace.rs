@@ -242,7 +242,7 @@ pub struct Pace<'a> {
     pub woke: bool,
     /// Set when its turn ended because it left the processor to others.
     pub yielded: bool,
-    /// Set when a cut, or the one before, could not be written: the profile ends there.
+    /// Set when a cut could not be written: the profile ends there.
     pub error: Option<ProfileError>,
     /// When the turn of the thread began.
     pub begun: Instant,

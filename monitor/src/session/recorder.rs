@@ -315,18 +315,18 @@ impl Recorder {
     /// Writes a window, with the tables it refers to.
     ///
     /// # Errors
-    /// When it, or the one before, cannot be written.
+    /// When the profile cannot be written.
     pub fn window(&mut self, window: WindowRecord) -> Result<(), ProfileError> {
         if self.written.0 < self.modules.len() {
             let modules = self.modules[self.written.0..].to_vec();
-            self.append(Record::Modules(modules))?;
+            self.append(&Record::Modules(modules))?;
         }
         if self.written.1 < self.instrs.len() {
             let instrs = self.instrs[self.written.1..].to_vec();
-            self.append(Record::Instrs(instrs))?;
+            self.append(&Record::Instrs(instrs))?;
         }
         self.written = (self.modules.len(), self.instrs.len());
-        self.append(Record::Window(window))
+        self.append(&Record::Window(window))
     }
 
     /// Writes by what factors windows stand for more or less of the run than they were said to.
@@ -334,7 +334,7 @@ impl Recorder {
     /// # Errors
     /// When the profile cannot be written.
     pub fn shares(&self, factors: Vec<(u32, Estimate)>) -> Result<(), ProfileError> {
-        self.append(Record::Shares(factors))
+        self.append(&Record::Shares(factors))
     }
 
     /// Writes how many looks at the program between windows each window stands for.
@@ -342,7 +342,7 @@ impl Recorder {
     /// # Errors
     /// When the profile cannot be written.
     pub fn looks(&self, looks: Vec<(u32, f64)>) -> Result<(), ProfileError> {
-        self.append(Record::Looks(looks))
+        self.append(&Record::Looks(looks))
     }
 
     /// Where an instruction is in the process.
@@ -356,7 +356,7 @@ impl Recorder {
         })
     }
 
-    fn append(&self, record: Record) -> Result<(), ProfileError> {
+    fn append(&self, record: &Record) -> Result<(), ProfileError> {
         self.output.append(&self.process, record)
     }
 
@@ -385,9 +385,9 @@ impl Recorder {
     /// # Errors
     /// When the profile cannot be written.
     pub fn finish(self, names: Names, footer: Footer) -> Result<(), ProfileError> {
-        self.append(Record::Symbols(names.frames))?;
-        self.append(Record::DataSymbols(names.data))?;
-        self.append(Record::Footer(footer))
+        self.append(&Record::Symbols(names.frames))?;
+        self.append(&Record::DataSymbols(names.data))?;
+        self.append(&Record::Footer(footer))
     }
 }
 
