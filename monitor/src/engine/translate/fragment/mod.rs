@@ -78,7 +78,7 @@ pub enum Dynamic {
 }
 
 /// One access of a trace, with the words of the record that give its address:
-/// `word[base] + word[index]*scale + disp`, of a space.
+/// `word[base] + word[index]*scale + disp`, as its [`Space`] has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedAccess {
     /// Constant part.
