@@ -18,3 +18,4 @@ pub mod report;
 pub mod session;
 pub mod symbols;
 pub mod tracee;
+mod varint;

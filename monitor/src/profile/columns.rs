@@ -16,7 +16,7 @@ use super::types::{
     Estimate, Footer, Frame, Header, Instr, Memory, Module, ModuleId, ProcessRecord, Record,
     SampleRecord, TakenSample, ThreadShare, WindowRecord,
 };
-use super::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
+use crate::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
 
 /// [`Record`] as stored; the variants' order is the format.
 #[derive(Serialize, Deserialize)]

@@ -15,7 +15,6 @@ mod reader;
 mod tables;
 mod thin;
 pub mod types;
-mod varint;
 mod writer;
 
 pub use error::ProfileError;

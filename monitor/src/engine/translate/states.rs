@@ -6,6 +6,7 @@
 
 use super::state::{Ip, Spare, State};
 use crate::arch::{Gpr, GprSet};
+use crate::varint::{put_varint, take_varint, unzigzag, zigzag};
 
 /// The boundaries of code that is being written, in address order.
 #[derive(Clone, Debug)]
@@ -185,14 +186,12 @@ impl Boundary {
                 OTHER
             };
         to.push(differs);
-        put(to, u64::from(distance));
+        put_varint(to, u64::from(distance));
         if differs & IP != 0 {
-            // The sign last: small both ways.
-            let moved = self.ip.wrapping_sub(before.ip);
-            put(to, (moved << 1 ^ moved >> 63) as u64);
+            put_varint(to, zigzag(self.ip.wrapping_sub(before.ip)));
         }
         if differs & OPEN != 0 {
-            put(to, self.open.map_or(0, |open| u64::from(open) + 1));
+            put_varint(to, self.open.map_or(0, |open| u64::from(open) + 1));
         }
         if differs & SPILLED != 0 {
             to.extend(self.spilled.0.to_le_bytes());
@@ -217,9 +216,7 @@ impl Boundary {
         };
         boundary.address = boundary.address.wrapping_add(number(bytes) as u32);
         if differs & IP != 0 {
-            let moved = number(bytes);
-            let moved = (moved >> 1) as i64 ^ -((moved & 1) as i64);
-            boundary.ip = boundary.ip.wrapping_add(moved);
+            boundary.ip = boundary.ip.wrapping_add(unzigzag(number(bytes)));
         }
         if differs & OPEN != 0 {
             boundary.open = number(bytes).checked_sub(1).map(|open| open as u16);
@@ -242,25 +239,8 @@ impl Boundary {
     }
 }
 
-/// Puts a number, seven bits a byte, the lowest first.
-fn put(to: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        to.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    to.push(number as u8);
-}
-
 fn number(bytes: &mut &[u8]) -> u64 {
-    let (mut number, mut shift) = (0, 0);
-    loop {
-        let byte = next(bytes);
-        number |= u64::from(byte & 0x7f) << shift;
-        shift += 7;
-        if byte & 0x80 == 0 {
-            return number;
-        }
-    }
+    take_varint(bytes).expect("all of a boundary was put")
 }
 
 fn next(bytes: &mut &[u8]) -> u8 {

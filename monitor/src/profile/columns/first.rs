@@ -2,7 +2,7 @@
 
 use super::{Column, memory_kind, memory_of_kind};
 use crate::profile::types::{FirstTouch, FirstTouches, Memory, Since};
-use crate::profile::varint::{difference, narrow, sum, unzigzag, zigzag};
+use crate::varint::{difference, narrow, sum, unzigzag, zigzag};
 
 /// Appends first touches.
 pub(super) fn put_first(put: &mut impl FnMut(Column, u64), window_tid: i32, first: &FirstTouches) {

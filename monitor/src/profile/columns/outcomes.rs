@@ -2,7 +2,7 @@
 
 use super::Column;
 use crate::profile::types::{InstrId, Outcome, SampleRecord, Shared, remote_flags};
-use crate::profile::varint::{difference, narrow, sum, unzigzag, zigzag};
+use crate::varint::{difference, narrow, sum, unzigzag, zigzag};
 
 /// The columns of outcomes: kinds, distance, trigger.
 type OutcomeColumns = [Column; 3];

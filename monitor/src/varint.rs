@@ -1,27 +1,27 @@
-//! Numbers in as few bytes as they need: the ends of the columns of a window.
+//! Numbers in as few bytes as they need: in the columns of a profile, and in what is kept of a code cache.
 //!
 //! Source: LEB128 and zigzag, as in the Protocol Buffers encoding.
 
 /// Difference to the value before, as a small number whatever its sign.
-pub(super) fn difference(value: u64, before: &mut u64) -> u64 {
+pub(crate) fn difference(value: u64, before: &mut u64) -> u64 {
     let d = value.wrapping_sub(*before) as i64;
     *before = value;
     zigzag(d)
 }
 
 /// Undoes [`difference`].
-pub(super) fn sum(stored: u64, before: &mut u64) -> u64 {
+pub(crate) fn sum(stored: u64, before: &mut u64) -> u64 {
     *before = before.wrapping_add(unzigzag(stored) as u64);
     *before
 }
 
 /// A signed number as an unsigned one that is small where it is near zero.
-pub(super) fn zigzag(v: i64) -> u64 {
+pub(crate) fn zigzag(v: i64) -> u64 {
     ((v << 1) ^ (v >> 63)) as u64
 }
 
 /// Undoes [`zigzag`].
-pub(super) fn unzigzag(v: u64) -> i64 {
+pub(crate) fn unzigzag(v: u64) -> i64 {
     (v >> 1) as i64 ^ -((v & 1) as i64)
 }
 
@@ -29,14 +29,14 @@ pub(super) fn unzigzag(v: u64) -> i64 {
 ///
 /// # Errors
 /// A text, when it does not fit.
-pub(super) fn narrow<T, S: Copy + std::fmt::Display + TryInto<T>>(value: S) -> Result<T, String> {
+pub(crate) fn narrow<T, S: Copy + std::fmt::Display + TryInto<T>>(value: S) -> Result<T, String> {
     value
         .try_into()
         .map_err(|_| format!("value {value} is out of range"))
 }
 
 /// Appends seven bits a byte, lowest first.
-pub(super) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
         v >>= 7;
@@ -45,7 +45,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
 }
 
 /// Takes what [`put_varint`] put; `None` where the bytes end or make no number.
-pub(super) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut v = 0u64;
     for shift in (0..64).step_by(7) {
         let (&b, rest) = bytes.split_first()?;
