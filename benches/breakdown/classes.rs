@@ -1,6 +1,7 @@
 //! What an instruction in the code cache is there for, told by its form and by what its registers hold.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, MemorySize, Mnemonic, Register};
+use statcache::engine::translate::layout::{self, state};
 use std::ops::Range;
 
 /// What processor time goes to.
@@ -67,14 +68,17 @@ pub fn in_cache(
     let ahead = if is_sum { AHEAD_OF_SUM } else { AHEAD };
     let mut at = first;
     for _ in 0..ahead {
-        match purpose(&at, &ours) {
+        let block = is_block(register(at.memory_base().full_register()));
+        match purpose(&at, &ours, block) {
             Purpose::Told(class) => return class,
             Purpose::Open => at = decoder.decode(),
             Purpose::None => break,
         }
     }
     // Registers put back, and the count, behind a check: most of what is left.
-    let state = first.memory_segment() == Register::GS || first.mnemonic() == Mnemonic::Jrcxz;
+    let state = first.memory_segment() == Register::GS
+        || matches!(first.mnemonic(), Mnemonic::Jrcxz | Mnemonic::Loop)
+        || has_memory(&first) && is_block(register(first.memory_base().full_register()));
     if state { Class::Checks } else { Class::Own }
 }
 
@@ -86,9 +90,18 @@ enum Purpose {
     None,
 }
 
-fn purpose(instr: &Instruction, ours: &impl Fn(Register) -> bool) -> Purpose {
-    let has_memory =
-        instr.memory_size() != MemorySize::Unknown && instr.mnemonic() != Mnemonic::Lea;
+fn has_memory(instr: &Instruction) -> bool {
+    instr.memory_size() != MemorySize::Unknown && instr.mnemonic() != Mnemonic::Lea
+}
+
+/// Whether a register of this value points to the state block: that lies so far behind a multiple of 4 GiB (`layout.rs`).
+fn is_block(value: Option<u64>) -> bool {
+    value.is_some_and(|value| value % layout::END_ALIGN == layout::SLACK)
+}
+
+/// `block`: the register that its memory goes by points to the state block.
+fn purpose(instr: &Instruction, ours: &impl Fn(Register) -> bool, block: bool) -> Purpose {
+    let has_memory = has_memory(instr);
     if has_memory && instr.memory_segment() == Register::GS {
         let indexed = instr.memory_base() != Register::None;
         return match (instr.mnemonic(), instr.memory_size()) {
@@ -101,6 +114,15 @@ fn purpose(instr: &Instruction, ours: &impl Fn(Register) -> bool) -> Purpose {
     }
     if has_memory && ours(instr.memory_base()) {
         let is_store = instr.op0_register() == Register::None;
+        let at = instr.memory_displacement64() as i32;
+        let record = state::record(0)..state::record(layout::MAX_RECORD_QWORDS);
+        if block && !record.contains(&at) {
+            return match at {
+                state::TARGET => Purpose::Told(Class::Transfers),
+                _ if is_store => Purpose::Open,
+                _ => Purpose::Told(Class::Checks),
+            };
+        }
         let class = if is_store {
             Class::Records
         } else {
@@ -109,7 +131,7 @@ fn purpose(instr: &Instruction, ours: &impl Fn(Register) -> bool) -> Purpose {
         return Purpose::Told(class);
     }
     match instr.mnemonic() {
-        Mnemonic::Lea | Mnemonic::Jrcxz => Purpose::Open,
+        Mnemonic::Lea | Mnemonic::Jrcxz | Mnemonic::Loop => Purpose::Open,
         _ => Purpose::None,
     }
 }

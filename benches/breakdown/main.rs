@@ -3,7 +3,7 @@
 //! Long inputs of the harness in `STATCACHE_TRUTH` under `--full`, all on one processor, where program and profiler alternate; `--trace`
 //! takes the trace inputs. Program and profiler are sampled by the kernel's task clock. What the sampled instruction of the code cache is there
 //! for is told by its form, so that shares of some per cent are approximate; the cost of colder caches is in none. Beside the
-//! shares: processor time beside the program's alone, and the profiler's peak memory. Raw figures go to `benches/runs`.
+//! shares: processor time beside the program's alone. Raw figures go to `benches/runs`.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -25,12 +25,11 @@ fn main() -> Result<()> {
     println!("shares of the processor time of program and profiler, per cent\n");
     let names = Class::ALL.map(|(_, name)| format!("{name:>11}"));
     println!(
-        "{:10} {:>7} {:>6} {}{:>10}",
+        "{:10} {:>7} {:>6} {}",
         "program",
         "CPU s",
         "ratio",
-        names.concat(),
-        "peak MiB"
+        names.concat()
     );
     let mut rows = Vec::new();
     for workload in truth.workloads(&arguments.names)? {
@@ -41,7 +40,7 @@ fn main() -> Result<()> {
     }
     keep(
         "breakdown",
-        "program\tclass\tsamples\tcpu_s\tnative_cpu_s\tpeak_kib",
+        "program\tclass\tsamples\tcpu_s\tnative_cpu_s",
         &rows,
     )
 }
@@ -71,16 +70,15 @@ fn one(truth: &Truth, name: &str, long: bool, rows: &mut Vec<String>) -> Result<
     let share = |n: &u64| format!("{:>11.1}", 100.0 * *n as f64 / all as f64);
     let ratio = ran.cpu_s / alone.cpu_s;
     println!(
-        "{name:10} {:>7.1} {ratio:>6.1} {}{:>10}",
+        "{name:10} {:>7.1} {ratio:>6.1} {}",
         ran.cpu_s,
-        samples.iter().map(share).collect::<String>(),
-        ran.peak_kib >> 10
+        samples.iter().map(share).collect::<String>()
     );
     for (line, n) in text.lines().zip(&samples) {
         let class = line.split('\t').next().unwrap_or_default();
         rows.push(format!(
-            "{name}\t{class}\t{n}\t{}\t{}\t{}",
-            ran.cpu_s, alone.cpu_s, ran.peak_kib
+            "{name}\t{class}\t{n}\t{}\t{}",
+            ran.cpu_s, alone.cpu_s
         ));
     }
     Ok(())

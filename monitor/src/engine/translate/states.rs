@@ -172,19 +172,15 @@ impl Boundary {
 
     fn pack(&self, before: &Boundary, distance: u32, begins: u8, to: &mut Vec<u8>) {
         let other = |b: &Boundary| (b.kind, b.spare, b.counted);
-        let differs = begins
-            | if self.ip == before.ip { 0 } else { IP }
-            | if self.open == before.open { 0 } else { OPEN }
-            | if self.spilled == before.spilled {
-                0
-            } else {
-                SPILLED
-            }
-            | if other(self) == other(before) {
-                0
-            } else {
-                OTHER
-            };
+        let mut differs = begins;
+        for (differ, bit) in [
+            (self.ip != before.ip, IP),
+            (self.open != before.open, OPEN),
+            (self.spilled != before.spilled, SPILLED),
+            (other(self) != other(before), OTHER),
+        ] {
+            differs |= if differ { bit } else { 0 };
+        }
         to.push(differs);
         put_varint(to, u64::from(distance));
         if differs & IP != 0 {
