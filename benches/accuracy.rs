@@ -30,7 +30,7 @@ fn main() -> Result<()> {
             continue;
         }
         println!(
-            "\n{}\n{:12} {:>9} {:>8}  {:6} {:>6} {:>6} {:>22} {:>7} {:>6}  instructions: of top 20, weighted error, misses misplaced",
+            "\n{}\n{:12} {:>9} {:>8}  {:6} {:>6} {:>6} {:>22} {:>7} {:>6}  instructions: of top 20, weighted error (as many samples drawn singly), misses misplaced",
             if long {
                 "long inputs, default settings"
             } else {
@@ -106,11 +106,13 @@ fn print(name: &str, score: &Score, floor: Option<f64>) {
         .iter()
         .map(|i| {
             format!(
-                "{}K: {}/{} {:.2} {:.0} %",
+                "{}K: {} ({:.1})/{} {:.2} ({:.2}) {:.0} %",
                 i.cache_bytes >> 10,
                 i.found,
+                i.chance.found,
                 i.top,
                 100.0 * i.weighted_error,
+                100.0 * i.chance.weighted_error,
                 100.0 * i.misplaced
             )
         })

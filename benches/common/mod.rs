@@ -7,6 +7,7 @@
 // Each benchmark uses its part.
 #![allow(dead_code)]
 
+pub mod chance;
 pub mod score;
 
 use nix::unistd::Pid;

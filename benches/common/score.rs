@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Result;
+use super::chance::{Chance, Traced, chance};
 
 /// Cache sizes at which instructions are compared.
 pub const INSTRUCTION_CACHES: [u64; 3] = [32 << 10, 256 << 10, 1 << 20];
@@ -83,6 +84,8 @@ pub struct Instructions {
     pub inside: usize,
     /// Of the misses of the instructions that the tracer lists, the share that we have at another of them.
     pub misplaced: f64,
+    /// What chance alone leaves of it.
+    pub chance: Chance,
 }
 
 /// All of it.
@@ -213,6 +216,8 @@ fn instructions(export: &Value, exact: &Value) -> Result<Vec<Instructions>> {
         .iter()
         .filter_map(Value::as_u64)
         .collect();
+    let references = exact["line"]["64"]["refs"].as_f64().ok_or("no refs")?;
+    let rate = export["totals"]["samples"].as_f64().ok_or("no samples")? / references;
     let mut scores = Vec::new();
     for cache_bytes in INSTRUCTION_CACHES {
         let Some(column) = caches.iter().position(|&c| c == cache_bytes) else {
@@ -223,6 +228,7 @@ fn instructions(export: &Value, exact: &Value) -> Result<Vec<Instructions>> {
             column,
             &ours,
             array(&exact["top_pcs"])?,
+            rate,
         ));
     }
     Ok(scores)
@@ -233,8 +239,9 @@ fn at_cache(
     column: usize,
     ours: &HashMap<Place, &Value>,
     traced: &[Value],
+    rate: f64,
 ) -> Instructions {
-    let mut theirs: Vec<(Place, f64, f64)> = traced
+    let mut theirs: Vec<(Place, Traced)> = traced
         .iter()
         .filter_map(|pc| {
             let hexadecimal = |key: &str| {
@@ -248,11 +255,14 @@ fn at_cache(
                 file_name(pc["mod"].as_str()?),
                 if fixed { at } else { offset },
             );
-            let misses = pc["miss"][column].as_f64()?;
-            Some((place, misses, misses / pc["refs"].as_f64()?))
+            let traced = Traced {
+                references: pc["refs"].as_f64()?,
+                misses: pc["miss"][column].as_f64()?,
+            };
+            Some((place, traced))
         })
         .collect();
-    theirs.sort_by(|a, b| b.1.total_cmp(&a.1));
+    theirs.sort_by(|a, b| b.1.misses.total_cmp(&a.1.misses));
     let ratio = |instruction: &Value, key: &str| {
         let misses = instruction["miss"].as_array()?;
         misses.iter().find(|m| m["cache_bytes"] == cache_bytes)?[key].as_f64()
@@ -264,11 +274,11 @@ fn at_cache(
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
     let best: Vec<&Place> = ranked.iter().take(TOP).map(|(place, _)| *place).collect();
     // An instruction without misses is nothing to find.
-    let wanted = theirs.iter().take(TOP).filter(|t| t.1 > 0.0);
+    let wanted = theirs.iter().take(TOP).filter(|t| t.1.misses > 0.0);
     let (top, found) = wanted.fold((0, 0), |(n, found), t| {
         (n + 1, found + usize::from(best.contains(&&t.0)))
     });
-    let all: f64 = theirs.iter().map(|t| t.1).sum();
+    let all: f64 = theirs.iter().map(|t| t.1.misses).sum();
     let of_ours = |place: &Place| ours.get(place).and_then(|i| ratio(i, "miss_share"));
     let shares: Vec<f64> = theirs
         .iter()
@@ -276,10 +286,10 @@ fn at_cache(
         .collect();
     let listed = shares.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let apart = theirs.iter().zip(&shares);
-    let apart = apart.map(|(t, share)| (t.1 / all - share / listed).abs());
+    let apart = apart.map(|(t, share)| (t.1.misses / all - share / listed).abs());
     let misplaced = 0.5 * apart.sum::<f64>();
     let (mut errors, mut judged_misses, mut judged, mut inside) = (0.0, 0.0, 0, 0);
-    for (place, misses, exact) in &theirs {
+    for (place, traced) in &theirs {
         let Some(instruction) = ours.get(place) else {
             continue;
         };
@@ -289,11 +299,12 @@ fn at_cache(
         let Some(got) = ratio(instruction, "miss_ratio") else {
             continue;
         };
-        errors += misses * (got - exact).abs();
-        judged_misses += misses;
+        let exact = traced.misses / traced.references;
+        errors += traced.misses * (got - exact).abs();
+        judged_misses += traced.misses;
         judged += 1;
         let interval = ratio(instruction, "low").zip(ratio(instruction, "high"));
-        inside += usize::from(interval.is_some_and(|(low, high)| (low..=high).contains(exact)));
+        inside += usize::from(interval.is_some_and(|(low, high)| (low..=high).contains(&exact)));
     }
     Instructions {
         cache_bytes,
@@ -304,6 +315,12 @@ fn at_cache(
         judged,
         inside,
         misplaced,
+        chance: chance(
+            &theirs.iter().map(|t| t.1).collect::<Vec<_>>(),
+            rate,
+            TOP,
+            ENOUGH_SAMPLES,
+        ),
     }
 }
 

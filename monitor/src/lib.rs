@@ -4,6 +4,7 @@
 //! (`tracee`, `arch`, `symbols`); `profile` is plain data that all of them share.
 
 #![deny(clippy::print_stderr)]
+#![cfg_attr(not(test), deny(clippy::print_stdout))]
 
 pub mod analysis;
 pub mod arch;
@@ -16,6 +17,7 @@ pub mod pool;
 pub mod profile;
 pub mod report;
 pub mod session;
+mod sizes;
 pub mod symbols;
 pub mod tracee;
 mod varint;

@@ -1,6 +1,7 @@
-//! Cache sizes as people write them, and the sizes a view shows when none are asked for.
+//! The cache sizes a view shows when none are asked for, and how it names them.
 
 use crate::profile::types::Header;
+use crate::sizes::format_size;
 
 /// Smallest size of the default curve.
 const CURVE_FROM: u64 = 8 << 10;
@@ -10,51 +11,6 @@ const CURVE_TO: u64 = 64 << 20;
 const CURVE_MAX: u64 = 1 << 30;
 /// Sizes every exported figure is given at, whatever the host (contract of the JSON export).
 pub const EXPORT_SIZES: [u64; 5] = [32 << 10, 256 << 10, 1 << 20, 8 << 20, 32 << 20];
-
-/// Reads `65536`, `48K`, `1.5M`, `32MiB` or `1G`; powers of 1024.
-///
-/// # Errors
-/// A text that shows the accepted forms.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let refuse = || format!("`{text}` is not a size; write 32K, 1.5M, 1G or a number of bytes");
-    let trimmed = text.trim();
-    let digits = trimmed
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(trimmed.len());
-    let (number, unit) = trimmed.split_at(digits);
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        _ => return Err(refuse()),
-    };
-    let number: f64 = number.parse().map_err(|_| refuse())?;
-    let bytes = number * (1u64 << shift) as f64;
-    if !(1.0..=(1u64 << 50) as f64).contains(&bytes) || bytes.fract() != 0.0 {
-        return Err(refuse());
-    }
-    Ok(bytes as u64)
-}
-
-/// The shortest exact form: `48K`, `1.5M`, `100` for an odd number of bytes.
-#[must_use]
-pub fn format_size(bytes: u64) -> String {
-    for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
-        let one = 1u64 << shift;
-        if bytes < one {
-            continue;
-        }
-        if bytes.is_multiple_of(one) {
-            return format!("{}{unit}", bytes >> shift);
-        }
-        // Tenths only where they are exact: 1.5M yes, 1.3M no.
-        if (bytes * 10).is_multiple_of(one) {
-            return format!("{:.1}{unit}", bytes as f64 / one as f64);
-        }
-    }
-    bytes.to_string()
-}
 
 /// Powers of two and the points half-way above them, from 8 KiB to 64 MiB, further where the host
 /// has a larger cache.
@@ -129,50 +85,6 @@ pub fn label(header: &Header, bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_as_they_are_written() {
-        for (text, bytes) in [
-            ("65536", 65536),
-            ("32K", 32768),
-            ("32k", 32768),
-            ("1.5M", 1_572_864),
-            ("48KiB", 49152),
-            (" 1G ", 1 << 30),
-            ("0.5K", 512),
-        ] {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-        for text in [
-            "",
-            "K",
-            "-1",
-            "1T5",
-            "0",
-            "1.0001K",
-            "32 parsecs",
-            "1e99",
-            "nan",
-        ] {
-            let error = parse_size(text).unwrap_err();
-            assert!(error.contains(text) && error.contains("32K"), "{error}");
-        }
-    }
-
-    #[test]
-    fn the_written_form_is_exact() {
-        for (bytes, text) in [
-            (64, "64"),
-            (1536, "1.5K"),
-            (49152, "48K"),
-            (1_572_864, "1.5M"),
-            (260 << 20, "260M"),
-            ((1 << 20) + 1, "1048577"),
-        ] {
-            assert_eq!(format_size(bytes), text);
-            assert_eq!(parse_size(text), Ok(bytes));
-        }
-    }
 
     #[test]
     fn the_curve_covers_the_contract_and_the_host() {

@@ -31,15 +31,16 @@ pub(super) fn execute(args: &ExportArgs) -> anyhow::Result<Exit> {
         a.canonicalize()
             .is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
     };
-    if same(&args.output, &args.file) {
+    let place = super::find(&args.file)?;
+    if same(&args.output, &place.path) {
         anyhow::bail!(
             "{} is the profile itself; choose another place with -o OUT",
             args.output.display()
         );
     }
-    // Opened before any work, so that a wrong place costs no waiting.
+    let profile = super::load(&place)?;
+    // Opened before the work, so that a wrong place costs no waiting, and only for what can be read.
     let mut target = Target::open(&args.output)?;
-    let profile = super::load(&args.file)?;
     let analysis = Analysis::new(&profile)?;
     // Whole in memory first: a failure leaves an older export as it was.
     let mut bytes = Vec::new();

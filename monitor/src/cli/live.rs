@@ -6,7 +6,7 @@ use crate::profile::Profile;
 use crate::report::{Style, fit};
 use clap::Args;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -96,10 +96,13 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         );
         return Ok(Exit::Failure);
     }
-    println!(
+    writeln!(
+        io::stdout().lock(),
         "the profile of process {} is complete: {} samples in {} windows, in {output} (statcache report {output})",
-        status.pid, status.samples, status.windows
-    );
+        status.pid,
+        status.samples,
+        status.windows
+    )?;
     Ok(Exit::Success)
 }
 
@@ -133,6 +136,7 @@ pub(super) fn profile_of(named: &Path) -> anyhow::Result<Option<PathBuf>> {
 
 /// Says that a profile is read while it is being written.
 pub(super) fn mark(profile: &mut Profile) {
+    profile.others.iter_mut().for_each(mark);
     let windows = profile.windows.len();
     for warning in &mut profile.read_warnings {
         warning.what = format!("the profile is live: what its {windows} windows so far show");

@@ -21,7 +21,7 @@ pub mod run;
 pub mod terminal;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -113,16 +113,33 @@ fn line(error: &anyhow::Error) -> String {
         .unwrap_or_default()
 }
 
+/// Where a profile lies that was named by its path, or by the id of a process with a live one.
+struct Place {
+    path: PathBuf,
+    is_live: bool,
+}
+
+/// Finds the profile that `named` means.
+///
+/// # Errors
+/// When it is a number, and there is neither such a file nor such a live profile.
+fn find(named: &Path) -> anyhow::Result<Place> {
+    let live = live::profile_of(named)?;
+    Ok(Place {
+        is_live: live.is_some(),
+        path: live.unwrap_or_else(|| named.to_owned()),
+    })
+}
+
 /// Reads a profile; where its run broke off before names were resolved, or is live, resolves them from
 /// the objects that are here.
-fn load(path: &Path) -> anyhow::Result<Profile> {
+fn load(place: &Place) -> anyhow::Result<Profile> {
     anyhow::ensure!(
         pool::is_there(),
         "no thread can be made: raise the limit of processes or of memory (ulimit -u, -v, or the container's)"
     );
-    let live = live::profile_of(path)?;
-    let mut profile = Profile::read(live.as_deref().unwrap_or(path))?;
-    let is_live = live.is_some();
+    let mut profile = Profile::read(&place.path)?;
+    let is_live = place.is_live;
     if is_live {
         live::mark(&mut profile);
     }

@@ -10,11 +10,11 @@ use statcache_model::{Policy, Stream};
 
 use super::run::DEFAULT_FILE;
 use super::{Exit, terminal};
-use crate::analysis::sizes::parse_size;
 use crate::analysis::{Analysis, By};
 use crate::profile::Profile;
 use crate::profile::types::LINE_SIZES;
 use crate::report::{self, Options, Source, Sources};
+use crate::sizes::parse_size;
 use crate::symbols;
 
 /// The smallest cache that there are figures for: the model knows nothing of a few lines.
@@ -145,7 +145,7 @@ impl ReportArgs {
 }
 
 pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
-    let profile = super::load(&args.file)?;
+    let profile = super::load(&super::find(&args.file)?)?;
     let shown = match &args.process {
         None => report::processes::default(&profile),
         Some(wanted) => match report::processes::select(&profile, wanted) {

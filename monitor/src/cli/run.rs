@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use super::Exit;
 use super::background::{self, Entered};
 use crate::analysis::Analysis;
-use crate::analysis::sizes::parse_size;
 use crate::report;
 use crate::session::{self, Outcome, ProfileConfig, RunError};
+use crate::sizes::parse_size;
 use crate::tracee::launch::LaunchError;
 
 use clap::{Args, ValueEnum};
@@ -170,7 +170,8 @@ fn summarize(output: &Path, outcome: &Outcome) {
     }
     // The curve takes a moment to compute: for somebody who looks, not for a script.
     if std::io::stderr().is_terminal()
-        && let Ok(profile) = super::load(output)
+        && let Ok(place) = super::find(output)
+        && let Ok(profile) = super::load(&place)
         && let Ok(analysis) = Analysis::new(report::processes::default(&profile))
         && let Ok(summary) = report::summary(&analysis, &super::terminal::stderr())
     {

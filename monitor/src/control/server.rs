@@ -85,11 +85,16 @@ impl Server {
             path: path.display().to_string(),
             why: error.to_string(),
         };
-        // One process has one tracer, which is us: whatever is there belongs to a dead one.
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).map_err(refuse)?;
+        // Under a name that is not looked for until it listens: others take one that does not for a dead monitor's. One process has one
+        // tracer, which is us: whatever has the name it gets then belongs to a dead one.
+        let unready = path.with_extension(format!("new{}", std::process::id()));
+        let _ = std::fs::remove_file(&unready);
+        let listener = UnixListener::bind(&unready).map_err(refuse)?;
         let ours = std::fs::Permissions::from_mode(SOCKET_MODE);
-        std::fs::set_permissions(&path, ours).map_err(refuse)?;
+        std::fs::set_permissions(&unready, ours)
+            .and_then(|()| std::fs::rename(&unready, &path))
+            .inspect_err(|_| drop(std::fs::remove_file(&unready)))
+            .map_err(refuse)?;
         let control = Arc::new(Control {
             status: Mutex::new(status),
             ..Control::default()

@@ -20,4 +20,4 @@ mod writer;
 pub use error::ProfileError;
 pub use reader::{DataSymbol, Profile};
 pub use thin::{Thinned, thin};
-pub use writer::{Writer, old_name};
+pub use writer::{Replacement, Writer, old_name};

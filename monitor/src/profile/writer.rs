@@ -69,13 +69,7 @@ impl Writer {
                     "another profile is being written there ('statcache ps' lists those that are)";
                 return Err(refuse(io::Error::other(what)));
             }
-            let temporary = temporary_name(&target).map_err(refuse)?;
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&temporary)
-                .map_err(refuse)?;
+            let (file, temporary) = temporary(&target).map_err(refuse)?;
             mark_being_written(&file);
             (file, Some(temporary))
         };
@@ -143,54 +137,36 @@ impl Writer {
         same.then_some(file)
     }
 
-    /// Puts `bytes`, followed by what was written from position `from` on, in the place of the
+    /// Puts `newer`, followed by what was written from position `from` on, in the place of the
     /// profile, at once: whoever reads it meanwhile has the older or the newer one, whole.
     ///
     /// # Errors
     /// The operating system's; the profile is as it was, and goes on.
-    pub fn replace(&mut self, bytes: &[u8], from: u64) -> io::Result<()> {
+    pub fn replace(&mut self, mut newer: Replacement, from: u64) -> io::Result<()> {
         let Some(mut older) = self.reopen() else {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         };
-        let mut newer = Vec::new();
         older.seek(SeekFrom::Start(from))?;
-        older
-            .take(self.sink.end.saturating_sub(from))
-            .read_to_end(&mut newer)?;
-        let temporary = temporary_name(&self.path)?;
-        let mut open = OpenOptions::new();
-        let written = open
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&temporary)
-            .and_then(|mut file| {
-                file.set_permissions(self.sink.file.metadata()?.permissions())?;
-                file.write_all(bytes)?;
-                file.write_all(&newer)?;
-                mark_being_written(&file);
-                fs::rename(&temporary, &self.path)?;
-                Ok(file)
-            });
-        match written {
-            Ok(file) => {
-                self.sink.file = file;
-                self.sink.end = (bytes.len() + newer.len()) as u64;
-                Ok(())
-            }
-            Err(error) => {
-                let _ = fs::remove_file(&temporary);
-                Err(error)
-            }
-        }
+        let mut since = older.take(self.sink.end.saturating_sub(from));
+        let since = io::copy(&mut since, &mut newer.file)?;
+        newer
+            .file
+            .set_permissions(self.sink.file.metadata()?.permissions())?;
+        let file = newer.file.try_clone()?;
+        fs::rename(&newer.temporary, &self.path)?;
+        (self.sink.file, self.sink.end) = (file, newer.bytes + since);
+        Ok(())
     }
 
-    /// Closes the file; a writer dropped instead leaves the same file.
+    /// Asks the file system for what it only tells when a file is closed: quotas, disks of other hosts (close(2), "Dealing with error
+    /// returns"). The writer may be used on.
     ///
     /// # Errors
-    /// [`ProfileError::Write`] for what the file system only tells at the end.
-    pub fn finish(mut self) -> Result<(), ProfileError> {
-        self.sink.file.flush().map_err(|e| self.failed(e))
+    /// [`ProfileError::Write`].
+    pub fn finish(&self) -> Result<(), ProfileError> {
+        // Closing any descriptor of the file does it.
+        let copy = self.sink.file.try_clone().map_err(|e| self.failed(e))?;
+        nix::unistd::close(copy).map_err(|e| self.failed(e.into()))
     }
 
     /// Moves the older file to `NAME.old` and the new one to its place.
@@ -231,6 +207,39 @@ impl Writer {
             remedy,
             source,
         }
+    }
+}
+
+/// What is to stand in a profile's place, written beside it; gone again where nothing came of it.
+#[derive(Debug)]
+pub struct Replacement {
+    file: File,
+    temporary: PathBuf,
+    bytes: u64,
+}
+
+impl Replacement {
+    /// Writes `bytes` beside the profile at `path`, which takes its time on a slow disk.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn write(path: &Path, bytes: &[u8]) -> io::Result<Replacement> {
+        let (file, temporary) = temporary(path)?;
+        mark_being_written(&file);
+        let mut replacement = Replacement {
+            file,
+            temporary,
+            bytes: bytes.len() as u64,
+        };
+        replacement.file.write_all(bytes)?;
+        Ok(replacement)
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        // Nothing is there under this name any more where it was put in place.
+        let _ = fs::remove_file(&self.temporary);
     }
 }
 
@@ -281,14 +290,25 @@ pub fn old_name(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn temporary_name(path: &Path) -> io::Result<PathBuf> {
+/// A new, hidden file beside `path`. What has its name already is not touched: it may be a link that somebody laid there, or belong to a
+/// process of our id in another container.
+fn temporary(path: &Path) -> io::Result<(File, PathBuf)> {
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a file name"))?;
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}", std::process::id()));
-    Ok(path.with_file_name(hidden))
+    let mut taken = None;
+    for attempt in 0..100 {
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}.{attempt}", std::process::id()));
+        let temporary = path.with_file_name(hidden);
+        match File::create_new(&temporary) {
+            Ok(file) => return Ok((file, temporary)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(taken.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
 }
 
 /// A file that grows by whole pieces.

@@ -9,8 +9,9 @@ use statcache_model::CurvePoint;
 
 use super::format::percent;
 use super::style::{Ink, Style};
-use crate::analysis::sizes::{format_size, label};
+use crate::analysis::sizes::label;
 use crate::profile::types::Header;
+use crate::sizes::format_size;
 
 /// Rows of the plot.
 const ROWS: usize = 12;

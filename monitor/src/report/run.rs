@@ -6,9 +6,9 @@ use statcache_model::CurvePoint;
 
 use super::format::{count, percent, plural, seconds};
 use super::style::{Ink, Style, fit, wrap};
-use crate::analysis::sizes::format_size;
 use crate::analysis::{Analysis, Totals};
 use crate::profile::types::{ENDED_EARLY, Footer, Header};
+use crate::sizes::format_size;
 
 /// Distance of the bounds of an undecided size from which it is worth a word.
 const UNDECIDED: f64 = 0.01;

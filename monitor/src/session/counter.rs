@@ -62,7 +62,7 @@ pub fn largest_skid() -> Result<Option<u64>, Refused> {
     let Ok((pid, running, _)) = launch::launch(&c"/proc/self/exe".into(), &words) else {
         return Ok(None);
     };
-    let skid = match running.wait() {
+    let skid = match launch::until_exec(running) {
         Ok(Event::Stopped(stopped)) => {
             overflow::largest_skid(stopped, Unit::Instructions, SKID_PERIOD, SKID_TRIALS)
         }

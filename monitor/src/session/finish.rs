@@ -7,6 +7,7 @@ use super::recorder::Recorder;
 use super::remains::{NOTABLE_MISSED, Remains};
 use super::run::Outcome;
 use crate::profile::types::{ENDED_EARLY, Estimate, Footer, ProcessRecord, Warning};
+use crate::sizes::format_size;
 use crate::tracee::hub::{self, Process};
 use crate::tracee::procinfo;
 use nix::unistd::Pid;
@@ -26,7 +27,6 @@ impl Ended {
     /// Resolves names, and completes the profile.
     pub fn write(self) -> Outcome {
         let mut outcome = self.outcome;
-        self.output.settle();
         if outcome.error.is_some() {
             return outcome;
         }
@@ -39,6 +39,7 @@ impl Ended {
                 outcome.error = recorder.finish(names, footer).err();
             }
         }
+        outcome.error = outcome.error.or_else(|| self.output.finish().err());
         outcome
     }
 }
@@ -130,7 +131,9 @@ impl Session<'_> {
     /// What makes the result less sure, of the run as a whole.
     fn collect_warnings(&mut self, lost_s: f64, seen_s: f64) -> Vec<Warning> {
         let mut warnings = std::mem::take(&mut self.warnings);
+        self.output.settle();
         let dropped = self.output.dropped();
+        let most_bytes = self.config.most_bytes;
         let mut warn = |what: String, remedy: &str| {
             warnings.push(Warning {
                 what,
@@ -204,10 +207,19 @@ impl Session<'_> {
         if dropped > 0 {
             warn(
                 format!(
-                    "{dropped} older windows were left out to keep the profile under {} MiB; others stand for them",
-                    self.config.most_bytes >> 20
+                    "{dropped} older windows were left out to keep the profile under {}; others stand for them",
+                    format_size(most_bytes)
                 ),
                 "keep more of them with --max-size",
+            );
+        }
+        if self.config.full && self.output.bytes() > most_bytes {
+            warn(
+                format!(
+                    "the profile is larger than {} (--max-size): a run that is observed as a whole is kept as a whole",
+                    format_size(most_bytes)
+                ),
+                "leave out --full, or run it on a smaller input",
             );
         }
         if self.unseen.left_out > 0 {

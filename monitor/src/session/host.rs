@@ -1,6 +1,7 @@
 //! What the kernel tells about the host's processor and caches (sysfs, `/proc/cpuinfo`).
 
 use crate::profile::types::HostCache;
+use crate::sizes::parse_size;
 use std::fs;
 
 /// Data and unified caches of this host, nearest first: each level as `statcache machine` measured it, else
@@ -53,7 +54,7 @@ fn declared() -> Vec<HostCache> {
             }
             Some(HostCache {
                 level: read("level")?.parse().ok()?,
-                bytes: parse_size(&read("size")?)?,
+                bytes: parse_size(&read("size")?).ok()?,
                 line_bytes: read("coherency_line_size")
                     .and_then(|s| s.parse().ok())
                     .unwrap_or(64),
@@ -65,17 +66,6 @@ fn declared() -> Vec<HostCache> {
         .collect();
     caches.sort_by_key(|c| c.level);
     caches
-}
-
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok().map(|n| n * unit)
 }
 
 /// The processor's name.
@@ -110,10 +100,6 @@ mod tests {
 
     #[test]
     fn sizes_with_units() {
-        assert_eq!(parse_size("48K"), Some(49_152));
-        assert_eq!(parse_size("2M"), Some(2 << 20));
-        assert_eq!(parse_size("64"), Some(64));
-        assert_eq!(parse_size("1X"), None);
         assert_eq!(legible(2_045_772), 2 << 20);
         assert_eq!(legible(6_161_461), 6 << 20);
         assert_eq!(legible(33 << 20), 33 << 20);

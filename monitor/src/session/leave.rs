@@ -291,7 +291,7 @@ pub fn tidy() {
 
 /// Lets one thread do it. False when something else happened to it first.
 fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
-    let Some(event) = hub::stop(tid)? else {
+    let Some(event) = hub::stop_within(tid, SETTLED)? else {
         return Ok(false);
     };
     let stopped = match event {

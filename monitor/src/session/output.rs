@@ -4,7 +4,7 @@ use super::ProfileConfig;
 use super::ahead::Ahead;
 use crate::control::Control;
 use crate::profile::types::{Instr, Module, ProcessRecord, Record};
-use crate::profile::{ProfileError, Thinned, Writer, thin};
+use crate::profile::{ProfileError, Replacement, Thinned, Writer, thin};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::collections::HashSet;
@@ -115,6 +115,19 @@ impl Output {
         self.open().forgotten.insert(id);
     }
 
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.open().writer.bytes()
+    }
+
+    /// Whether all that was written has arrived.
+    ///
+    /// # Errors
+    /// When the file system says now that it could not be written.
+    pub fn finish(&self) -> Result<(), ProfileError> {
+        self.open().writer.finish()
+    }
+
     /// Windows that were left out to keep the profile small.
     pub fn dropped(&self) -> u64 {
         self.open().dropped
@@ -137,37 +150,46 @@ impl Output {
     fn begin_thinning(&self, open: &mut Open) {
         let (output, end) = (self.clone(), open.writer.bytes());
         let (forgotten, most) = (open.forgotten.clone(), open.most_bytes);
-        let seed = open.seed ^ open.dropped;
+        let (seed, path) = (open.seed ^ open.dropped, open.writer.path().to_owned());
         // Whatever comes of it: not at every window again.
         open.limit = Some(end + most / 4);
         let Some(file) = open.writer.reopen() else {
             return;
         };
         let work = move || {
-            let thinned = read_and_thin(file, end, most, &forgotten, seed);
+            let thinned = read_and_thin(file, end, most, &forgotten, seed).and_then(|thinned| {
+                let newer = Replacement::write(&path, &thinned.bytes).map_err(|e| e.to_string())?;
+                Ok((newer, thinned.dropped))
+            });
             output.end_thinning(end, thinned, &forgotten);
         };
         let builder = std::thread::Builder::new().name("thinning".to_owned());
         open.thinning = builder.spawn(work).ok();
     }
 
-    fn end_thinning(&self, end: u64, thinned: Result<Thinned, String>, forgotten: &HashSet<u32>) {
+    /// Only what has been written meanwhile is copied while a window may wait for us.
+    fn end_thinning(
+        &self,
+        end: u64,
+        thinned: Result<(Replacement, u64), String>,
+        forgotten: &HashSet<u32>,
+    ) {
         let mut open = self.open();
         if open.limit.is_some() {
             open.thinning = None;
         }
-        let thinned = match thinned {
+        let (newer, dropped) = match thinned {
             Ok(thinned) => thinned,
             Err(error) => {
                 tracing::debug!(error, "profile not thinned");
                 return;
             }
         };
-        if let Err(error) = open.writer.replace(&thinned.bytes, end) {
+        if let Err(error) = open.writer.replace(newer, end) {
             tracing::debug!(%error, "profile not thinned");
             return;
         }
-        open.dropped += thinned.dropped;
+        open.dropped += dropped;
         open.forgotten.retain(|id| !forgotten.contains(id));
         let most = open.most_bytes;
         let next = most.max(open.writer.bytes() + most / 4);

@@ -320,12 +320,14 @@ impl Recorder {
         if self.written.0 < self.modules.len() {
             let modules = self.modules[self.written.0..].to_vec();
             self.append(&Record::Modules(modules))?;
+            // Written again they would have other numbers: each on its own, should the disk be full before the next.
+            self.written.0 = self.modules.len();
         }
         if self.written.1 < self.instrs.len() {
             let instrs = self.instrs[self.written.1..].to_vec();
             self.append(&Record::Instrs(instrs))?;
+            self.written.1 = self.instrs.len();
         }
-        self.written = (self.modules.len(), self.instrs.len());
         self.append(&Record::Window(window))
     }
 

@@ -19,7 +19,7 @@ use crate::profile::types::{Header, Record, SCHEMA_VERSION, Warning};
 use crate::profile::{ProfileError, Writer};
 use crate::tracee::hub::{self, Follow};
 use crate::tracee::launch::{self, LaunchError};
-use crate::tracee::{self, Event, Resume, StopReason, TraceError, procinfo};
+use crate::tracee::{Event, TraceError, procinfo};
 use nix::unistd::Pid;
 use std::ffi::CString;
 use std::rc::Rc;
@@ -147,17 +147,9 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
             );
         }
         limits::raise();
-        let stopped = match running.wait()? {
-            Event::Stopped(stopped) if stopped.reason == StopReason::Exec => stopped,
-            Event::Stopped(stopped) => {
-                // About to exit: the image could not be loaded.
-                stopped.resume(Resume::Continue, 0)?;
-                tracee::wait_untraced(pid)?;
-                return Err(exec_error(&path, exec_result).into());
-            }
-            Event::Exited(_) | Event::Killed(_) => {
-                return Err(exec_error(&path, exec_result).into());
-            }
+        let stopped = match launch::until_exec(running)? {
+            Event::Stopped(stopped) => stopped,
+            end => return Err(exec_error(&path, exec_result, &end).into()),
         };
         let header = header(&config.profile, command, cwd, pid, Pid::this());
         let server = open_server(&config.profile, &header, false);
@@ -313,10 +305,14 @@ fn header(
     }
 }
 
-fn exec_error(path: &std::path::Path, result: launch::ExecResult) -> LaunchError {
-    let source = result
-        .error()
-        .unwrap_or_else(|| std::io::Error::other("it ended before its first instruction"));
+fn exec_error(path: &std::path::Path, result: launch::ExecResult, end: &Event) -> LaunchError {
+    let source = result.error().unwrap_or_else(|| {
+        let by = match end {
+            Event::Killed(signal) => format!(" by signal {signal}"),
+            _ => String::new(),
+        };
+        std::io::Error::other(format!("it ended{by} before its first instruction"))
+    });
     LaunchError::Exec {
         program: path.display().to_string(),
         source,

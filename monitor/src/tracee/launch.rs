@@ -5,7 +5,7 @@
 //! exit status.
 
 use super::hub::Follow;
-use super::{Running, TraceError, os};
+use super::{Event, Resume, Running, StopReason, TraceError, os};
 use nix::fcntl::OFlag;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
@@ -120,6 +120,26 @@ pub fn launch_with(
     }
 }
 
+/// Brings a launched child to its program's first instruction: the event is that stop, or the child's end where there was none. Signals
+/// that come meanwhile reach it as they would without us.
+///
+/// # Errors
+/// What ptrace refuses.
+pub fn until_exec(mut running: Running) -> super::Result<Event> {
+    loop {
+        let stopped = match running.wait()? {
+            Event::Stopped(stopped) => stopped,
+            end => return Ok(end),
+        };
+        running = match stopped.reason {
+            StopReason::Exec => return Ok(Event::Stopped(stopped)),
+            StopReason::Signal(signal) => stopped.resume(Resume::Continue, signal)?,
+            StopReason::Group => stopped.resume(Resume::Listen, 0)?,
+            _ => stopped.resume(Resume::Continue, 0)?,
+        };
+    }
+}
+
 /// Gives the child the disposition of `SIGPIPE` that we were started with: Rust's runtime ignores
 /// it before `main`, and an ignored signal stays ignored across `execve`.
 ///
@@ -182,5 +202,54 @@ impl ExecResult {
             Ok(()) => Some(std::io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
             Err(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::signal::{Signal, kill};
+
+    fn started(program: &CString) -> (Pid, Running) {
+        let (pid, running, _) = launch(program, std::slice::from_ref(program)).expect("launched");
+        (pid, running)
+    }
+
+    #[test]
+    fn a_signal_before_the_program_is_passed_on() {
+        // The child may be further than that at times; what is ignored by default stops a traced process all the same.
+        for _ in 0..20 {
+            let (pid, running) = started(&c"/bin/true".into());
+            kill(pid, Signal::SIGWINCH).expect("sent");
+            let Event::Stopped(mut stopped) = until_exec(running).expect("traced") else {
+                panic!("ended");
+            };
+            assert_eq!(stopped.reason, StopReason::Exec);
+            let status = loop {
+                let signal = match stopped.reason {
+                    StopReason::Signal(signal) => signal,
+                    _ => 0,
+                };
+                let running = stopped.resume(Resume::Continue, signal).expect("resumed");
+                match running.wait().expect("waited") {
+                    Event::Stopped(next) => stopped = next,
+                    Event::Exited(status) => break status,
+                    Event::Killed(signal) => panic!("killed by {signal}"),
+                }
+            };
+            assert_eq!(status, 0);
+        }
+    }
+
+    #[test]
+    fn a_child_that_ends_before_its_program() {
+        let (_, running) = started(&c"/nowhere/at/all".into());
+        assert!(matches!(until_exec(running), Ok(Event::Exited(127))));
+        let (pid, running) = started(&c"/bin/true".into());
+        kill(pid, Signal::SIGKILL).expect("sent");
+        assert!(matches!(
+            until_exec(running),
+            Ok(Event::Killed(9) | Event::Stopped(_))
+        ));
     }
 }

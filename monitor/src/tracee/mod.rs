@@ -20,7 +20,7 @@ pub mod transfers;
 
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -528,22 +528,6 @@ impl Stopped {
             tid: self.tid,
             source,
         })
-    }
-}
-
-/// Waits for a child that is not traced any more and returns its shell status.
-///
-/// # Errors
-/// The operating system's.
-pub fn wait_untraced(pid: Pid) -> Result<i32> {
-    use nix::sys::wait::WaitStatus;
-    loop {
-        match waitpid(pid, None) {
-            Ok(WaitStatus::Exited(_, status)) => return Ok(status),
-            Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(128 + signal as i32),
-            Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(errno) => return os("waitpid", pid, Err(errno)),
-        }
     }
 }
 

@@ -22,8 +22,9 @@ pub fn build_with(name: &str, options: &[&str]) -> Option<(tempfile::TempDir, Pa
         .output();
     match output {
         Ok(output) if output.status.success() => Some((place, program)),
-        other => {
-            println!("SKIP {name}: cannot be built here: {other:?}");
+        Ok(output) => panic!("{name}: {}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            println!("SKIP {name}: no cc here: {error}");
             None
         }
     }

@@ -26,8 +26,9 @@ pub fn build(directory: &Path, name: &str) -> Option<PathBuf> {
         .output();
     match built {
         Ok(built) if built.status.success() => Some(program),
-        other => {
-            println!("SKIP {name}: cannot be built here: {other:?}");
+        Ok(output) => panic!("{name}: {}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            println!("SKIP {name}: no cc here: {error}");
             None
         }
     }

@@ -42,8 +42,9 @@ impl Tracees {
             .output();
         match output {
             Ok(output) if output.status.success() => Some((tracees, program)),
-            other => {
-                println!("SKIP {name}: cannot be built here: {other:?}");
+            Ok(output) => panic!("{name}: {}", String::from_utf8_lossy(&output.stderr)),
+            Err(error) => {
+                println!("SKIP {name}: no cc here: {error}");
                 None
             }
         }

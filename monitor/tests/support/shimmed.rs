@@ -35,8 +35,9 @@ pub fn build(name: &str) -> Option<Built> {
             _directory: directory,
             program,
         }),
-        other => {
-            println!("SKIP {name}: cannot be built here: {other:?}");
+        Ok(output) => panic!("{name}: {}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            println!("SKIP {name}: no cc here: {error}");
             None
         }
     }
