@@ -11,6 +11,7 @@
 //! A key that was never seen to follow a site does not pay for it.
 
 mod apart;
+mod exposed;
 mod gaps;
 mod part;
 mod whole;
@@ -35,6 +36,9 @@ use crate::{
 
 /// Reuses below which a key's miss ratio is weak: a ratio of one half is known to 10 points.
 const WEAK_REUSES: u64 = 100;
+
+/// Standard errors from which on an excess of samples over triggers is no chance.
+const SURE: f64 = 3.0;
 
 /// By what it is told who misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,9 @@ struct Sums {
     whole: f64,
     wide: f64,
     narrow: f64,
+    /// Misses where lines are as exposed as at the ends of the curve's interval, and by what factors that is less and more.
+    exposed: [f64; 2],
+    exposure: [f64; 2],
     /// By the whole-run equation with the watches given up taken for either extreme.
     extremes: [f64; 2],
     /// Watches given up here.
@@ -92,6 +99,7 @@ struct Totals {
     /// Reuses per weight of a triggered sample.
     scale: f64,
     misses: f64,
+    policy: Policy,
 }
 
 /// Keys numbered in the order of their first appearance.
@@ -99,15 +107,20 @@ struct Names<K> {
     known: FastMap<K, u32>,
     keys: Vec<K>,
     sums: Vec<Sums>,
+    /// See [`Sums::exposure`].
+    exposure: [f64; 2],
 }
 
 impl<K: Clone + Eq + Hash> Names<K> {
     fn number(&mut self, key: K) -> u32 {
         let next = self.keys.len() as u32;
-        let (keys, sums) = (&mut self.keys, &mut self.sums);
+        let (keys, sums, exposure) = (&mut self.keys, &mut self.sums, self.exposure);
         *self.known.entry(key).or_insert_with_key(|k| {
             keys.push(k.clone());
-            sums.push(Sums::default());
+            sums.push(Sums {
+                exposure,
+                ..Sums::default()
+            });
             next
         })
     }
@@ -168,6 +181,7 @@ impl Run {
             known: FastMap::default(),
             keys: Vec::new(),
             sums: Vec::new(),
+            exposure: exposed::exposure(view, cache),
         };
         let mut cold = 0.0;
         for (i, group) in view.groups.iter().enumerate() {
@@ -209,7 +223,13 @@ impl Run {
     {
         let cold = returns.map_or(0.0, |returns| returns.cold);
         let mut crossing = Crossing::new(cold);
+        let mut clusters = group.pairs().clusters();
+        let mut cluster = 0..0;
         for (at, p) in group.placed.iter().enumerate() {
+            if at as u32 >= cluster.end {
+                crossing.end_cluster();
+                cluster = clusters.next().unwrap_or(0..u32::MAX);
+            }
             let (varying, by_whole) = (miss.varying[at], miss.whole[at]);
             let stored = &self.windows[p.window as usize];
             let (from, to) = sites(stored, p, line, stream);
@@ -236,6 +256,8 @@ impl Run {
                 s.excess_variance += p.raw * p.raw;
             }
             let Some(to) = to.filter(|_| p.weight > 0.0) else {
+                // Where it was not followed to its end, others have its weight.
+                crossing.of_cluster += p.weight;
                 continue;
             };
             let t = &mut names.sums[to as usize];
@@ -258,6 +280,7 @@ impl Run {
                 t.excess_variance += p.weight * p.weight;
             }
         }
+        crossing.end_cluster();
         crossing
     }
 
@@ -302,8 +325,20 @@ impl Sums {
         self.extremes[0] += weight * least;
         self.extremes[1] += weight * most;
         // The exposure of a line scales as one over the cache's size.
-        self.wide += weight * (1.0 - (1.0 - varying).powf(1.0 / SIZE_FACTOR));
-        self.narrow += weight * (1.0 - (1.0 - varying).powf(SIZE_FACTOR));
+        let at = |exposure: f64| weight * (1.0 - (1.0 - varying).powf(exposure));
+        self.wide += at(1.0 / SIZE_FACTOR);
+        self.narrow += at(SIZE_FACTOR);
+        self.exposed[0] += at(self.exposure[0]);
+        self.exposed[1] += at(self.exposure[1]);
+    }
+
+    /// Misses at the ends of the curve's interval, of which all keys have their part.
+    fn at_ends(&self, policy: Policy) -> [f64; 2] {
+        match policy {
+            Policy::Random { .. } => self.exposed,
+            // Whether one misses is all or nothing, and does not say how nearly.
+            Policy::Lru { .. } => self.exposure.map(|by| (by * self.misses).min(self.weight)),
+        }
     }
 }
 
@@ -327,24 +362,53 @@ fn sites(stored: &Stored, p: &Placed, line: LineSize, stream: Stream) -> (Site, 
     (at, trigger)
 }
 
-/// Splits the cold touches over the keys sampled more often than they triggered.
-fn cold_touches(sums: &[Sums], cold: f64) -> Vec<f64> {
-    let sure = |s: &Sums| (s.excess - s.excess_variance.sqrt()).max(0.0);
-    let all: f64 = sums.iter().map(sure).sum();
-    let scale = if all > 0.0 {
-        (cold / all).min(1.5)
-    } else {
-        0.0
+/// Cold touches of a key, and by how much they may be fewer and more.
+#[derive(Clone, Copy, Debug)]
+struct Cold {
+    touches: f64,
+    under: f64,
+    over: f64,
+}
+
+/// Splits the cold touches over the keys sampled more often than they triggered: first over those where that is no chance, and what these
+/// leave over the others. (Of thousands of keys the excess that is chance comes to more than all cold touches there are.)
+fn cold_touches(sums: &[Sums], cold: f64) -> Vec<Cold> {
+    let noise = |s: &Sums| s.excess_variance.sqrt();
+    let is_sure = |s: &Sums| s.excess > SURE * noise(s);
+    let sum = |sure: bool| -> f64 {
+        let of = sums.iter().filter(|s| s.excess > 0.0 && is_sure(s) == sure);
+        of.map(|s| s.excess).sum()
     };
-    sums.iter()
-        .map(|s| (sure(s) * scale).min(s.excess.max(0.0)))
-        .collect()
+    let part = |touches: f64, of: f64| (touches / of.max(f64::MIN_POSITIVE)).min(1.0);
+    let (sure, unsure) = (sum(true), sum(false));
+    let left = (cold - sure).max(0.0);
+    let (sure, unsure) = (part(cold, sure), part(left, unsure));
+    let each = |s: &Sums| {
+        let excess = s.excess.max(0.0);
+        if is_sure(s) {
+            let touches = excess * sure;
+            let error = Z95 * noise(s) * sure;
+            Cold {
+                touches,
+                under: error.min(touches),
+                over: error,
+            }
+        } else {
+            let touches = excess * unsure;
+            Cold {
+                touches,
+                under: touches,
+                over: excess.min(left) - touches,
+            }
+        }
+    };
+    sums.iter().map(each).collect()
 }
 
 fn finish<K: Clone + Ord>(names: Names<K>, cold: f64, cache: &Cache) -> Attribution<K> {
     let Names { keys, sums, .. } = names;
     let cold_of = cold_touches(&sums, cold);
-    let placed_cold: f64 = cold_of.iter().sum();
+    let placed_cold: f64 = cold_of.iter().map(|cold| cold.touches).sum();
     let taken: f64 = sums
         .iter()
         .map(|s| s.taken)
@@ -363,6 +427,7 @@ fn finish<K: Clone + Ord>(names: Names<K>, cold: f64, cache: &Cache) -> Attribut
         taken,
         scale,
         misses,
+        policy: cache.policy,
     };
     let mut figures: Vec<KeyFigures<K>> = (0..sums.len())
         .map(|k| key_figures(&keys, k, &sums, cold_of[k], &totals))
@@ -414,11 +479,11 @@ fn key_figures<K: Clone + Ord>(
     keys: &[K],
     k: usize,
     sums: &[Sums],
-    first: f64,
+    cold: Cold,
     totals: &Totals,
 ) -> KeyFigures<K> {
     let s = &sums[k];
-    let (scale, taken) = (totals.scale, totals.taken);
+    let (scale, taken, first) = (totals.scale, totals.taken, cold.touches);
     let misses = s.misses * scale + first;
     let base = s.weight * scale + first;
     let ratio = if base > 0.0 {
@@ -448,6 +513,19 @@ fn key_figures<K: Clone + Ord>(
         ratio - (ratio - low).hypot(shared),
         ratio + (high - ratio).hypot(shared),
     );
+    // Touches that are no cold ones are reuses, which may hit.
+    let [fewer, more] = [cold.under, cold.over].map(|by| by / base.max(f64::MIN_POSITIVE));
+    let (low, high) = (
+        ratio - (ratio - low).hypot(fewer),
+        ratio + (high - ratio).hypot(more),
+    );
+    let [fewer, more] = s
+        .at_ends(totals.policy)
+        .map(|at_end| scale * (at_end - s.misses) / base.max(f64::MIN_POSITIVE));
+    let (low, high) = (
+        ratio - (ratio - low).hypot(fewer),
+        ratio + (high - ratio).hypot(more),
+    );
     let (under, over) = reach(s, scale, misses, base, given_up(k, sums));
     let model = if base > 0.0 {
         ALLOWANCE
@@ -468,6 +546,13 @@ fn key_figures<K: Clone + Ord>(
         .collect();
     reuse_from.sort_by(|a, b| b.share.total_cmp(&a.share).then_with(|| a.key.cmp(&b.key)));
     let needed = WEAK_REUSES;
+    // What was touched once and never again says that this touch missed.
+    let touched = if cold.touches > 0.0 {
+        s.samples.saturating_sub(s.triggered)
+    } else {
+        0
+    };
+    let seen = s.triggered + touched;
     KeyFigures {
         key: keys[k].clone(),
         samples: s.samples,
@@ -484,8 +569,8 @@ fn key_figures<K: Clone + Ord>(
             0.0
         },
         reuse_from,
-        weak: (s.triggered < needed).then_some(Weak {
-            samples: s.triggered,
+        weak: (seen < needed).then_some(Weak {
+            samples: seen,
             needed,
         }),
     }

@@ -57,8 +57,8 @@ struct Parts {
 }
 
 impl View {
-    /// The curve point of one cache.
-    pub fn point(&self, cache: &Cache) -> CurvePoint {
+    /// The curve point of one cache, found anew: see [`View::point`].
+    pub(super) fn find_point(&self, cache: &Cache) -> CurvePoint {
         let mut sum = Sum::default();
         for (i, group) in self.groups.iter().enumerate() {
             if !group.complete || group.refs <= 0.0 {

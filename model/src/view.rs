@@ -11,7 +11,7 @@ use crate::interval::{self, Replicates};
 use crate::placed::Group;
 use crate::prepared::Prepared;
 use crate::random::Solution;
-use crate::{Cache, LineSize, Policy};
+use crate::{Cache, CurvePoint, LineSize, Policy};
 
 /// Miss probabilities kept over all caches of a view, 16 bytes each: 64 MiB.
 const KEPT_PROBABILITIES: usize = 4 << 20;
@@ -64,6 +64,7 @@ pub(crate) struct Probabilities {
 struct Memo {
     solved: Mutex<HashMap<(usize, Cache), Arc<Solved>>>,
     probabilities: Mutex<HashMap<(usize, Cache), Arc<Probabilities>>>,
+    points: Mutex<HashMap<Cache, CurvePoint>>,
 }
 
 impl Clone for Memo {
@@ -208,6 +209,20 @@ impl View {
             kept.insert((i, *cache), Arc::clone(&new));
         }
         new
+    }
+
+    /// The curve point of one cache.
+    pub fn point(&self, cache: &Cache) -> CurvePoint {
+        let known = || {
+            let points = self.memo.points.lock();
+            points.unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some(&point) = known().get(cache) {
+            return point;
+        }
+        let point = self.find_point(cache);
+        known().insert(*cache, point);
+        point
     }
 
     /// Ratios of a group by the whole run in one equation, window-wise, and time-varying.

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use statcache::profile::Profile;
 use statcache::profile::types::WindowRecord;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn directory() -> tempfile::TempDir {
@@ -528,4 +528,32 @@ fn the_report_lists_processes_and_shows_one() {
         !none.status.success() && lossy(&none.stderr).contains("there are: awk, sh"),
         "{none:?}"
     );
+}
+
+/// A script's shell comes first, and may not have been observed at all: what it started is in every export.
+#[test]
+fn all_processes_are_exported() {
+    let place = directory();
+    let script = "awk 'BEGIN { for (i = 0; i < 300000; i++) n[i % 97] += i; print n[5] }'; :";
+    let words = ["sh", "-c", script];
+    let found = under(Path::new("/"), place.path(), &["--full"], &words, b"");
+    assert_eq!(shell_status(&found), 0, "{found:?}");
+    let path = place.path().join("p");
+    let export = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+        command.args(["export", "--format", format]).arg(&path);
+        String::from_utf8(command.output().expect("run").stdout).expect("text")
+    };
+    let document: serde_json::Value = serde_json::from_str(&export("json")).expect("JSON");
+    let table = export("csv");
+    let processes = document["processes"].as_array().expect("a list");
+    assert!(processes.len() >= 2, "{}", processes.len());
+    for process in processes {
+        let (pid, curves) = (process["pid"].to_string(), &process["curves"]);
+        let points = |curve: &serde_json::Value| curve["points"].as_array().map_or(0, Vec::len);
+        let points: usize = curves.as_array().expect("a list").iter().map(points).sum();
+        let of_process = |row: &&str| row.ends_with(&format!(",{pid}"));
+        let rows = table.lines().filter(|row| row.starts_with("curve,"));
+        assert_eq!(rows.filter(of_process).count(), points, "{pid}");
+    }
 }

@@ -8,6 +8,7 @@ mod cli;
 use c::build;
 use cli::{lossy, native, readable, shell_status, text, under};
 use serde_json::Value;
+use statcache::profile::types::Memory;
 use std::path::Path;
 use std::process::Command;
 
@@ -208,4 +209,32 @@ fn told_apart(apart: &Value, way: (&[&str], &str)) -> Option<String> {
     // On a busy machine they seldom run side by side. No more than an eighth, but for what a dozen windows are off by.
     let least = if whole { 0.08 } else { 0.02 };
     (!(least..0.25).contains(&all)).then(|| format!("all: {all}"))
+}
+
+/// What a thread has on its stack and for itself is no heap, though it is mapped alike.
+#[test]
+fn memory_of_a_thread_of_its_own() {
+    let Some((_built, program)) = build("own_memory") else {
+        return;
+    };
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let found = under(
+        Path::new("/"),
+        place.path(),
+        &["--full"],
+        &[&text(&program)],
+        b"",
+    );
+    assert_eq!(shell_status(&found), 0, "{found:?}");
+    let profile = readable(&place.path().join("p"));
+    let samples = profile.windows.iter().flat_map(|w| &w.samples);
+    let (mut stack, mut all) = (0, 0);
+    for taken in samples {
+        all += 1;
+        stack += usize::from(taken.sample.memory == Memory::Stack);
+    }
+    assert!(
+        all > 1000 && 10 * stack > 9 * all,
+        "{stack} of {all} samples"
+    );
 }

@@ -25,7 +25,9 @@ pub(super) struct Crossing {
     part: Part,
     /// First touches in the run, which are among those.
     cold: f64,
-    /// Squares of the misses that each sample stands for.
+    /// Misses that the samples of the cluster at hand stand for, first touches among them, and the squares of the clusters before. (Samples
+    /// of one cluster miss together.)
+    pub of_cluster: f64,
     squares: f64,
     /// Distance, weight and miss probability.
     reuses: Vec<[f64; 3]>,
@@ -44,6 +46,7 @@ impl Crossing {
         Crossing {
             part: Part::of(cold, 1.0),
             cold,
+            of_cluster: 0.0,
             squares: 0.0,
             reuses: Vec::new(),
         }
@@ -53,8 +56,13 @@ impl Crossing {
     pub fn add(&mut self, distance: f64, weight: f64, miss: f64) {
         let part = Part::of(weight, miss);
         self.part.add(part);
-        self.squares += part.misses * part.misses;
+        self.of_cluster += part.misses;
         self.reuses.push([distance, weight, miss]);
+    }
+
+    /// A cluster of samples ends.
+    pub fn end_cluster(&mut self) {
+        self.squares += std::mem::take(&mut self.of_cluster).powi(2);
     }
 
     /// Shares all of it out to first touches.

@@ -51,21 +51,27 @@ fn table(live: &[Status], now: f64, style: &Style) -> String {
         "pid", "for", "windows", "samples", "size", "command, profile"
     );
     for status in live {
-        let line = format!(
-            "{:>8} {:>8} {:>8} {:>8} {:>5} KiB  {}  {}",
+        let figures = format!(
+            "{:>8} {:>8} {:>8} {:>8} {:>5} KiB",
             status.pid,
             lasting(now - status.start_unix_s),
             status.windows,
             status.samples,
             status.bytes.div_ceil(1024),
-            status.command.join(" "),
-            status.output.display()
         );
-        let line = line.replace(char::is_control, " ");
-        let _ = writeln!(text, "{}", fit(&line, style.width.max(80), style));
+        let plain = |text: String| text.replace(char::is_control, " ");
+        let output = plain(status.output.display().to_string());
+        // Where the profile is must be there in full, to be copied.
+        let taken = figures.len() + output.chars().count() + 4;
+        let room = style.width.saturating_sub(taken).max(COMMAND);
+        let command = fit(&plain(status.command.join(" ")), room, style);
+        let _ = writeln!(text, "{figures}  {command}  {output}");
     }
     text
 }
+
+/// Columns that a command has at least.
+const COMMAND: usize = 16;
 
 /// A length of time, in its largest fitting units.
 fn lasting(seconds: f64) -> String {

@@ -4,12 +4,12 @@
 
 use std::io::Write;
 
-use super::dto::Figures;
+use super::dto::{Figures, Process};
 use super::{ExportError, Exporter, fill};
 use crate::analysis::{Analysis, DEFAULT_LINE_BYTES};
 
 const COLUMNS: &str = "section,file,line,function,object,offset,kind,name,start_s,line_size,policy,\
-cache_bytes,samples,access_share,miss_ratio,low,high,miss_share,weak,stream";
+cache_bytes,samples,access_share,miss_ratio,low,high,miss_share,weak,stream,pid";
 
 pub(super) struct Csv;
 
@@ -29,23 +29,41 @@ struct What<'a> {
 
 impl Exporter for Csv {
     fn export(&self, analysis: &Analysis<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
-        let process = fill::process(analysis)?;
         writeln!(out, "{COLUMNS}")?;
-        // Whose misses the lists have beside those in one cache of all threads.
-        let own = match process.sharing {
-            Some(_) => "private",
-            None => "own",
-        };
+        let document = fill::document(analysis)?;
+        for process in &document.processes {
+            // Whose misses the lists have beside those in one cache of all threads.
+            let own = match process.sharing {
+                Some(_) => "private",
+                None => "own",
+            };
+            let pid = process.pid;
+            Table { out, own, pid }.write(process)?;
+        }
+        Ok(())
+    }
+}
+
+/// The rows of one process.
+struct Table<'a> {
+    out: &'a mut dyn Write,
+    own: &'static str,
+    pid: i32,
+}
+
+impl Table<'_> {
+    fn write(&mut self, process: &Process) -> Result<(), ExportError> {
+        let pid = self.pid;
         for curve in &process.curves {
             let what = What {
                 section: "curve",
                 ..What::default()
             };
             for p in &curve.points {
-                write!(out, "{}", what.text())?;
+                write!(self.out, "{}", what.text())?;
                 writeln!(
-                    out,
-                    ",{},{},{},,,{},{},{},,{},{}",
+                    self.out,
+                    ",{},{},{},,,{},{},{},,{},{},{pid}",
                     curve.line_size,
                     curve.policy,
                     p.cache_bytes,
@@ -56,10 +74,10 @@ impl Exporter for Csv {
                     curve.stream
                 )?;
                 if let Some(private) = &p.private {
-                    write!(out, "{}", what.text())?;
+                    write!(self.out, "{}", what.text())?;
                     writeln!(
-                        out,
-                        ",{},{},{},,,{},{},{},,{},private",
+                        self.out,
+                        ",{},{},{},,,{},{},{},,{},private,{pid}",
                         curve.line_size,
                         curve.policy,
                         p.cache_bytes,
@@ -80,7 +98,7 @@ impl Exporter for Csv {
                 object: &l.object,
                 ..What::default()
             };
-            rows(out, &what, &l.figures, own)?;
+            self.rows(&what, &l.figures)?;
         }
         for f in &process.functions {
             let what = What {
@@ -90,7 +108,7 @@ impl Exporter for Csv {
                 object: &f.object,
                 ..What::default()
             };
-            rows(out, &what, &f.figures, own)?;
+            self.rows(&what, &f.figures)?;
         }
         for i in &process.instructions {
             let what = What {
@@ -102,7 +120,7 @@ impl Exporter for Csv {
                 offset: Some(i.offset),
                 ..What::default()
             };
-            rows(out, &what, &i.figures, own)?;
+            self.rows(&what, &i.figures)?;
         }
         for d in &process.data {
             let what = What {
@@ -112,7 +130,7 @@ impl Exporter for Csv {
                 name: &d.name,
                 ..What::default()
             };
-            rows(out, &what, &d.figures, own)?;
+            self.rows(&what, &d.figures)?;
         }
         for w in &process.windows {
             let what = What {
@@ -120,36 +138,32 @@ impl Exporter for Csv {
                 start_s: Some(w.start_s),
                 ..What::default()
             };
-            rows(out, &what, &w.figures, own)?;
+            self.rows(&what, &w.figures)?;
         }
         Ok(())
     }
-}
 
-/// One row for each cache size and stream.
-fn rows(
-    out: &mut dyn Write,
-    what: &What<'_>,
-    figures: &Figures,
-    own: &str,
-) -> Result<(), ExportError> {
-    let text = what.text();
-    let of_own = figures.miss.iter().map(|m| (m, own));
-    for (m, stream) in of_own.chain(figures.miss_all.iter().map(|m| (m, "all"))) {
-        writeln!(
-            out,
-            "{text},{DEFAULT_LINE_BYTES},random,{},{},{},{},{},{},{},{},{stream}",
-            m.cache_bytes,
-            figures.samples,
-            figures.access_share,
-            m.miss_ratio,
-            m.low,
-            m.high,
-            m.miss_share,
-            m.weak
-        )?;
+    /// One row for each cache size and stream.
+    fn rows(&mut self, what: &What<'_>, figures: &Figures) -> Result<(), ExportError> {
+        let text = what.text();
+        let of_own = figures.miss.iter().map(|m| (m, self.own));
+        for (m, stream) in of_own.chain(figures.miss_all.iter().map(|m| (m, "all"))) {
+            writeln!(
+                self.out,
+                "{text},{DEFAULT_LINE_BYTES},random,{},{},{},{},{},{},{},{},{stream},{}",
+                m.cache_bytes,
+                figures.samples,
+                figures.access_share,
+                m.miss_ratio,
+                m.low,
+                m.high,
+                m.miss_share,
+                m.weak,
+                self.pid
+            )?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 impl What<'_> {

@@ -35,7 +35,7 @@ pub(super) fn document(analysis: &Analysis<'_>) -> Result<Document, ModelError> 
     })
 }
 
-pub(super) fn process(analysis: &Analysis<'_>) -> Result<Process, ModelError> {
+fn process(analysis: &Analysis<'_>) -> Result<Process, ModelError> {
     let profile = analysis.profile;
     let header = &profile.header;
     let footer = profile.footer.clone().unwrap_or_default();

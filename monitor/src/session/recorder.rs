@@ -16,6 +16,7 @@ use crate::tracee::maps::{Backing, Mapping, Maps};
 use nix::unistd::Pid;
 use object::read::elf::ProgramHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Addresses of static data remembered to be named at the end: for some days of samples, no more.
@@ -42,6 +43,9 @@ pub struct Recorder {
     /// Instructions whose names are being looked up.
     told: usize,
     touched: FxHashSet<(ModuleId, u64)>,
+    /// Threads whose stack is known, and the mappings that are such stacks: first and last address.
+    stacks_of: FxHashSet<Pid>,
+    stacks: BTreeMap<u64, u64>,
     /// The address space as it was when some address was in none of the maps given, and whether it may be read again.
     newer: Option<Maps>,
     may_read: bool,
@@ -64,6 +68,8 @@ impl Recorder {
             perf_map: None,
             told: 0,
             touched: FxHashSet::default(),
+            stacks_of: FxHashSet::default(),
+            stacks: BTreeMap::new(),
             newer: None,
             may_read: true,
             process,
@@ -77,6 +83,8 @@ impl Recorder {
     pub fn new_image(&mut self, command: Vec<String>) -> Result<(), ProfileError> {
         self.by_ip.clear();
         self.newer = None;
+        self.stacks_of.clear();
+        self.stacks.clear();
         // It may have got mounts of its own, or another user, just before.
         self.foreign = root::is_foreign(Pid::from_raw(self.process.pid));
         self.perf_map = None;
@@ -85,6 +93,30 @@ impl Recorder {
         }
         self.process.command = command;
         self.output.renamed(&self.process)
+    }
+
+    /// Whether it is known what the stack of this thread is.
+    pub fn knows_stack_of(&self, tid: Pid) -> bool {
+        self.stacks_of.contains(&tid)
+    }
+
+    /// A thread has these stack pointer and thread pointer. C libraries map a thread's stack and what it has for itself, the thread pointer's
+    /// target among it, together (pthread_create(3), tls); where a language has stacks in its heap, the two lie apart.
+    pub fn runs_on(&mut self, tid: Pid, stack: u64, thread: u64, maps: &Maps) {
+        let Some(mapping) = maps.find(stack) else {
+            return;
+        };
+        self.stacks_of.insert(tid);
+        let holds = (mapping.start..mapping.end).contains(&thread);
+        if holds && matches!(mapping.path, Backing::Anonymous) {
+            self.stacks.insert(mapping.start, mapping.end);
+        }
+    }
+
+    /// Whether an address lies in the stack of a thread, or what it has for itself beside.
+    fn is_in_stack(&self, address: u64) -> bool {
+        let below = self.stacks.range(..=address).next_back();
+        below.is_some_and(|(_, &end)| address < end)
     }
 
     /// Turns samples into records, as the address space is now.
@@ -290,6 +322,7 @@ impl Recorder {
             // What is shared with others has no file as a rule where it is called a device.
             Backing::File(ref path) if mapping.shared && is_device(path) => None,
             Backing::File(_) => self.module(mapping, maps),
+            Backing::Anonymous if self.is_in_stack(address) => return Memory::Stack,
             Backing::Anonymous => {
                 let module = bss_of(mapping, maps).and_then(|data| self.module(data, maps));
                 // The kernel merges anonymous memory that happens to lie behind it.

@@ -408,6 +408,10 @@ impl Observed {
             };
             engine.go_on(how);
         }
+        if let (false, Ok(regs)) = (self.recorder.knows_stack_of(tid), stopped.regs()) {
+            let maps = engine.maps();
+            self.recorder.runs_on(tid, regs.rsp, regs.fs_base, maps);
+        }
         let mut pace = Pace {
             signals,
             windows: &mut lane.windows,
