@@ -1,7 +1,7 @@
 //! Which windows behave alike: merging neighbours in time, then clustering what recurs.
 //!
-//! The equation is not linear, so nothing is solved on fewer than about 1,000 samples (ARCHITECTURE.md
-//! "The model"): windows whose distance distributions cannot be told apart share one. Likeness is the
+//! The equation is not linear, so nothing is solved on fewer than about 1,000 samples:
+//! windows whose distance distributions cannot be told apart share one. Likeness is the
 //! two-sample Kolmogorov-Smirnov statistic of octave-binned Kaplan-Meier curves, up to the
 //! distance that both have seen.
 
@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 
 /// Octaves of distance in a signature.
 pub(crate) const OCTAVES: usize = 48;
-/// Samples below which a cluster is never solved alone. Source: ARCHITECTURE.md.
+/// Samples below which a cluster is never solved alone (chosen).
 pub(crate) const SOLVE_SAMPLES: f64 = 1000.0;
 /// Most samples that neighbours which are alike are joined to.
 pub(crate) const JOINED_SAMPLES: f64 = 800.0;

@@ -4,7 +4,7 @@
 //! away, so that the reuse misses at any size (a coherence miss). Its slot is free until the next
 //! miss fills it, so that such a miss evicts nothing, unless the line had been evicted before the
 //! write: for that a lost reuse is solved at half its distance ([`crate::Stream::Private`]). The
-//! miss ratio is that solution's plus the lost reuses that it lets hit. Source: ARCHITECTURE.md.
+//! miss ratio is that solution's plus the lost reuses that it lets hit.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -2,7 +2,7 @@
 //!
 //! A reference is the last touch of its line before a time when its own next use lies beyond; a
 //! reuse has as many distinct lines inside as such references. Each sample stands for its weight of
-//! them. What the counts say of the model is in `texture`. Source: ARCHITECTURE.md "The model".
+//! them. What the counts say of the model is in `texture`.
 
 use crate::Cache;
 use crate::fenwick::Fenwick;

@@ -1,7 +1,7 @@
 //! Random replacement: the StatCache equation on one distribution of distances.
 //!
 //! `R = E[ f(d R) ] + P(never)`, `f(n) = 1 - (1 - 1/L)^n`, `L` lines (Berg & Hagersten 2005,
-//! equations 3 and 4; ARCHITECTURE.md). The right side is increasing and concave in `R`, so from
+//! equations 3 and 4). The right side is increasing and concave in `R`, so from
 //! above Newton's method descends monotonically to the largest root; `R = 0` is a spurious one.
 //! With random placement in sets the equation is the same: one eviction hits a given line of a
 //! set with probability `1/sets * 1/ways = 1/L`.

@@ -4,7 +4,7 @@
 //! its own miss probability, times what one miss more adds later ([`Timeline::levers`]); by the first
 //! touches it stands for, between its touch and its reuse; and, under LRU, by the lines it adds to
 //! the stack distances of others. The variance is that of the influences within stretches of
-//! neighbouring samples (infinitesimal jackknife; Efron 1982, ARCHITECTURE.md "The model").
+//! neighbouring samples (infinitesimal jackknife; Efron 1982).
 
 use crate::interval::{Z, probability};
 use crate::placed::{Group, Placed};

@@ -1,4 +1,4 @@
-//! How sure a curve point is: a sampling part and a model part, stated apart (ARCHITECTURE.md "The model").
+//! How sure a curve point is: a sampling part and a model part, stated apart.
 //!
 //! Sampling, windows with gaps: block bootstrap. Windows are resampled within strata of time
 //! neighbours that behave alike (samples inside a window are correlated, windows follow the run's

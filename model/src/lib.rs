@@ -3,8 +3,7 @@
 //! Pure: no IO, no clock, no operating system, no `unsafe`; deterministic for a seed. The caller
 //! turns its profile into [`Window`]s of [`Sample`]s and asks a [`Run`] for curves
 //! ([`Run::curve`]), keys ([`Run::attribute`], [`Run::threads`]), lines that threads take from each other
-//! ([`Run::coherence`], [`Run::rivalries`]) and line use ([`Run::spatial_use`],
-//! [`Run::bytes_used`]); nothing about a cache is fixed before the question.
+//! ([`Run::coherence`], [`Run::rivalries`]) and line use ([`Run::spatial_use`]); nothing about a cache is fixed before the question.
 //!
 //! # How it works
 //!
@@ -85,7 +84,7 @@
 //! Times and heap: `--bench solve`.
 //!
 //! Sources: Berg & Hagersten, SIGMETRICS 2005 (StatCache); Eklov & Hagersten, ISPASS 2010
-//! (StatStack); Kaplan & Meier 1958; ARCHITECTURE.md.
+//! (StatStack); Kaplan & Meier 1958. What no paper has was derived here, beside the code.
 #![forbid(unsafe_code)]
 
 mod agreement;
@@ -141,7 +140,7 @@ pub use sample::{
     Estimate, FirstTouch, FirstTouches, Key, Kind, Outcome, Remote, Sample, Since, Stream, Trigger,
     Window, Writer,
 };
-pub use spatial::{BytesUsed, Footprint, Touch, spatial_use, spatial_use_by_key};
+pub use spatial::{spatial_use, spatial_use_by_key};
 pub use stack::{StackDistance, lru_miss_ratio, lru_miss_ratio_with, miss_probability};
 pub use survival::{Step, Survival};
 pub use threads::{Sharing, ThreadUse};

@@ -5,7 +5,7 @@
 //! goes on as in the window for a while, and in between as the whole run does on the mean. How long that while is,
 //! long windows tell: by how much their pieces are alike ([`crate::worth`]).
 //!
-//! Source: ARCHITECTURE.md "The model"; likeness is taken to fall off exponentially with distance, as of a process that
+//! Chosen: likeness is taken to fall off exponentially with distance, as of a process that
 //! changes at random times.
 
 use crate::Cache;

@@ -10,7 +10,7 @@ use crate::survival::Survival;
 use crate::view::View;
 use crate::{Cache, CurvePoint, Policy, Weak};
 
-/// Samples below which any figure is weak. Source: ARCHITECTURE.md.
+/// Samples below which any figure is weak (chosen).
 const WEAK_SAMPLES: u64 = 1000;
 /// Sampling half width above which a curve point is weak.
 pub(crate) const WEAK_HALF_WIDTH: f64 = 0.02;

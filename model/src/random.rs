@@ -1,7 +1,7 @@
 //! Random replacement solved along the run: misses `M(t)` and evictions `E(t)`, segment by segment,
 //! and how far a change in one segment's misses moves those of the whole run.
 //!
-//! The equation's form for one distribution is in `equation`. Source: ARCHITECTURE.md.
+//! The equation's form for one distribution is in `equation`.
 
 use crate::Cache;
 use crate::equation::{exp_neg, hazard};

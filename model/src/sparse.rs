@@ -8,7 +8,7 @@
 //! out `d` after their samples instead is worse: at a change of phase the reuse does not come.)
 //! Where long windows show that the run soon does other things, exposure further back is that of the whole run
 //! ([`crate::memory`]).
-//! Source: ARCHITECTURE.md.
+//! Source: none; the equation is the paper's (`equation`), laid along the run.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! `ES(d) = sum_{j<d} S(j)` distinct lines are expected between two touches `d` references apart;
 //! fully associative LRU misses iff that is at least `L` (Eklov & Hagersten, StatStack, ISPASS
-//! 2010; ARCHITECTURE.md). In sets: `1 - sum_{i<ways} Binomial(D, 1/sets)(i)` (Smith 1978; Hill &
+//! 2010). In sets: `1 - sum_{i<ways} Binomial(D, 1/sets)(i)` (Smith 1978; Hill &
 //! Smith 1989), which takes lines to fall into sets at random.
 
 use crate::bins;

@@ -6,7 +6,7 @@
 //! were cut for too many misses.
 //!
 //! Source: Kaplan & Meier, JASA 53 (1958), with weights; Aalen & Johansen, Scand. J. Stat. 5 (1978);
-//! variance by Greenwood (1926); ARCHITECTURE.md.
+//! variance by Greenwood (1926).
 
 use crate::LineSize;
 use crate::bins::{self, BINS};
@@ -26,7 +26,7 @@ impl Histogram {
     /// As [`Histogram::survival`], but from the first bin on where fewer than `thin` (effective)
     /// samples are at risk because the others were censored (not because they were reused), the
     /// conditional tail `S(t)/S(T)` of `pool` is taken: what windows of this kind are too short to
-    /// see, longer windows saw (ARCHITECTURE.md "The model").
+    /// see, longer windows saw.
     #[must_use]
     pub fn survival_spliced(&self, pool: Option<&Survival>, thin: f64) -> Survival {
         let total = self.weight();

@@ -15,7 +15,7 @@
 //! are asked: closer together, the sampler's own pattern shows.
 //!
 //! Source: moment estimates after DerSimonian & Laird 1986, gamma-Poisson shrinkage (Clayton &
-//! Kaldor, Biometrics 43, 1987); ARCHITECTURE.md "The model".
+//! Kaldor, Biometrics 43, 1987).
 
 use crate::random::normal_cdf;
 

@@ -2,7 +2,7 @@
 //!
 //! In private caches a remote write between a thread's two touches of a line takes the line away:
 //! a coherence miss whatever the distance. False sharing: those writes were to bytes that the
-//! thread itself did not touch. Source: ARCHITECTURE.md.
+//! thread itself did not touch.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -3,8 +3,8 @@
 //! The run is cut into segments. A reuse triggered at `t` of a line touched at `p` was exposed to
 //! `E(t) - E(p)` evictions with `E(t) = max(0, M(t) - L)` (nothing is evicted before the cache is
 //! full), whatever the miss ratio did in between. Segments are solved in time order, each for its
-//! own slope of `M`; first touches are misses where they happen. Source: ARCHITECTURE.md.
-//! The LRU side counts distinct lines between `p` and `t` segment by segment (ARCHITECTURE.md "The model"):
+//! own slope of `M`; first touches are misses where they happen. (Derived here; with one segment it is the paper's equation.)
+//! The LRU side counts distinct lines between `p` and `t` segment by segment:
 //! of the references at age `a` before `t`, those whose own next use lies beyond `t`.
 
 use crate::bins::{self, BINS};

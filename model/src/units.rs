@@ -2,7 +2,7 @@
 
 use crate::ModelError;
 
-/// Data references (ARCHITECTURE.md: memory operands of executed instructions).
+/// Data references (memory operands of executed instructions).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Accesses(pub u64);
 

@@ -233,14 +233,4 @@ impl View {
         });
         [whole, windows, self.solved(i, cache).miss_ratio]
     }
-
-    /// Smallest distance whose miss probability exceeds one half, in the run's mean conditions.
-    pub fn deadly_gap(&self, cache: &Cache) -> f64 {
-        self.whole
-            .iter()
-            .zip(&self.groups)
-            .filter(|(_, g)| g.complete)
-            .map(|(whole, _)| whole.deadly_gap(cache))
-            .fold(f64::INFINITY, f64::min)
-    }
 }

@@ -11,6 +11,7 @@ pub mod arch;
 pub mod cli;
 pub mod control;
 pub mod engine;
+mod exit;
 pub mod export;
 pub mod observe;
 pub mod pool;

@@ -164,11 +164,6 @@ impl MachineReport {
             })
             .collect()
     }
-
-    /// Memory latency with translations at hand, 10th percentile, nanoseconds.
-    pub fn memory_ns(&self) -> Option<f64> {
-        self.hierarchy.memory.value.map(|m| m.ns_p10)
-    }
 }
 
 /// A byte count with its unit: `48 KiB`.

@@ -3,7 +3,7 @@
 use super::Exit;
 use super::background::{self, Entered};
 use super::run::{ProfileArgs, conclude};
-use crate::session::{self, ProfileConfig};
+use crate::session::{self, AttachConfig};
 use clap::Args;
 
 /// Raw options of `attach`.
@@ -17,19 +17,6 @@ pub struct AttachArgs {
     /// The process to watch; it goes on when we leave.
     #[arg(value_name = "PID")]
     pid: i32,
-}
-
-/// Checked options of `attach`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AttachConfig {
-    /// The process.
-    pub pid: i32,
-    /// How long it is watched, in seconds.
-    pub seconds: Option<f64>,
-    /// How its profile is taken.
-    pub profile: ProfileConfig,
-    /// Print nothing but errors.
-    pub quiet: bool,
 }
 
 impl From<AttachArgs> for AttachConfig {

@@ -13,7 +13,6 @@ macro_rules! tell {
 pub mod attach;
 mod background;
 mod check;
-mod exit;
 mod export;
 mod live;
 mod report;
@@ -32,7 +31,7 @@ use crate::session::{self, ForeignFiles};
 use crate::symbols;
 use nix::unistd::Pid;
 
-pub use exit::Exit;
+pub use crate::exit::Exit;
 
 /// A data-locality profiler: which lines and which data miss in caches, at which sizes, and why.
 #[derive(Debug, Parser)]

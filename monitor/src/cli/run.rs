@@ -9,7 +9,7 @@ use super::Exit;
 use super::background::{self, Entered};
 use crate::analysis::Analysis;
 use crate::report;
-use crate::session::{self, Outcome, ProfileConfig, RunError};
+use crate::session::{self, EngineChoice, Outcome, ProfileConfig, RunConfig, RunError};
 use crate::sizes::parse_size;
 use crate::tracee::launch::LaunchError;
 
@@ -18,9 +18,9 @@ use clap::{Args, ValueEnum};
 /// Where a profile is written and read when no file is named.
 pub const DEFAULT_FILE: &str = "statcache.prof";
 
-/// How samples are taken.
+/// How samples are taken, as it is named on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum EngineChoice {
+pub enum EngineArg {
     /// The best this host allows.
     #[default]
     Auto,
@@ -32,6 +32,17 @@ pub enum EngineChoice {
     Counter,
 }
 
+impl From<EngineArg> for EngineChoice {
+    fn from(named: EngineArg) -> Self {
+        match named {
+            EngineArg::Auto => Self::Auto,
+            EngineArg::Translate => Self::Translate,
+            EngineArg::Step => Self::Step,
+            EngineArg::Counter => Self::Counter,
+        }
+    }
+}
+
 /// Raw options that `run` and `attach` share.
 #[derive(Clone, Debug, Args)]
 pub struct ProfileArgs {
@@ -40,7 +51,7 @@ pub struct ProfileArgs {
     pub output: PathBuf,
     /// How samples are taken.
     #[arg(long, value_enum, default_value_t, hide_possible_values = false)]
-    pub engine: EngineChoice,
+    pub engine: EngineArg,
     /// Wall time that windows may add, in per cent of the run.
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent, allow_negative_numbers = true)]
     pub overhead: f64,
@@ -68,7 +79,7 @@ impl From<ProfileArgs> for ProfileConfig {
     fn from(raw: ProfileArgs) -> Self {
         Self {
             output: raw.output,
-            engine: raw.engine,
+            engine: raw.engine.into(),
             overhead_percent: raw.overhead,
             full: raw.full,
             seed: raw.seed.unwrap_or_else(fresh_seed),
@@ -91,19 +102,6 @@ pub struct RunArgs {
         value_name = "PROGRAM [ARGS]"
     )]
     command: Vec<OsString>,
-}
-
-/// Checked options of `run`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunConfig {
-    /// The program as given: a name to be looked up in `PATH`, or a path.
-    pub program: OsString,
-    /// Its arguments, without its name.
-    pub args: Vec<OsString>,
-    /// How its profile is taken.
-    pub profile: ProfileConfig,
-    /// Print nothing but errors.
-    pub quiet: bool,
 }
 
 impl From<RunArgs> for RunConfig {

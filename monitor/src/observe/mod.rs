@@ -255,11 +255,6 @@ impl Observer {
         self.samples
     }
 
-    /// Number of samples still being followed.
-    pub fn watching(&self) -> usize {
-        self.watches.len()
-    }
-
     /// 64-byte references until the next sample is due: an engine may [`Observer::skip`] fewer
     /// than this many.
     pub fn until_sample(&self) -> u64 {

@@ -3,7 +3,7 @@
 //! Seizing stops nothing (ptrace(2), `PTRACE_SEIZE`): no thread notices.
 
 use super::program;
-use crate::cli::Exit;
+use crate::exit::Exit;
 use crate::tracee::{hub, procinfo};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};

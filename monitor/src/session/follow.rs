@@ -1,5 +1,6 @@
 //! The event loop of a session: threads run natively, and now and then one goes through a window.
 
+use super::EngineChoice;
 use super::choose::Chooser;
 use super::cost::monitor_cpu_s;
 use super::engine::Kind;
@@ -11,7 +12,6 @@ use super::remains::{self, Remains, Unseen};
 use super::schedule::Schedule;
 use super::signals::Signals;
 use super::{ProfileConfig, leave};
-use crate::cli::run::EngineChoice;
 use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::Source;
 use crate::engine::translate::window::WindowEnd;

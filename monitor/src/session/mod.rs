@@ -4,6 +4,7 @@
 //! traced but without stops; whatever fails here, the program goes on.
 
 pub mod attach;
+mod config;
 pub mod counter;
 pub mod host;
 pub mod program;
@@ -40,29 +41,6 @@ mod remains;
 mod root;
 mod run;
 
-use crate::cli::run::EngineChoice;
-use std::path::PathBuf;
-
+pub use config::{AttachConfig, EngineChoice, ProfileConfig, RunConfig};
 pub use root::{ForeignFiles, is_foreign};
 pub use run::{Outcome, RunError, attach, run};
-
-/// How a profile is taken, of a program started for it or of one that runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ProfileConfig {
-    /// Where the profile goes.
-    pub output: PathBuf,
-    /// How samples are taken.
-    pub engine: EngineChoice,
-    /// Per cent of wall time that windows may add; more than 0.
-    pub overhead_percent: f64,
-    /// Observe the whole run.
-    pub full: bool,
-    /// Seed of every random choice.
-    pub seed: u64,
-    /// Follow child processes.
-    pub follow: bool,
-    /// Nobody waits for the end: how the program ends is no matter of ours.
-    pub background: bool,
-    /// Size of the profile in bytes from which on older windows are thinned out.
-    pub most_bytes: u64,
-}

@@ -1,7 +1,7 @@
 //! What a profile needs of where it is taken, told before anything is started: a program whose profiler comes to its end is let go
 //! in the middle.
 
-use crate::cli::run::EngineChoice;
+use super::EngineChoice;
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;

@@ -217,11 +217,11 @@ fn read_and_thin(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::run::EngineChoice;
     use crate::profile::types::{
         Estimate, Header, Memory, Outcome, SampleRecord, TakenSample, WindowRecord,
     };
     use crate::profile::{Profile, example};
+    use crate::session::EngineChoice;
 
     fn process(id: u32) -> ProcessRecord {
         ProcessRecord {

@@ -1,6 +1,6 @@
 //! Finding the program to run, and refusing what cannot be profiled before anything is started.
 
-use crate::cli::Exit;
+use crate::exit::Exit;
 use std::ffi::{CString, OsStr};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;

@@ -1,8 +1,8 @@
 //! What the host allows, unjudged: what the kernel tells, and how a child fares under the profiler.
 
-use crate::cli::run::{EngineChoice, RunConfig};
 use crate::profile::types::HostCache;
 use crate::session::{self, Outcome, ProfileConfig, RunError, host};
+use crate::session::{EngineChoice, RunConfig};
 use crate::tracee::launch::LaunchError;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@
 //!
 //! What the host does is behind [`Machine`]. Distances count references as the machine counts them, where that is exact.
 //!
-//! Source: StatCache (Berg & Hagersten 2005) sections 3.4 (samples, equations 3 and 4) and 3.6; DESIGN 5.2.
+//! Source: StatCache (Berg & Hagersten 2005) sections 3.4 (samples, equations 3 and 4) and 3.6.
 
 use crate::observe::Access;
 use rand::Rng;

@@ -5,7 +5,7 @@
 //! line being touched is marked as given up: stops take time of what there is, so to be cut off has to do with the line. Of several
 //! threads none is followed.
 //!
-//! Source: StatCache (Berg & Hagersten 2005) section 3.5, whose watchpoints stay from one burst of samples to the next; DESIGN 5.2.
+//! Source: StatCache (Berg & Hagersten 2005) section 3.5, whose watchpoints stay from one burst of samples to the next.
 
 use super::{Counter, Seen, Stage};
 use crate::engine::counter::live::{Live, Stop};

@@ -12,7 +12,7 @@
 //! ([`Losses`]) and its sample marked: that censoring is not independent of the distance, so that intervals must hold
 //! both extremes.
 //!
-//! Source: StatCache (Berg & Hagersten 2005) sections 3.4 to 3.7; DESIGN 5.2.
+//! Source: StatCache (Berg & Hagersten 2005) sections 3.4 to 3.7.
 
 mod beyond;
 mod draw;

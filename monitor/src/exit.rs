@@ -1,4 +1,4 @@
-//! Exit codes, named once.
+//! Exit codes, named once. (Wrong usage is 2, which the parser of the command line ends with.)
 
 use std::process::ExitCode;
 
@@ -7,10 +7,6 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done.
     Success,
-    /// A `--fail-if` condition was met.
-    FailIf,
-    /// Wrong usage.
-    Usage,
     /// Our own failure.
     Failure,
     /// The program exists and cannot be executed.
@@ -27,8 +23,6 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
-            Self::FailIf => 1,
-            Self::Usage => 2,
             Self::Failure => 125,
             Self::CannotExecute => 126,
             Self::NotFound => 127,
