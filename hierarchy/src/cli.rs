@@ -38,11 +38,18 @@ pub struct MachineArgs {
 pub fn run(args: &MachineArgs) -> i32 {
     match work(args) {
         Ok(()) => 0,
+        // Whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&*error) => 0,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "statcache: {error}");
             EXIT_FAILURE
         }
     }
+}
+
+fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 fn work(args: &MachineArgs) -> Result<(), Box<dyn std::error::Error>> {
@@ -93,7 +100,7 @@ fn work(args: &MachineArgs) -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &report)?;
+        serde_json::to_writer(&mut out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         out.write_all(render_text(&report).as_bytes())?;

@@ -1,5 +1,6 @@
 //! `statcache report`: a profile as text.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,13 @@ fn parse_cache(text: &str) -> Result<u64, String> {
         }
         bytes => Ok(bytes),
     }
+}
+
+/// In their order, without repetitions.
+fn each_once(mut caches: Vec<u64>) -> Vec<u64> {
+    let mut seen = HashSet::new();
+    caches.retain(|&bytes| seen.insert(bytes));
+    caches
 }
 
 /// Raw options of `report`.
@@ -119,7 +127,7 @@ fn parse_line_size(text: &str) -> Result<u32, String> {
 impl ReportArgs {
     fn options(&self) -> Options {
         Options {
-            caches: self.cache.clone(),
+            caches: self.cache.clone().map(each_once),
             line_bytes: self.line_size,
             policy: match self.policy {
                 PolicyArg::Random => Policy::RANDOM,

@@ -87,7 +87,7 @@ impl Server {
         };
         // Under a name that is not looked for until it listens: others take one that does not for a dead monitor's. One process has one
         // tracer, which is us: whatever has the name it gets then belongs to a dead one.
-        let unready = path.with_extension(format!("new{}", std::process::id()));
+        let unready = path.with_extension("new");
         let _ = std::fs::remove_file(&unready);
         let listener = UnixListener::bind(&unready).map_err(refuse)?;
         let ours = std::fs::Permissions::from_mode(SOCKET_MODE);

@@ -21,6 +21,10 @@ use std::path::Path;
 
 /// Addresses of static data remembered to be named at the end: for some days of samples, no more.
 const MOST_TOUCHED: usize = 1 << 20;
+/// A C library's own data of a thread behind the thread pointer's target, at most (glibc's are 2.3 KiB), and a page: what the mapping of
+/// its stack ends with.
+const THREAD: u64 = 0x900;
+const PAGE: u64 = 4096;
 
 /// Writes the windows of one process, interning modules and instructions.
 #[derive(Debug)]
@@ -109,7 +113,9 @@ impl Recorder {
         self.stacks_of.insert(tid);
         let holds = (mapping.start..mapping.end).contains(&thread);
         if holds && matches!(mapping.path, Backing::Anonymous) {
-            self.stacks.insert(mapping.start, mapping.end);
+            // What was mapped before it may lie right behind, and the kernel merges the two.
+            let end = (thread + THREAD).next_multiple_of(PAGE).min(mapping.end);
+            self.stacks.insert(mapping.start, end);
         }
     }
 

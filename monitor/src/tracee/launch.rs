@@ -27,7 +27,9 @@ pub enum LaunchError {
         source: std::io::Error,
     },
     /// The kernel refused to let us trace it.
-    #[error("the kernel refused to trace the program: {0}")]
+    #[error(
+        "the kernel refused to trace the program: {0}; where another tracer follows statcache (strace, gdb, another statcache) leave it away, else allow ptrace (CAP_SYS_PTRACE of a container, kernel.yama.ptrace_scope below 3)"
+    )]
     Refused(TraceError),
     /// Anything before that.
     #[error("cannot start a process: {0}")]
