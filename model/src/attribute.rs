@@ -2,8 +2,8 @@
 //!
 //! A reuse is charged to the key that triggered it, with the miss probability of its exposure; the
 //! reuse edge points from the trigger to the sample. The first touch of a line in the run (a *cold touch*) has no trigger: what a key was
-//! sampled more often than it triggered is its share of the cold touches, as far as that excess
-//! is more than chance. With gaps between windows, and first touches of lines in these, see `gaps`.
+//! sampled more often than it triggered is its share of the cold touches; where that excess may be chance, of those that
+//! sure ones leave. With gaps between windows, and first touches of lines in these, see `gaps`.
 //!
 //! A watch given up has no trigger either, and may not be of a cold touch. The interval of a key holds
 //! both extremes for the watches given up at its own sites and at those whose lines it was seen to
@@ -54,6 +54,8 @@ pub enum Told {
 struct Sums {
     samples: u64,
     taken: f64,
+    /// Samples whose lines were not touched again.
+    last: u64,
     triggered: u64,
     weight: f64,
     /// What of that nobody saw made here, and the squares of the rest, seen at a time.
@@ -223,6 +225,11 @@ impl Run {
     {
         let cold = returns.map_or(0.0, |returns| returns.cold);
         let mut crossing = Crossing::new(cold);
+        // Of the touches never followed by another, those that count as first ones; none of a process that was attached to.
+        let cold_part = match group.timeline.cold_touches() {
+            all if all > 0.0 => cold / all,
+            _ => 0.0,
+        };
         let mut clusters = group.pairs().clusters();
         let mut cluster = 0..0;
         for (at, p) in group.placed.iter().enumerate() {
@@ -242,6 +249,7 @@ impl Run {
             let s = &mut names.sums[from as usize];
             s.samples += 1;
             s.taken += p.raw;
+            s.last += u64::from(to.is_none() && !p.censored);
             let [least, most] = match &miss.extremes {
                 Some([least, most]) => [least[at], most[at]],
                 None => [by_whole; 2],
@@ -257,7 +265,7 @@ impl Run {
             }
             let Some(to) = to.filter(|_| p.weight > 0.0) else {
                 // Where it was not followed to its end, others have its weight.
-                crossing.of_cluster += p.weight;
+                crossing.of_cluster += p.weight * cold_part;
                 continue;
             };
             let t = &mut names.sums[to as usize];
@@ -535,6 +543,7 @@ fn key_figures<K: Clone + Ord>(
         1.0
     };
     let reused: f64 = s.from.values().map(|edge| edge.0).sum();
+    let known: f64 = s.from.values().map(|edge| edge.1).sum();
     let mut reuse_from: Vec<ReuseFrom<K>> = s
         .from
         .iter()
@@ -546,13 +555,8 @@ fn key_figures<K: Clone + Ord>(
         .collect();
     reuse_from.sort_by(|a, b| b.share.total_cmp(&a.share).then_with(|| a.key.cmp(&b.key)));
     let needed = WEAK_REUSES;
-    // What was touched once and never again says that this touch missed.
-    let touched = if cold.touches > 0.0 {
-        s.samples.saturating_sub(s.triggered)
-    } else {
-        0
-    };
-    let seen = s.triggered + touched;
+    // Touches that none follows are as many as first ones.
+    let seen = s.triggered + if cold.touches > 0.0 { s.last } else { 0 };
     KeyFigures {
         key: keys[k].clone(),
         samples: s.samples,
@@ -569,6 +573,11 @@ fn key_figures<K: Clone + Ord>(
             0.0
         },
         reuse_from,
+        from_known: if s.misses > 0.0 {
+            (known / s.misses).clamp(0.0, 1.0)
+        } else {
+            1.0
+        },
         weak: (seen < needed).then_some(Weak {
             samples: seen,
             needed,

@@ -96,6 +96,9 @@ pub struct KeyFigures<K> {
     pub miss_share: f64,
     /// Where its data were touched last, largest share first.
     pub reuse_from: Vec<ReuseFrom<K>>,
+    /// Part of the misses of its reuses for which that was seen, 0 to 1: of lines that windows with gaps between them see touched for the first
+    /// time it was not.
+    pub from_known: f64,
     /// Set when the sample base is too thin.
     pub weak: Option<Weak>,
 }

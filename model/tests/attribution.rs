@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use statcache_model::oracle::Trace;
 use statcache_model::{
-    Estimate, LineSize, Options, Outcome, Policy, Remote, Rng, Run, Sample, Sharing, Stream,
-    Trigger, Window, spatial_use_by_key,
+    Estimate, FirstTouch, FirstTouches, LineSize, Options, Outcome, Policy, Remote, Rng, Run,
+    Sample, Sharing, Since, Stream, Trigger, Window, spatial_use_by_key,
 };
 
 /// A program of four instructions: a hot loop (1), a sweep (2) that a second one (3) follows at
@@ -123,6 +123,7 @@ fn misses_by_key_match_the_oracle() {
         assert_eq!(two.reuse_from[0].key, 3);
         assert!(two.reuse_from[0].share > 0.99);
         assert!((two.reuse_from[0].miss_ratio - two.miss_ratio).abs() < 0.05);
+        assert!(two.from_known > 0.99, "{}", two.from_known);
     }
 }
 
@@ -158,6 +159,40 @@ fn first_touches_are_charged_to_who_makes_them() {
         "{:?}",
         a.keys[0]
     );
+}
+
+/// Of a process attached to and followed to its end, what none touched again has no place among the misses of a cache that holds all.
+#[test]
+fn touches_that_none_follows_of_a_process_attached_to() {
+    let (lines, keys) = program(400_000);
+    let mut windows = windows(&lines, &keys, 4_000);
+    let touch = |position: u64| FirstTouch {
+        position,
+        instr: keys[position as usize],
+        data: 0,
+        since: Since::AtLeast(position),
+    };
+    windows[0].first_touches = Some(FirstTouches {
+        touches: (0..50).map(|i| touch(200_001 + 3 * i)).collect(),
+        each: 64.0,
+        epochs: vec![0, 200_000],
+    });
+    let options = Options {
+        contiguous: true,
+        from_start: false,
+        ..Options::default()
+    };
+    let run = Run::new(windows, options).unwrap();
+    for policy in [Policy::LRU, Policy::RANDOM] {
+        let told = run
+            .attribute(64, 1 << 30, policy, Stream::Own, |s| s.instr)
+            .unwrap();
+        for k in &told.keys {
+            let ordered = k.low <= k.miss_ratio && k.miss_ratio <= k.high;
+            assert!(ordered && k.low >= 0.0 && k.high <= 1.0, "{k:?}");
+            assert!(k.weak.is_some() || k.high < 0.1, "nothing misses: {k:?}");
+        }
+    }
 }
 
 #[test]

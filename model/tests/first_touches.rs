@@ -125,6 +125,23 @@ fn far_reuses_are_charged_to_who_ends_them() {
     }
 }
 
+/// Who touched last is seen only where windows are long enough for the reuse.
+#[test]
+fn who_touched_last_is_known_of_near_reuses_alone() {
+    let program = program(4_000_000);
+    let run = Run::new(windows(&program, true), Options::default()).unwrap();
+    let told = run
+        .attribute(64, 64 * 2_048, Policy::RANDOM, Stream::Own, |s| s.instr)
+        .unwrap();
+    let known = |instr: u32| {
+        let of_instr = told.keys.iter().find(|k| k.key == instr).unwrap();
+        of_instr.from_known
+    };
+    // 120,000 references apart, where windows have 20,000 and 100,000; and 12,000.
+    assert!(known(1) < 0.3, "{}", known(1));
+    assert!(known(4) > 0.5, "{}", known(4));
+}
+
 /// Where few windows are looked at, and where windows behave like none of these.
 #[test]
 fn windows_without_first_touches_count() {

@@ -548,6 +548,7 @@ fn all_processes_are_exported() {
     let table = export("csv");
     let processes = document["processes"].as_array().expect("a list");
     assert!(processes.len() >= 2, "{}", processes.len());
+    let mut all = 0;
     for process in processes {
         let (pid, curves) = (process["pid"].to_string(), &process["curves"]);
         let points = |curve: &serde_json::Value| curve["points"].as_array().map_or(0, Vec::len);
@@ -555,5 +556,7 @@ fn all_processes_are_exported() {
         let of_process = |row: &&str| row.ends_with(&format!(",{pid}"));
         let rows = table.lines().filter(|row| row.starts_with("curve,"));
         assert_eq!(rows.filter(of_process).count(), points, "{pid}");
+        all += points;
     }
+    assert!(all > 0, "no curve at all");
 }

@@ -101,7 +101,10 @@ impl Crossing {
         come_to(&mut each, self.part.misses);
         Charged {
             each,
-            unsure: self.squares.sqrt() / self.part.misses.max(f64::MIN_POSITIVE),
+            unsure: match self.part.misses > 0.0 {
+                true => self.squares.sqrt() / self.part.misses,
+                false => 0.0,
+            },
         }
     }
 }

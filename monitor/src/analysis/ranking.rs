@@ -79,6 +79,8 @@ pub struct Row {
     pub miss: Vec<Miss>,
     /// Reuse edges at the primary cache, largest share first.
     pub reuse_from: Vec<Edge>,
+    /// Part of its misses there, first touches in the run aside, for which that was seen, 0 to 1.
+    pub from_known: f64,
     /// Share of a fetched line's other bytes that save misses at the primary cache, 0 to 1;
     /// `None` without misses enough, for windows, and at the smallest line size.
     pub spatial_use: Option<f64>,
@@ -343,6 +345,7 @@ fn fold(at_sizes: &[Attribution<u32>], caches: &Caches, first: usize) -> Vec<Row
                 access_share: key.access_share,
                 miss: caches.sizes.iter().map(|&b| nothing_at(b)).collect(),
                 reuse_from: Vec::new(),
+                from_known: 1.0,
                 spatial_use: None,
                 data: Vec::new(),
                 called_at: Vec::new(),
@@ -350,6 +353,7 @@ fn fold(at_sizes: &[Attribution<u32>], caches: &Caches, first: usize) -> Vec<Row
             });
             row.miss[at] = miss_of(key, cache_bytes);
             if at == first {
+                row.from_known = key.from_known;
                 let edges = key.reuse_from.iter();
                 row.reuse_from = edges
                     .map(|e| Edge {
@@ -415,6 +419,7 @@ mod tests {
                 weak: false,
             }],
             reuse_from: Vec::new(),
+            from_known: 1.0,
             spatial_use: None,
             data: Vec::new(),
             called_at: Vec::new(),

@@ -210,6 +210,9 @@ pub(super) struct Figures {
     /// Share of the misses that longer lines could save which they do save, where there are samples enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) spatial_use: Option<f64>,
+    /// Of code: for which part of its misses in 1 MiB `reuse_from` was seen, 0 to 1. Below a half it may be another place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reuse_from_known: Option<f64>,
 }
 
 /// A subject's misses at one cache.

@@ -217,7 +217,10 @@ impl Listed {
                 kind: s.data.map_or("mapping", |k| k.name()),
                 name: s.name.clone(),
                 object: s.object.clone(),
-                figures,
+                figures: Figures {
+                    reuse_from_known: None,
+                    ..figures
+                },
             }),
             windows: window.windows(analysis),
         })
@@ -325,6 +328,7 @@ impl List {
                     .collect(),
                 figures: Figures {
                     samples: taken.get(&w.index).copied().unwrap_or(0),
+                    reuse_from_known: None,
                     ..rows
                         .get(&(at as u32))
                         .map_or_else(Figures::none, |row| self.figures(row))
@@ -343,6 +347,7 @@ impl Figures {
             miss_all: Vec::new(),
             sharing: None,
             spatial_use: None,
+            reuse_from_known: None,
         }
     }
 }
@@ -355,6 +360,7 @@ fn figures(row: &Row) -> Figures {
         miss_all: Vec::new(),
         sharing: row.sharing.as_ref().map(super::sharing::of_row),
         spatial_use: row.spatial_use,
+        reuse_from_known: (!row.reuse_from.is_empty()).then_some(row.from_known),
     }
 }
 

@@ -6,7 +6,7 @@
 //! file in place is valid at any moment, whatever ends the monitor.
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -219,11 +219,11 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Writes `bytes` beside the profile at `path`, which takes its time on a slow disk.
+    /// Writes `bytes` beside the profile at `path`, which takes its time on a slow disk; who may read this one may read them.
     ///
     /// # Errors
     /// The operating system's.
-    pub fn write(path: &Path, bytes: &[u8]) -> io::Result<Replacement> {
+    pub fn write(path: &Path, mode: Permissions, bytes: &[u8]) -> io::Result<Replacement> {
         let (file, temporary) = temporary(path)?;
         mark_being_written(&file);
         let mut replacement = Replacement {
@@ -231,6 +231,7 @@ impl Replacement {
             temporary,
             bytes: bytes.len() as u64,
         };
+        replacement.file.set_permissions(mode)?;
         replacement.file.write_all(bytes)?;
         Ok(replacement)
     }

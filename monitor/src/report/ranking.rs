@@ -282,7 +282,9 @@ impl Table<'_> {
                 .map(|e| self.edge(e, row, subject))
                 .collect();
             if !edges.is_empty() {
-                parts.push(format!("last touched by {}", edges.join(", ")));
+                // What most of its misses were last touched by may be something else.
+                let mark = if row.from_known > 0.5 { "" } else { "~" };
+                parts.push(format!("last touched by {mark}{}", edges.join(", ")));
             }
         }
         parts

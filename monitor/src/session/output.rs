@@ -156,9 +156,13 @@ impl Output {
         let Some(file) = open.writer.reopen() else {
             return;
         };
+        let Ok(mode) = file.metadata().map(|there| there.permissions()) else {
+            return;
+        };
         let work = move || {
             let thinned = read_and_thin(file, end, most, &forgotten, seed).and_then(|thinned| {
-                let newer = Replacement::write(&path, &thinned.bytes).map_err(|e| e.to_string())?;
+                let newer =
+                    Replacement::write(&path, mode, &thinned.bytes).map_err(|e| e.to_string())?;
                 Ok((newer, thinned.dropped))
             });
             output.end_thinning(end, thinned, &forgotten);

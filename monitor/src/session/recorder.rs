@@ -47,7 +47,7 @@ pub struct Recorder {
     /// Instructions whose names are being looked up.
     told: usize,
     touched: FxHashSet<(ModuleId, u64)>,
-    /// Threads whose stack is known, and the mappings that are such stacks: first and last address.
+    /// Threads whose stack is known, and where stacks end, with where the mapping begins that each is in.
     stacks_of: FxHashSet<Pid>,
     stacks: BTreeMap<u64, u64>,
     /// The address space as it was when some address was in none of the maps given, and whether it may be read again.
@@ -110,19 +110,27 @@ impl Recorder {
         let Some(mapping) = maps.find(stack) else {
             return;
         };
-        self.stacks_of.insert(tid);
         let holds = (mapping.start..mapping.end).contains(&thread);
         if holds && matches!(mapping.path, Backing::Anonymous) {
             // What was mapped before it may lie right behind, and the kernel merges the two.
             let end = (thread + THREAD).next_multiple_of(PAGE).min(mapping.end);
-            self.stacks.insert(mapping.start, end);
+            self.stacks.insert(end, mapping.start);
+        }
+        // Elsewhere it may be on a stack for signals, or of a coroutine, for now.
+        if holds || matches!(mapping.path, Backing::Stack) {
+            self.stacks_of.insert(tid);
         }
     }
 
-    /// Whether an address lies in the stack of a thread, or what it has for itself beside.
-    fn is_in_stack(&self, address: u64) -> bool {
-        let below = self.stacks.range(..=address).next_back();
-        below.is_some_and(|(_, &end)| address < end)
+    /// The thread has ended; another may get its id, and what is mapped where its stack was has another beginning as a rule.
+    pub fn thread_ended(&mut self, tid: Pid) {
+        self.stacks_of.remove(&tid);
+    }
+
+    /// Whether an address in this mapping lies in the stack of a thread, or what it has for itself beside.
+    fn is_in_stack(&self, address: u64, mapping: &Mapping) -> bool {
+        let above = self.stacks.range(address + 1..).next();
+        above.is_some_and(|(_, &start)| start == mapping.start)
     }
 
     /// Turns samples into records, as the address space is now.
@@ -328,7 +336,7 @@ impl Recorder {
             // What is shared with others has no file as a rule where it is called a device.
             Backing::File(ref path) if mapping.shared && is_device(path) => None,
             Backing::File(_) => self.module(mapping, maps),
-            Backing::Anonymous if self.is_in_stack(address) => return Memory::Stack,
+            Backing::Anonymous if self.is_in_stack(address, mapping) => return Memory::Stack,
             Backing::Anonymous => {
                 let module = bss_of(mapping, maps).and_then(|data| self.module(data, maps));
                 // The kernel merges anonymous memory that happens to lie behind it.

@@ -215,6 +215,7 @@ impl Observed {
     /// # Errors
     /// When the profile cannot be written.
     pub fn thread_ended(&mut self, tid: Pid) -> std::result::Result<(), ProfileError> {
+        self.recorder.thread_ended(tid);
         if self.together {
             if let Some(lane) = self.lanes.get_mut(&0) {
                 lane.observer.thread_ended(tid.as_raw());
