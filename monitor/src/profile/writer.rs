@@ -351,6 +351,7 @@ mod tests {
     use super::*;
     use crate::profile::Profile;
     use crate::profile::types::{Footer, Header, Module};
+    use std::os::unix::fs::PermissionsExt;
 
     fn header() -> Record {
         Record::Header(Header::example(&["true"]))
@@ -455,6 +456,38 @@ mod tests {
         w.append(&modules("/bin/small")).unwrap();
         w.finish().unwrap();
         assert_eq!(Profile::read(&path).unwrap().modules[1].path, "/bin/small");
+    }
+
+    #[test]
+    fn a_replacement_has_what_was_written_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.prof");
+        let mut w = Writer::create(&path).unwrap();
+        w.append(&header()).unwrap();
+        let begun = fs::read(&path).unwrap();
+        w.append(&modules("/bin/left/out")).unwrap();
+        let end = w.bytes();
+        let private = Permissions::from_mode(0o600);
+        fs::set_permissions(&path, private.clone()).unwrap();
+
+        // One that comes to nothing leaves nothing.
+        let none = Replacement::write(&path, private.clone(), b"x").unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        drop(none);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+
+        let newer = Replacement::write(&path, private, &begun).unwrap();
+        w.append(&modules("/bin/meanwhile")).unwrap();
+        w.replace(newer, end).unwrap();
+        w.append(&modules("/bin/later")).unwrap();
+        w.finish().unwrap();
+        let profile = Profile::read(&path).unwrap();
+        let paths: Vec<&str> = profile.modules.iter().map(|m| &m.path[..]).collect();
+        assert_eq!(paths, ["/bin/meanwhile", "/bin/later"]);
+        assert_eq!(w.bytes(), fs::metadata(&path).unwrap().len());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
