@@ -145,7 +145,19 @@ fn attached_in_the_background_and_stopped() {
         json["warnings"]
     );
 
-    let stopped = place.statcache(&["stop", &pid]);
+    // Its own profile is not written over, by whichever name it is asked for.
+    for named in [&pid, "statcache.prof"] {
+        let words = ["export", "--format", "csv", named, "-o", "./statcache.prof"];
+        let refused = place.statcache(&words);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        let said = lossy(&refused.stderr);
+        assert!(said.contains("is the profile itself"), "{said}");
+    }
+
+    // Nobody has to read what it says.
+    let (_, unread) = std::io::pipe().expect("a pipe");
+    let mut stop = place.command(&["stop", &pid]);
+    let stopped = stop.stdout(unread).output().expect("run");
     assert!(stopped.status.success(), "{stopped:?}");
     // Complete at once, and nothing stays behind.
     let profile = readable(&place.profile());
