@@ -17,7 +17,8 @@ pub struct Traced {
 }
 
 /// What as many samples as a profile holds would tell if each were drawn by itself, of all references alike, and were known to
-/// hit or miss: mean of 200 such draws. Instructions that the tracer does not list are left out, so that it flatters a little.
+/// hit or miss: mean of 200 such draws. Instructions that the tracer does not list are left out, and of those with as many misses seen the one
+/// with more true misses comes first, so that it flatters a little.
 /// Lines that are drawn beside the samples (`observe/drawn`) may tell more of far reuses than this.
 #[derive(Clone, Copy, Debug)]
 pub struct Chance {

@@ -152,7 +152,7 @@ pub enum Memory {
     },
     /// The `[heap]` mapping or an anonymous mapping.
     Heap,
-    /// The stack of a thread.
+    /// The stack of a thread, with what it has for itself in the same mapping (thread-local data, the C library's own).
     Stack,
     /// Any other mapping.
     Mapping,
