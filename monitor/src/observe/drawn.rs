@@ -24,12 +24,12 @@ const PLACES: usize = 1 << PLACE_BITS;
 /// The lowest class that may be drawn: the lines before its own have the same bits above.
 const FIRST: u32 = 4;
 /// Drawn at the start, at least and at most.
-const AT_START: usize = CLASSES / 128;
+const AT_START: usize = CLASSES / 64;
 const LEAST: usize = CLASSES / 4096;
-const MOST_CLASSES: usize = CLASSES / 64;
+const MOST_CLASSES: usize = CLASSES / 32;
 /// Returns of a window that are wanted at least, and at most; as many are kept, a random choice.
-const WANTED: u32 = 200;
-const MOST: usize = 1000;
+const WANTED: u32 = 400;
+const MOST: usize = 2000;
 /// One class in so many is replaced with each window, so that no line speaks for a whole run.
 const REPLACED_ONE_IN: usize = 256;
 /// An epoch ends when a greater share of the classes than this has been touched. Of earlier first touches as many are left out as of later ones

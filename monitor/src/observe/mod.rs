@@ -83,6 +83,8 @@ pub struct Observer {
 
 /// Samples are this far away while the thread whose turn it is is not sampled, and when there have been enough.
 const NO_SAMPLE: u64 = 1 << 60;
+/// A longer period is as good as none.
+const LONGEST_PERIOD: u64 = 1 << 48;
 /// Accesses before the virtual time of a sample from which on other threads are looked at.
 const EARLY: u64 = 8;
 
@@ -98,7 +100,7 @@ impl Observer {
             until_sample: 0,
             of_cluster: Vec::new(),
             samples_left: u64::MAX,
-            period: period.max(1),
+            period: period.clamp(1, LONGEST_PERIOD),
             random: SmallRng::seed_from_u64(seed),
             watches: WatchTable::new(seed),
             window: 0,
@@ -119,11 +121,12 @@ impl Observer {
         self.window = window;
         if let Some(turns) = &mut self.turns {
             // From the next round on.
-            turns.period = period.max(1);
+            turns.period = period.clamp(1, LONGEST_PERIOD);
             return;
         }
-        if self.period != period.max(1) {
-            self.period = period.max(1);
+        let period = period.clamp(1, LONGEST_PERIOD);
+        if self.period != period {
+            self.period = period;
             self.draw_first();
         }
     }

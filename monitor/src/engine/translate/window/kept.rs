@@ -60,7 +60,7 @@ impl Translate {
         let (count, end, bytes) = if self.quiet {
             let count = COUNT_DUE.wrapping_sub(quiet.min(QUIET_MOST));
             (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)
-        } else if all || observer.spacing() < QUIET_LEAST as f64 {
+        } else if all || observer.spacing() < QUIET_LEAST {
             // A log full of words says only roughly how long a turn was.
             let in_turn = observer.is_shared() && left < QUIET_MOST;
             let end = if in_turn { end(left) } else { NO_END };
