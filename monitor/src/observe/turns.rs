@@ -63,7 +63,7 @@ pub struct Remotely {
     pub writer: Option<(u64, i32)>,
 }
 
-/// Touches of one line by another thread within one turn that are looked at.
+/// Touches of one line by another thread within one turn that are looked at, and as many of what is beside it in longer lines.
 const MOST_TOUCHES: u32 = 16;
 /// Different remote writes kept to be compared with what the line's own thread touches next.
 const MOST_WRITES: usize = 16;
@@ -310,6 +310,27 @@ struct Own {
     distance: u64,
 }
 
+/// Touches by one thread in its turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct InTurn {
+    lane: Option<u32>,
+    /// Of the 64-byte line that was sampled.
+    line: u32,
+    /// Of the longer ones around it alone. (Counted by themselves: a thread that fills a buffer is here often before it comes to the line.)
+    beside: u32,
+}
+
+/// What another thread may yet do in its turn that matters to a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Matters {
+    /// All that is looked for.
+    All,
+    /// Touches of the 64-byte line.
+    Line,
+    /// None of it.
+    Nothing,
+}
+
 /// What is known of a watch with several threads.
 #[derive(Debug)]
 pub(super) struct Together {
@@ -329,7 +350,7 @@ pub(super) struct Together {
     many_writes: bool,
     touches: Vec<Touch>,
     /// Touches in the present turn.
-    in_turn: (u64, u32),
+    in_turn: InTurn,
     /// Whether the round's end has something to conclude about it.
     pub busy: bool,
     /// Whether less of it is looked for than it needs, for the present turn or the thread's own.
@@ -352,7 +373,7 @@ impl Together {
             writes: Vec::new(),
             many_writes: false,
             touches: Vec::new(),
-            in_turn: (u64::MAX, 0),
+            in_turn: InTurn::default(),
             busy: true,
             aside: false,
             open_before: open,
@@ -399,10 +420,16 @@ impl Together {
         });
     }
 
-    /// Another thread touches it. False: nothing it does for the rest of its turn matters.
-    pub fn remote_touch(&mut self, access: &Access, moment: &Moment, open: u8) -> bool {
+    /// Another thread touches the lines around `byte`, a byte of what was sampled.
+    pub fn remote_touch(
+        &mut self,
+        access: &Access,
+        byte: u64,
+        moment: &Moment,
+        open: u8,
+    ) -> Matters {
         if self.sampled.is_some_and(|sampled| moment.clock <= sampled) {
-            return true;
+            return Matters::All;
         }
         let over = open == 0
             && self
@@ -411,23 +438,37 @@ impl Together {
                 .flatten()
                 .all(|own| own.clock <= moment.clock);
         if over {
-            return false;
+            return Matters::Nothing;
         }
-        let turn = u64::from(moment.lane);
-        if self.in_turn.0 != turn {
-            self.in_turn = (turn, 0);
+        if self.in_turn.lane != Some(moment.lane) {
+            self.in_turn = InTurn {
+                lane: Some(moment.lane),
+                ..InTurn::default()
+            };
         }
-        self.in_turn.1 += 1;
-        self.touches.push(Touch {
-            clock: moment.clock,
-            lane: moment.lane,
-            ip: access.ip,
-            load: access.load,
-            store: access.store,
-            first: access.address,
-            last: last_byte(access),
-        });
-        self.in_turn.1 < MOST_TOUCHES
+        let shift = LINE_SHIFTS[super::DEFAULT_LINE];
+        let lines = access.address >> shift..=last_byte(access) >> shift;
+        let so_far = match lines.contains(&(byte >> shift)) {
+            true => &mut self.in_turn.line,
+            false => &mut self.in_turn.beside,
+        };
+        if *so_far < MOST_TOUCHES {
+            *so_far += 1;
+            self.touches.push(Touch {
+                clock: moment.clock,
+                lane: moment.lane,
+                ip: access.ip,
+                load: access.load,
+                store: access.store,
+                first: access.address,
+                last: last_byte(access),
+            });
+        }
+        match self.in_turn {
+            InTurn { line, .. } if line >= MOST_TOUCHES => Matters::Nothing,
+            InTurn { beside, .. } if beside >= MOST_TOUCHES => Matters::Line,
+            _ => Matters::All,
+        }
     }
 
     /// What the round that has ended means for it; `access` was sampled, at `byte`.
@@ -460,7 +501,7 @@ impl Together {
         self.touches = touches;
         self.open_before = open;
         self.busy = false;
-        self.in_turn = (u64::MAX, 0);
+        self.in_turn = InTurn::default();
     }
 
     fn conclude_size(&mut self, k: usize, shift: u32, round: &Round, touches: &[Touch], byte: u64) {

@@ -5,7 +5,7 @@
 //! ever). Watches are registered by 64-byte line.
 
 use super::filter::LineFilter;
-use super::turns::{Lane, Moment, Remotely, Round, Together};
+use super::turns::{Lane, Matters, Moment, Remotely, Round, Together};
 use super::{Access, LINE_SHIFTS, last_byte};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -316,10 +316,13 @@ impl WatchTable {
         let Some(together) = &mut watch.together else {
             return;
         };
-        let more = together.remote_touch(access, moment, open);
+        let matters = together.remote_touch(access, watch.byte, moment, open);
+        let line = watch.byte >> LINE_SHIFTS[super::DEFAULT_LINE];
         self.note_busy(id);
-        if !more {
-            self.set_lines(id, NO_LINES);
+        match matters {
+            Matters::All => {}
+            Matters::Line => self.set_lines(id, (line, line)),
+            Matters::Nothing => self.set_lines(id, NO_LINES),
         }
     }
 

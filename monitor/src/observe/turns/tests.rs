@@ -144,6 +144,40 @@ fn data_handed_over_are_shared_truly() {
     assert!(shared.count() > 50);
 }
 
+/// A thread that fills a buffer word by word is at the lines before one many times before it comes to that: it is seen there
+/// all the same.
+#[test]
+fn what_is_handed_over_is_seen_wherever_it_lies() {
+    const WORDS: u64 = 1024;
+    let program = |t: u64, i: u64| {
+        let (lap, word) = (i / WORDS, i % WORDS);
+        match (t, lap % 2 == t) {
+            (0, true) => write(0x100, COUNTERS + 8 * word),
+            (_, true) => read(0x101, COUNTERS + 8 * word),
+            _ => read(0x200 + t, (t + 1) << 24),
+        }
+    };
+    let samples = observe(2, 200, WORDS, program);
+    let mut by_line = [0; 4];
+    for sample in &samples {
+        let Access { ip, address, .. } = sample.access;
+        // The last touch of a line in its lap, and not of the last two.
+        if ip >= 0x200 || address % 64 != 56 || sample.position > 2 * 197 * WORDS {
+            continue;
+        }
+        let Outcome::Reused {
+            distance, trigger, ..
+        } = remotely(sample).all[DEFAULT_LINE]
+        else {
+            panic!("{sample:?}");
+        };
+        assert_eq!(trigger, ip ^ 1, "{sample:?}");
+        assert!(distance < 2 * WORDS, "{distance}");
+        by_line[(address / 64 % 4) as usize] += 1;
+    }
+    assert!(by_line.iter().all(|&n| n > 20), "{by_line:?}");
+}
+
 #[test]
 fn a_thread_that_ends_touches_its_lines_no_more() {
     let mut observer = Observer::new(20, 3);
