@@ -104,6 +104,7 @@ mod hash;
 mod histogram;
 mod influence;
 mod interval;
+mod lone;
 mod memory;
 pub mod oracle;
 mod pairs;

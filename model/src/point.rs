@@ -4,6 +4,7 @@ use crate::agreement::disagreement;
 use crate::equation::{Undecided, random_miss_ratio};
 use crate::influence::{self, Scores};
 use crate::interval::{Replicates, Z, half_width, usual};
+use crate::lone::tail_error;
 use crate::placed::Group;
 use crate::stack::lru_miss_ratio;
 use crate::survival::Survival;
@@ -132,6 +133,7 @@ impl View {
             };
         };
         let weights = replicates.weight_error(sparse, cache, varying) / Z;
+        let tail = tail_error(sparse, &group.pooled, self.whole[i].deadly_gap(cache));
         let spread = match cache.policy {
             Policy::Random { .. } => SPREAD_RANDOM,
             Policy::Lru { .. } => SPREAD_LRU,
@@ -149,7 +151,7 @@ impl View {
             self.model_error(i, cache)
         };
         Parts {
-            sampling: spread * sampling.hypot(weights),
+            sampling: spread * sampling.hypot(weights).hypot(tail),
             unsure,
             model: model + forms,
         }

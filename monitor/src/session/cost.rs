@@ -176,6 +176,7 @@ pub fn monitor_cpu_s() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rates::Begins;
     use super::*;
 
     #[test]
@@ -192,7 +193,7 @@ mod tests {
         };
         let seen = Inside {
             per_second: 0.0,
-            accesses: f64::INFINITY,
+            begins: Begins::Never,
             expansion: 1.2,
             calls: 0.0,
             together: false,

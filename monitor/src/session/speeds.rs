@@ -1,6 +1,6 @@
 //! How fast the threads of a process run beside each other: whose accesses fall into the same time.
 
-use super::rates::Inside;
+use super::rates::{Begins, Inside};
 use super::recent::keep;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -134,7 +134,7 @@ impl Sums {
         }
         let inside = Inside {
             per_second: self.accesses / self.cache_s,
-            accesses: f64::INFINITY,
+            begins: Begins::Never,
             expansion: self.expanded / self.accesses,
             calls: 0.0,
             together: true,

@@ -22,6 +22,8 @@ const RATIOS: (f64, f64) = (0.7, 2.5);
 /// Natively, threads that take lines from each other wait for them, which those that have turns do not: a rate that was
 /// not timed may be this many times too high. (Guessed; 1.9 times was seen where every fourth access is such.)
 const CONTENTION: f64 = 3.0;
+/// In turns they are slow, by more than is allowed for where they are short: it may be this many times too low. (Of a ring of buffers it was half.)
+const IN_TURNS: f64 = 3.0;
 /// What a system call takes the program's own code, in seconds: entry and exit, and caches that the kernel has used. (Three servers, whose calls
 /// were a thousand accesses apart: 0.5 to 0.8 us, on one host.)
 const CALL_S: f64 = 0.6e-6;
@@ -176,6 +178,7 @@ impl Weights {
         };
         if inside.together && self.ratios.is_empty() {
             rate.low /= CONTENTION;
+            rate.high = rate.high.max(rate.value * IN_TURNS);
         }
         rate
     }
@@ -324,6 +327,7 @@ impl Weights {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rates::Begins;
     use super::*;
     use crate::profile::example;
 
@@ -468,7 +472,7 @@ mod tests {
         let mut weights = Weights::default();
         let of = |weights: &Weights, accesses, per_second| {
             let seen = Inside {
-                accesses,
+                begins: Begins::Once(accesses),
                 ..inside(per_second)
             };
             weights.guess(seen)
@@ -484,7 +488,7 @@ mod tests {
         assert!((slow.value / 2e6 - 1.0).abs() < 1e-9, "{slow:?}");
         assert_eq!(of(&weights, 100e3, 3e9).value, HIGHEST_RATE);
         let of_others = Inside {
-            accesses: 100e3,
+            begins: Begins::Once(100e3),
             of_others: true,
             ..inside(3e8)
         };
@@ -492,7 +496,7 @@ mod tests {
         // Windows of code that waits for memory, where it hardly shows, are guessed as those that were timed.
         for _ in 0..5 {
             let seen = Inside {
-                accesses: 100e3,
+                begins: Begins::Once(100e3),
                 ..inside(1.4e7)
             };
             weights.close(window(1), 0.0, seen);
@@ -500,6 +504,25 @@ mod tests {
         }
         let waits = of(&weights, 100e3, 1.4e7);
         assert!((waits.value / 1.4e7 - 1.0).abs() < 1e-9, "{waits:?}");
+    }
+
+    /// Others had their turns before each of its own.
+    #[test]
+    fn turns_are_slow_behind_each_stop() {
+        let weights = Weights::default();
+        let seen = |together| Inside {
+            begins: Begins::Often(5e3),
+            together,
+            ..inside(5e8)
+        };
+        let rate = weights.guess(seen(true));
+        // Five parts of ten were the stop's.
+        assert!((rate.value / 1e9 - 1.0).abs() < 1e-9, "{rate:?}");
+        assert!(
+            rate.low < 5e8 && rate.high >= IN_TURNS * rate.value,
+            "{rate:?}"
+        );
+        assert!(weights.guess(seen(false)).low > 4.9e8);
     }
 
     /// What windows were timed says how far the guesses for others are off.

@@ -20,7 +20,7 @@ use super::engine::Engine;
 use super::looks::Looks;
 use super::output::Output;
 use super::pace::{self, Numbers, Pace, Turn, Windows};
-use super::rates::{ANY_RATE, Inside};
+use super::rates::{ANY_RATE, Begins, Inside};
 use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::schedule::Plan;
@@ -551,16 +551,18 @@ impl Observed {
     }
 
     fn inside_of(&self, cost: Cost, accesses: u64, expansion: f64) -> Inside {
-        // Other engines' windows take nothing from caches, or all is slow in them; where threads have turns each of these begins.
-        let begins =
-            !self.full && !self.together && matches!(self.engine, Some(Engine::Translate(_)));
+        // Other engines' windows take nothing from caches, or all is slow in them.
+        let begins = match &self.engine {
+            Some(Engine::Translate(_)) if self.full => Begins::Never,
+            Some(Engine::Translate(_)) if self.together => {
+                Begins::Often(accesses as f64 / cost.stops.max(1) as f64)
+            }
+            Some(Engine::Translate(_)) => Begins::Once(accesses as f64),
+            _ => Begins::Never,
+        };
         let seen = Inside {
             per_second: 0.0,
-            accesses: if begins {
-                accesses as f64
-            } else {
-                f64::INFINITY
-            },
+            begins,
             expansion,
             calls: self.calls.0 as f64 / self.calls.1.max(1) as f64,
             together: self.together,
