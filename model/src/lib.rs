@@ -40,7 +40,7 @@
 //!   There, what a reuse longer than the window was exposed to is the mean of the run, but for the last while (`memory`).
 //! * **Intervals** of curves are meant to hold at 94 % and state two parts. *Sampling*, windows with
 //!   gaps: block bootstrap over windows through the solver, with the bounds of the windows' weights, and where windows are fewer than a dozen
-//!   a spread between them as other programs have it;
+//!   a spread between them as other programs have it, and what one or two that stand for little saw alone (`lone`);
 //!   gapless: the spread of the samples' influences on the ratio (its own miss, first touches, the
 //!   stack distances of others, times what one miss adds later), those taken close together as one. *Model*: what the samples taken
 //!   inside others' intervals count beyond the equation (pairs weighed by how likely both were to be

@@ -1,7 +1,8 @@
 //! What only one window or two were long enough to see.
 //!
 //! Beyond the distances that a few windows reach, the bootstrap has nothing to exchange: however the one long window of a run goes on, every replicate
-//! goes on like that. The run may not, most of all where the long window is its start.
+//! goes on like that. The run may not, most of all where the long window is its start. (Runs of so few windows that no three of them stand for about
+//! as much are left to what is said of few windows in `interval`.)
 
 use crate::bins;
 use crate::sparse::Sparse;

@@ -7,15 +7,16 @@ use rand::Rng;
 const CLUSTER_LEAST: u64 = 600;
 /// Samples of a cluster, and mean references between two of them. (With 8 and 128 there are twice as many
 /// stops for as many samples: the same errors of curves and instructions, and runs of a billion accesses and more take up to a quarter longer.
-/// With 8 and 4, and 64, the same errors and times, and up to a third longer.)
+/// Eight samples, or four, with 64 between them: the same errors, too, and up to a third longer.)
 const CLUSTER: u64 = 16;
 const CLUSTER_GAP: f64 = 64.0;
 
 impl Observer {
-    /// Draws the distance to the next sample. Every reference is as likely to be sampled as any other. With a longer period samples
-    /// come in clusters, so that an engine need look at addresses during those only. Distances between clusters, or between samples
-    /// where there are none, are [`Self::gap`]s, and clusters are all of one size: what an instruction has of the samples varies less than if
-    /// both were geometric (its miss ratio is off by a tenth less, `benches/README.md`).
+    /// Draws the distance to the next sample. With a short period it is geometric: every reference is
+    /// sampled independently of the others. With a longer one samples come in clusters, so that an engine need look at
+    /// addresses during those only, and every reference is as likely to be sampled as any other. Clusters are all of one size (of geometric sizes some are
+    /// much larger than others, and what an instruction has of the samples varies more); the gaps between them are geometric, so that two
+    /// references far apart are sampled independently, which the model counts on (`pairs.rs`).
     pub(super) fn draw(&mut self) {
         self.samples_left = self.samples_left.saturating_sub(1);
         if self.samples_left == 0 {
@@ -28,25 +29,22 @@ impl Observer {
                 if self.in_clusters() {
                     self.draw_cluster(CLUSTER - 1);
                 }
-                self.gap()
+                self.geometric(self.spacing() as f64)
             }
         };
     }
 
-    /// Draws the distance to the first sample, from a place that knows nothing of those before: what
-    /// is left of a gap is longer on average than half a gap (renewal theory, the inspection paradox).
+    /// Draws the distance to the first sample, from a place that knows nothing of those before: more likely in a long gap than in a short
+    /// one (renewal theory, the inspection paradox).
     pub(super) fn draw_first(&mut self) {
         self.of_cluster.clear();
         let in_gap = self.spacing() as f64 / self.cycle() as f64;
-        if self.random.random_bool(in_gap.min(1.0)) {
-            let gap = self.gap_met();
-            self.until_sample = self.random.random_range(1..=gap);
-            if self.in_clusters() {
-                self.draw_cluster(CLUSTER - 1);
-            }
-        } else {
-            self.until_sample = self.geometric(CLUSTER_GAP);
-            let left = self.random.random_range(0..CLUSTER - 1);
+        let (mean, left) = match self.random.random_bool(in_gap.min(1.0)) {
+            true => (self.spacing() as f64, CLUSTER - 1),
+            false => (CLUSTER_GAP, self.random.random_range(0..CLUSTER - 1)),
+        };
+        self.until_sample = self.geometric(mean);
+        if self.in_clusters() {
             self.draw_cluster(left);
         }
     }
@@ -81,25 +79,6 @@ impl Observer {
         match self.in_clusters() {
             true => self.cycle() - (CLUSTER - 1) * CLUSTER_GAP as u64,
             false => self.period,
-        }
-    }
-
-    /// Distance between samples of different clusters: uniform from half of the mean to one and a half of it. The characteristic function
-    /// of such a distance is zero at its own frequency and the multiples of it, so that nothing that recurs in the program is met in
-    /// step.
-    fn gap(&mut self) -> u64 {
-        let mean = self.spacing();
-        self.random.random_range(mean - mean / 2..=mean + mean / 2)
-    }
-
-    /// A [`Self::gap`] that a reference lies in: the more likely the longer it is.
-    fn gap_met(&mut self) -> u64 {
-        let most = self.spacing() + self.spacing() / 2;
-        loop {
-            let gap = self.gap();
-            if self.random.random_range(0..most) < gap {
-                return gap;
-            }
         }
     }
 

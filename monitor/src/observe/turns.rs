@@ -66,7 +66,7 @@ pub struct Remotely {
 /// Touches of one line by another thread within one turn that are looked at, and as many of what is beside it in longer lines.
 const MOST_TOUCHES: u32 = 16;
 /// Different remote writes kept to be compared with what the line's own thread touches next.
-const MOST_WRITES: usize = 16;
+const MOST_WRITES: usize = 2 * MOST_TOUCHES as usize;
 
 /// Fractions of a unit of virtual time.
 const TICKS: u64 = 64;

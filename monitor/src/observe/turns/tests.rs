@@ -178,6 +178,26 @@ fn what_is_handed_over_is_seen_wherever_it_lies() {
     assert!(by_line.iter().all(|&n| n > 20), "{by_line:?}");
 }
 
+/// One word of 256 bytes is one thread's, the others are written by the other thread in each of its turns.
+#[test]
+fn many_writes_around_a_word_are_false_sharing_still() {
+    let program = |t: u64, i: u64| match (t, i % 64) {
+        (0, 0) => write(0x100, COUNTERS),
+        (1, word @ 1..32) => write(0x101, COUNTERS + 8 * word),
+        _ => read(0x200 + t, (t + 1) << 24),
+    };
+    let samples = observe(2, 400, 64, program);
+    let mut lost = 0;
+    for sample in samples.iter().filter(|s| s.access.ip == 0x100) {
+        let remote = remotely(sample).remote[DEFAULT_LINE];
+        if remote & remote_flags::WRITTEN != 0 && reused(sample.outcomes[DEFAULT_LINE]).is_some() {
+            lost += 1;
+            assert_ne!(remote & remote_flags::DISJOINT, 0, "{sample:?}");
+        }
+    }
+    assert!(lost > 5, "{lost}");
+}
+
 #[test]
 fn a_thread_that_ends_touches_its_lines_no_more() {
     let mut observer = Observer::new(20, 3);
