@@ -69,6 +69,20 @@ impl Truth {
 
     /// Public programs of one thread: those named, or all.
     pub fn workloads(&self, named: &[String]) -> Result<Vec<Workload>> {
+        self.public(named, |kind| kind != "mt", "one thread")
+    }
+
+    /// The same of several threads.
+    pub fn threaded(&self, named: &[String]) -> Result<Vec<Workload>> {
+        self.public(named, |kind| kind == "mt", "several threads")
+    }
+
+    fn public(
+        &self,
+        named: &[String],
+        wanted: impl Fn(&str) -> bool,
+        of: &str,
+    ) -> Result<Vec<Workload>> {
         let table = fs::read_to_string(self.directory.join("workloads.tsv"))?;
         let all: Vec<Workload> = table
             .lines()
@@ -76,11 +90,11 @@ impl Truth {
             .filter_map(|line| {
                 let mut fields = line.split('\t').map(str::to_owned);
                 let (name, class, kind) = (fields.next()?, fields.next()?, fields.next()?);
-                (class == "public" && kind != "mt").then_some(Workload { name, kind })
+                (class == "public" && wanted(&kind)).then_some(Workload { name, kind })
             })
             .collect();
         if let Some(unknown) = named.iter().find(|n| all.iter().all(|w| w.name != **n)) {
-            return Err(format!("{unknown} is no public program of one thread").into());
+            return Err(format!("{unknown} is no public program of {of}").into());
         }
         Ok(all
             .into_iter()
@@ -278,12 +292,14 @@ impl Arguments {
         self.flags.iter().any(|f| f == flag)
     }
 
-    pub fn number(&self, flag: &str, default: usize) -> Result<usize> {
-        let given = self
-            .flags
+    pub fn value(&self, flag: &str) -> Option<&str> {
+        self.flags
             .iter()
-            .find_map(|f| f.strip_prefix(flag)?.strip_prefix('='));
-        Ok(given.map_or(Ok(default), str::parse)?)
+            .find_map(|f| f.strip_prefix(flag)?.strip_prefix('='))
+    }
+
+    pub fn number(&self, flag: &str, default: usize) -> Result<usize> {
+        Ok(self.value(flag).map_or(Ok(default), str::parse)?)
     }
 }
 

@@ -113,14 +113,15 @@ pub fn score(export: &Value, exact: &Value) -> Result<Score> {
         accesses_exact: exact["accesses"].as_f64().ok_or("no accesses")?,
         accesses_observed: total("accesses_observed")?,
         accesses_estimated: total("accesses_estimated")?,
-        random: curve(export, exact, "random")?,
-        lru: curve(export, exact, "lru")?,
+        random: curve(export, exact, "random", "own")?,
+        lru: curve(export, exact, "lru", "own")?,
         instructions: instructions(export, exact)?,
     })
 }
 
-fn curve(export: &Value, exact: &Value, policy: &str) -> Result<Curve> {
-    let ours: HashMap<u64, &Value> = of_policy(export, policy)?
+/// `stream`: a cache of each thread (`own`) or of all.
+pub fn curve(export: &Value, exact: &Value, policy: &str, stream: &str) -> Result<Curve> {
+    let ours: HashMap<u64, &Value> = of_policy(export, policy, stream)?
         .iter()
         .filter_map(|p| Some((p["cache_bytes"].as_u64()?, p)))
         .collect();
@@ -150,8 +151,8 @@ fn curve(export: &Value, exact: &Value, policy: &str) -> Result<Curve> {
 
 /// Two exports of one program, the second of a whole run, which stands for the exact curve.
 pub fn beside(export: &Value, whole: &Value, policy: &str) -> Result<Curve> {
-    let whole = of_policy(whole, policy)?;
-    let points: Vec<Point> = of_policy(export, policy)?
+    let whole = of_policy(whole, policy, "own")?;
+    let points: Vec<Point> = of_policy(export, policy, "own")?
         .iter()
         .filter_map(|p| {
             let same = whole
@@ -191,10 +192,10 @@ pub fn process_with_most<'a>(export: &'a Value, command: Option<&Value>) -> Resu
 }
 
 /// The points of the curve at 64-byte lines.
-fn of_policy<'a>(export: &'a Value, policy: &str) -> Result<&'a Vec<Value>> {
+fn of_policy<'a>(export: &'a Value, policy: &str, stream: &str) -> Result<&'a Vec<Value>> {
     let curve = array(&export["curves"])?
         .iter()
-        .find(|c| c["line_size"] == 64 && c["policy"] == policy && c["stream"] == "own");
+        .find(|c| c["line_size"] == 64 && c["policy"] == policy && c["stream"] == stream);
     array(&curve.ok_or("no curve at 64 bytes")?["points"])
 }
 
