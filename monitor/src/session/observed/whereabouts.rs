@@ -200,15 +200,17 @@ mod tests {
         let script = format!("{WORKS}; exec sh -c '{WORKS}; {WORKS}; while :; do :; done'");
         let mut shell = Killed(Command::new("sh").args(["-c", &script]).spawn().unwrap());
         let pid = shell.0.id() as i32;
-        // Where the shell itself is, once it is mapped.
+        // Where the shell itself is, once it is mapped whole: its segments one after the other, what may be written last.
         let program = || {
             let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
             let maps = Maps::read(Pid::from_raw(pid)).ok()?;
             let own =
                 |m: &&Mapping| matches!(&m.path, Backing::File(path) if exe == Path::new(path));
-            let starts = maps.0.iter().filter(own).map(|m| m.start);
-            let ends = maps.0.iter().filter(own).map(|m| m.end);
-            Some(starts.min()?..ends.max()?)
+            let own: Vec<&Mapping> = maps.0.iter().filter(own).collect();
+            let whole = own.iter().any(|m| m.exec) && own.iter().any(|m| m.write);
+            let starts = own.iter().map(|m| m.start);
+            let ends = own.iter().map(|m| m.end);
+            whole.then_some(starts.min()?..ends.max()?)
         };
         let begun = Instant::now();
         let before = loop {
