@@ -6,7 +6,7 @@ mod support;
 mod translated;
 
 use statcache::arch::Fast;
-use statcache::observe::{Ended, Observer, Outcome, Returns, Sample};
+use statcache::observe::{Ended, FirstTouch, Observer, Outcome, Returns, Sample};
 use support::{MARK_BEGIN, Tracee, Tracees, exclusive};
 use translated::{Looking, Plan};
 
@@ -132,6 +132,60 @@ fn every_first_touch_of_a_drawn_line_is_the_same() {
         assert!(all > 50 && quiet.whole);
         assert_eq!(quiet.accesses, exact.accesses);
         assert!(quiet.records < 4 * u64::from(all), "{}", quiet.records);
+    }
+}
+
+/// Where every record is kept most are disposed of as a whole, and of those in which a sample is due the accesses before that.
+#[test]
+fn what_is_read_at_once_is_as_if_read_access_by_access() {
+    let _turn = exclusive();
+    for name in ["wander", "strides", "askew", "plain", "returns"] {
+        let Some((_tracees, program)) = Tracees::build(name) else {
+            return;
+        };
+        let (tracee, stopped) = Tracee::launch(&program, &[]);
+        let stopped = Tracee::run_past(stopped, MARK_BEGIN).expect("a mark");
+        let drawing = || {
+            let mut observer = Observer::new(100, SEED);
+            observer.draw_lines();
+            observer
+        };
+        let plan = Plan {
+            looking: Looking::Everywhere,
+            log: 20_000,
+            epoch: 50_000,
+            ..Plan::WHOLE
+        };
+        let run = translated::run(stopped, plan, drawing(), true);
+        tracee.ended(run.event);
+        let (mut at_once, mut each) = (run.observer, drawing());
+        let mut epochs = run.epochs.iter().peekable();
+        for access in run.accesses {
+            while epochs.next_if_eq(&&each.accesses()).is_some() {
+                each.begin_epoch(plan.epoch);
+            }
+            each.access(access);
+        }
+        assert_eq!(at_once.accesses(), each.accesses(), "{name}");
+        assert_eq!(at_once.refs(), each.refs(), "{name}");
+        let found = |observer: &mut Observer| {
+            let returns = observer.take_returns().expect("drawn");
+            let touch = |t: &FirstTouch| (t.ip, t.address, t.position, t.since);
+            let kept: Vec<_> = returns.kept.iter().map(touch).collect();
+            let mut samples = observer.drain_finished();
+            samples.extend(observer.end_all(Ended::Cut));
+            samples.sort_by_key(|sample| sample.position);
+            (samples, returns.seen, kept, returns.begins)
+        };
+        let (at_once, each) = (found(&mut at_once), found(&mut each));
+        println!(
+            "{name}: {} samples, {} first touches in {} epochs",
+            each.0.len(),
+            each.1,
+            each.3.len()
+        );
+        assert_eq!(at_once, each, "{name}");
+        assert!(each.0.len() > 20, "{}", each.0.len());
     }
 }
 

@@ -91,6 +91,8 @@ pub(super) struct Drawn {
     /// By line, references before its first touch in the last epoch that touched it.
     last: FxHashMap<u64, u64>,
     forget_from: usize,
+    /// Lines that the present epoch has touched.
+    fresh: FxHashSet<u64>,
     /// Places that the present epoch has touched, and how many there are by the bits above the class.
     touched: FxHashSet<u32>,
     by_place: [usize; PLACES],
@@ -112,6 +114,7 @@ impl Drawn {
             of_window: 0,
             last: FxHashMap::default(),
             forget_from: FORGET_FROM,
+            fresh: FxHashSet::default(),
             touched: FxHashSet::default(),
             by_place: [0; PLACES],
             beside: FxHashSet::default(),
@@ -160,6 +163,7 @@ impl Drawn {
             self.of_window = self.of_window.saturating_sub(EPOCHS_KEPT / 2);
         }
         self.begins.push(now);
+        self.fresh.clear();
         if self.last.len() > self.forget_from {
             let since = &self.since;
             self.last
@@ -187,14 +191,12 @@ impl Drawn {
 
     /// A drawn line is touched: how far the last touch is, unless it was in this epoch.
     fn touch(&mut self, line: u64, now: u64) -> Option<Since> {
-        let class = class_of(line);
-        let from = *self.since.get(&class)?;
-        let epoch = self.begins[self.begins.len() - 1];
-        let before = self.last.get(&line).copied().filter(|&at| at >= from);
-        if before.is_some_and(|at| at >= epoch) {
+        if self.fresh.contains(&line) {
             return None;
         }
-        self.last.insert(line, now);
+        let from = *self.since.get(&class_of(line))?;
+        self.fresh.insert(line);
+        let before = self.last.insert(line, now).filter(|&at| at >= from);
         let place = place_of(line);
         if !self.touched.insert(place) {
             return None;
@@ -313,6 +315,14 @@ impl Observer {
         }
         let known = is_behind || drawn.holds(class_of(line));
         self.drawn_hits += u64::from(known);
+    }
+
+    /// Whether nothing is to be looked at in `line`: it is not watched, and if it is drawn the present epoch has touched it.
+    pub fn is_settled(&self, line: u64) -> bool {
+        let filter = self.watches.filter();
+        let is_fresh = |drawn: &Drawn| drawn.fresh.contains(&line);
+        !filter.may_be_watched(line)
+            && (!filter.is_marked(line) || self.drawn.as_deref().is_some_and(is_fresh))
     }
 
     /// Whether lines are drawn.

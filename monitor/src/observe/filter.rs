@@ -82,6 +82,11 @@ impl LineFilter {
         self.counts[self.slot(line)] != 0 || self.is_marked_apart(line)
     }
 
+    /// Whether `line` may be in the set.
+    pub(super) fn may_be_watched(&self, line: u64) -> bool {
+        self.counts[self.slot(line)] & MOST != 0
+    }
+
     #[inline(always)]
     fn is_marked_apart(&self, line: u64) -> bool {
         let (word, bit) = bit_of(line);

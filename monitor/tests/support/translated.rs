@@ -46,6 +46,8 @@ pub struct Plan {
     pub late: bool,
     /// What code leads to that was met is translated between windows.
     pub around: bool,
+    /// An epoch of drawn lines begins where the log is read, so many references behind the last one at the least; 0: none does.
+    pub epoch: u64,
 }
 
 impl Plan {
@@ -58,6 +60,7 @@ impl Plan {
         looking: Looking::AsUsual,
         late: false,
         around: false,
+        epoch: 0,
     };
     /// One window over everything, with the shortest log.
     pub const TINY: Plan = Plan {
@@ -70,6 +73,7 @@ struct Paced {
     plan: Plan,
     full: u64,
     calls: Rc<Cell<u64>>,
+    epochs: Vec<u64>,
 }
 
 impl Control for Paced {
@@ -79,6 +83,10 @@ impl Control for Paced {
 
     fn progress(&mut self, observer: &mut Observer, _: &Maps) -> u64 {
         self.full += 1;
+        if self.plan.epoch > 0 {
+            self.epochs.push(observer.accesses());
+            observer.begin_epoch(self.plan.epoch);
+        }
         let over = self.full > self.plan.close_after || observer.accesses() >= self.plan.most;
         if over { 0 } else { self.plan.log }
     }
@@ -103,12 +111,15 @@ pub struct Run {
     pub stats: Stats,
     /// Windows.
     pub windows: u64,
+    /// Accesses before which an epoch may have begun.
+    pub epochs: Vec<u64>,
 }
 
 /// Runs `stopped` (at its own registers) through windows to its end.
 pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> Run {
     let pid = stopped.tid();
     let (mut observer, mut declined, mut windows) = (observer, Vec::new(), 0);
+    let mut epochs = Vec::new();
     let accesses = Rc::new(RefCell::new(Vec::new()));
     let calls = Rc::default();
     // Either is slow on some, and as right.
@@ -141,11 +152,13 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
             plan,
             full: 0,
             calls: Rc::clone(&calls),
+            epochs: Vec::new(),
         };
         windows += 1;
         let end = engine
             .window(stopped, &mut observer, &mut paced)
             .expect("observed");
+        epochs.append(&mut paced.epochs);
         let native = match end {
             WindowEnd::Closed(back) if observer.accesses() >= plan.most => {
                 break to_the_end(back, 0);
@@ -183,6 +196,7 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
         declined,
         stats,
         windows,
+        epochs,
     }
 }
 

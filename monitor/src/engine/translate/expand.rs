@@ -48,18 +48,8 @@ pub fn expand(
     partial_rep: Option<u64>,
     sink: &mut impl Sink,
 ) {
+    expand_from(0, fragment, items, record, fs_base, sink);
     let done = usize::from(fragment.first_access[usize::from(items)]);
-    let mut i = 0;
-    while i < done {
-        let item = fragment.accesses[i].item;
-        let mut end = i + 1;
-        while end < done && fragment.accesses[end].item == item {
-            end += 1;
-        }
-        let ip = fragment.item_ip(usize::from(item));
-        expand_item(&fragment.accesses[i..end], ip, record, fs_base, None, sink);
-        i = end;
-    }
     if let Some(left) = partial_rep
         && let Some(&next) = fragment.first_access.get(usize::from(items) + 1)
     {
@@ -71,6 +61,29 @@ pub fn expand(
             let ip = fragment.item_ip(usize::from(items));
             expand_item(accesses, ip, record, fs_base, Some(left), sink);
         }
+    }
+}
+
+/// As [`expand`] of whole items, without the first `from` accesses: of a record in which each is made once.
+pub fn expand_from(
+    from: usize,
+    fragment: &Fragment,
+    items: u16,
+    record: &[u64],
+    fs_base: u64,
+    sink: &mut impl Sink,
+) {
+    let done = usize::from(fragment.first_access[usize::from(items)]);
+    let mut i = from;
+    while i < done {
+        let item = fragment.accesses[i].item;
+        let mut end = i + 1;
+        while end < done && fragment.accesses[end].item == item {
+            end += 1;
+        }
+        let ip = fragment.item_ip(usize::from(item));
+        expand_item(&fragment.accesses[i..end], ip, record, fs_base, None, sink);
+        i = end;
     }
 }
 

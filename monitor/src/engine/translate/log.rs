@@ -6,7 +6,7 @@
 
 use super::cache::CodeCache;
 use super::crossings::Crossings;
-use super::expand::expand;
+use super::expand::{expand, expand_from};
 use super::fragment::{Adds, LoggedAccess, RecordShape};
 use super::group;
 use super::layout::{MAX_RECORD_QWORDS, split_header};
@@ -280,9 +280,12 @@ impl LogReader {
             let dynamic = shape.kind == Kinds::Dynamic;
             let accesses = u64::from(shape.accesses);
             let due = harmless + self.crossings.due_by(unseen) + accesses >= until_sample;
-            if !due && !dynamic {
-                let mut extra = [0u32; 5];
-                if self.clear(shape, view, observer.filter(), &mut extra) {
+            let mut extra = [0u32; 5];
+            let clear = !dynamic
+                && (self.clear(shape, view, observer.filter(), &mut extra)
+                    || all_kept && draws && self.settled(shape, view, observer, &mut extra));
+            if !due {
+                if clear {
                     if !all_kept {
                         if draws {
                             self.beside(shape, view, observer);
@@ -320,6 +323,11 @@ impl LogReader {
                     }
                 }
             }
+            // Nothing before the access that is due needs to be looked at.
+            let up_to_due = match clear && unseen == 0 && extra[0] == 0 {
+                true if harmless + accesses >= until_sample => until_sample - 1 - harmless,
+                _ => 0,
+            };
             observer.skip(harmless);
             observer.skip_unseen(std::mem::take(&mut unseen), rates);
             harmless = 0;
@@ -327,12 +335,13 @@ impl LogReader {
             let record = &records[id];
             let hits = observer.filter_hits();
             let (before, refs) = (observer.accesses(), observer.refs());
-            expand(
+            observer.skip(up_to_due);
+            expand_from(
+                up_to_due as usize,
                 cache.fragment(record.fragment),
                 record.items,
                 view,
                 fs_base,
-                None,
                 observer,
             );
             let made = observer.accesses() - before;
@@ -452,6 +461,33 @@ impl LogReader {
             }
         }
         !held
+    }
+
+    /// The same where lines are drawn that the present epoch has touched before, as lines of the stack are all the time.
+    #[inline(never)]
+    fn settled(
+        &self,
+        shape: Shape,
+        view: &[u64; VIEW],
+        observer: &Observer,
+        extra: &mut [u32; 5],
+    ) -> bool {
+        let first = shape.first_group as usize;
+        let groups = &self.groups[first..first + usize::from(shape.groups)];
+        let shift = LINE_SHIFTS[DEFAULT_LINE];
+        let settled = groups.iter().all(|group| {
+            let address = group.address(view);
+            let last = address.wrapping_add(u64::from(group.extent));
+            [address >> shift, last >> shift]
+                .into_iter()
+                .all(|line| observer.is_settled(line))
+        });
+        if settled {
+            for (group, range) in groups.iter().zip(&self.ranges[first..]) {
+                self.count_crossings(group.address(view), *range, extra);
+            }
+        }
+        settled
     }
 
     /// A record was kept for nothing: perhaps for drawn lines behind those it touches.
