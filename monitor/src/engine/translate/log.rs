@@ -284,43 +284,41 @@ impl LogReader {
             let clear = !dynamic
                 && (self.clear(shape, view, observer.filter(), &mut extra)
                     || all_kept && draws && self.settled(shape, view, observer, &mut extra));
-            if !due {
-                if clear {
-                    if !all_kept {
-                        if draws {
-                            self.beside(shape, view, observer);
-                        }
-                        self.suspected += 1;
-                        if self.suspected.is_multiple_of(SUSPECT_ONE_IN) {
-                            // A watch may end here: with the references so far.
-                            observer.skip(std::mem::take(&mut harmless));
-                            observer.skip_unseen(std::mem::take(&mut unseen), rates);
-                            until_sample = observer.until_sample();
-                            self.suspect(shape, view, observer);
-                        }
-                        if self.suspected.is_multiple_of(SHARING_ONE_IN) {
-                            let suspects: Vec<u64> = self.lines(shape, view).collect();
-                            self.suspects.extend(suspects);
-                        }
+            if clear && !due {
+                if !all_kept {
+                    if draws {
+                        self.beside(shape, view, observer);
                     }
-                    if extra[0] == 0 {
-                        harmless += accesses;
-                        typical += if all_kept { accesses } else { 0 };
-                        continue;
-                    }
-                    // Crossing references are counted with their record.
-                    let before = harmless + self.crossings.due_by(unseen) + accesses;
-                    if before + u64::from(extra[DEFAULT_LINE]) < until_sample {
-                        if all_kept {
-                            self.crossings.add(accesses, extra);
-                        }
-                        observer.skip(harmless + accesses);
+                    self.suspected += 1;
+                    if self.suspected.is_multiple_of(SUSPECT_ONE_IN) {
+                        // A watch may end here: with the references so far.
+                        observer.skip(std::mem::take(&mut harmless));
                         observer.skip_unseen(std::mem::take(&mut unseen), rates);
-                        observer.skip_crossings(extra);
-                        harmless = 0;
                         until_sample = observer.until_sample();
-                        continue;
+                        self.suspect(shape, view, observer);
                     }
+                    if self.suspected.is_multiple_of(SHARING_ONE_IN) {
+                        let suspects: Vec<u64> = self.lines(shape, view).collect();
+                        self.suspects.extend(suspects);
+                    }
+                }
+                if extra[0] == 0 {
+                    harmless += accesses;
+                    typical += if all_kept { accesses } else { 0 };
+                    continue;
+                }
+                // Crossing references are counted with their record.
+                let before = harmless + self.crossings.due_by(unseen) + accesses;
+                if before + u64::from(extra[DEFAULT_LINE]) < until_sample {
+                    if all_kept {
+                        self.crossings.add(accesses, extra);
+                    }
+                    observer.skip(harmless + accesses);
+                    observer.skip_unseen(std::mem::take(&mut unseen), rates);
+                    observer.skip_crossings(extra);
+                    harmless = 0;
+                    until_sample = observer.until_sample();
+                    continue;
                 }
             }
             // Nothing before the access that is due needs to be looked at.
