@@ -6,7 +6,7 @@
 //! Source: Intel SDM volume 2, the operation section of each instruction.
 
 use super::multiple::{gather, string, string_operand};
-use super::{Access, AddressExpr, Gpr, Kind, Shape, Unsupported, xsave_bytes};
+use super::{Access, AddressExpr, Gpr, Kind, Shape, Unsupported, xrstor_bytes, xsave_bytes};
 use iced_x86::{
     Code, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
 };
@@ -255,11 +255,11 @@ fn operand_bytes(instruction: &Instruction) -> Result<u32, Unsupported> {
     let size = match instruction.memory_size() {
         MemorySize::Xsave | MemorySize::Xsave64 => {
             use Mnemonic::*;
-            let compacted = matches!(
-                instruction.mnemonic(),
-                Xsavec | Xsavec64 | Xsaves | Xsaves64 | Xrstors | Xrstors64
-            );
-            xsave_bytes(compacted)
+            match instruction.mnemonic() {
+                Xrstor | Xrstor64 => xrstor_bytes(),
+                Xsavec | Xsavec64 | Xsaves | Xsaves64 | Xrstors | Xrstors64 => xsave_bytes(true),
+                _ => xsave_bytes(false),
+            }
         }
         memory_size => memory_size.size() as u32,
     };

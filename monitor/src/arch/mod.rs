@@ -38,4 +38,4 @@ pub use liveness::{
     STATUS_FLAGS, flags_killed, flags_live_before, flags_modified, flags_read, gprs_killed,
     gprs_live_before, gprs_read, gprs_read_and_written, gprs_written,
 };
-pub use widths::xsave_bytes;
+pub use widths::{xrstor_bytes, xsave_bytes};
