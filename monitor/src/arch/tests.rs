@@ -48,7 +48,7 @@ fn check(table: &'static str, mut actual: impl FnMut(&Instruction) -> String) {
         .iter()
         .filter_map(|row| {
             let actual = actual(&decode(&row.bytes));
-            // Both formats are as long where no state lies beyond a gap (without AVX-512, say).
+            // Both formats are as long where no state lies beyond a gap (without AVX-512 and protection keys, say).
             let same = xsave_bytes(false) == xsave_bytes(true);
             let restored = match xrstor_bytes() == xsave_bytes(true) {
                 true => "XC [",

@@ -23,7 +23,7 @@ pub fn xsave_bytes(compacted: bool) -> u32 {
 }
 
 /// Bytes that `xrstor` reads. Of which format the area is stands in the area itself: taken to be the compacted one where the processor can write
-/// it, as that is what C libraries and compilers' runtimes do there. (The standard one has holes, over which an area would seem to reach 1.5 KiB
+/// it, as the dynamic loader's lazy binding does. (The standard one has holes, over which an area would seem to reach 1.5 KiB
 /// too far where there is no AVX-512.)
 ///
 /// Source: Intel SDM volume 1, 13.8; CPUID leaf 0DH.

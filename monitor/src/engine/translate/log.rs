@@ -321,7 +321,7 @@ impl LogReader {
                     continue;
                 }
             }
-            // Nothing before the access that is due needs to be looked at.
+            // Nothing before the access that is due needs to be looked at. (By the crossings allowed for one may look due that is not.)
             let up_to_due = match clear && unseen == 0 && extra[0] == 0 {
                 true if harmless + accesses >= until_sample => until_sample - 1 - harmless,
                 _ => 0,
@@ -445,18 +445,14 @@ impl LogReader {
         filter: &LineFilter,
         extra: &mut [u32; 5],
     ) -> bool {
-        let first = shape.first_group as usize;
-        let groups = &self.groups[first..first + usize::from(shape.groups)];
         let (mut held, mut crossing) = (false, false);
-        for group in groups {
+        for group in self.groups_of(shape) {
             let address = group.address(view);
             held |= filter.may_hold_bytes(address, u64::from(group.extent));
             crossing |= group.no_span >> (address & 15) & 1 == 0;
         }
         if crossing && !held {
-            for (group, range) in groups.iter().zip(&self.ranges[first..]) {
-                self.count_crossings(group.address(view), *range, extra);
-            }
+            self.count_crossings(shape, view, extra);
         }
         !held
     }
@@ -470,10 +466,8 @@ impl LogReader {
         observer: &Observer,
         extra: &mut [u32; 5],
     ) -> bool {
-        let first = shape.first_group as usize;
-        let groups = &self.groups[first..first + usize::from(shape.groups)];
         let shift = LINE_SHIFTS[DEFAULT_LINE];
-        let settled = groups.iter().all(|group| {
+        let settled = self.groups_of(shape).iter().all(|group| {
             let address = group.address(view);
             let last = address.wrapping_add(u64::from(group.extent));
             [address >> shift, last >> shift]
@@ -481,9 +475,7 @@ impl LogReader {
                 .all(|line| observer.is_settled(line))
         });
         if settled {
-            for (group, range) in groups.iter().zip(&self.ranges[first..]) {
-                self.count_crossings(group.address(view), *range, extra);
-            }
+            self.count_crossings(shape, view, extra);
         }
         settled
     }
@@ -514,19 +506,28 @@ impl LogReader {
 
     /// The lines in which the groups of a record begin.
     fn lines(&self, shape: Shape, view: &[u64; VIEW]) -> impl Iterator<Item = u64> {
-        let first = shape.first_group as usize;
-        let groups = &self.groups[first..first + usize::from(shape.groups)];
         let address = |group: &Group| group.address(view) >> LINE_SHIFTS[DEFAULT_LINE];
-        groups.iter().map(address)
+        self.groups_of(shape).iter().map(address)
     }
 
+    #[inline(always)]
+    fn groups_of(&self, shape: Shape) -> &[Group] {
+        let first = shape.first_group as usize;
+        &self.groups[first..first + usize::from(shape.groups)]
+    }
+
+    /// Adds the references of a record beyond one per access to `extra`, by line size.
     #[inline(never)]
-    fn count_crossings(&self, first: u64, (from, to): (u32, u32), extra: &mut [u32; 5]) {
-        for &(offset, size) in &self.members[from as usize..to as usize] {
-            let start = first.wrapping_add(u64::from(offset));
-            let end = start.wrapping_add(u64::from(size) - 1);
-            for (extra, shift) in extra.iter_mut().zip(LINE_SHIFTS) {
-                *extra += ((end >> shift) - (start >> shift)) as u32;
+    fn count_crossings(&self, shape: Shape, view: &[u64; VIEW], extra: &mut [u32; 5]) {
+        let ranges = &self.ranges[shape.first_group as usize..];
+        for (group, &(from, to)) in self.groups_of(shape).iter().zip(ranges) {
+            let first = group.address(view);
+            for &(offset, size) in &self.members[from as usize..to as usize] {
+                let start = first.wrapping_add(u64::from(offset));
+                let end = start.wrapping_add(u64::from(size) - 1);
+                for (extra, shift) in extra.iter_mut().zip(LINE_SHIFTS) {
+                    *extra += ((end >> shift) - (start >> shift)) as u32;
+                }
             }
         }
     }
