@@ -6,6 +6,8 @@ mod attached;
 mod c;
 #[path = "support/cli.rs"]
 mod cli;
+#[path = "support/placed.rs"]
+mod placed;
 
 use attached::{ask, attach, server, traces};
 use c::build;
@@ -66,9 +68,7 @@ fn a_process_that_cannot_be_observed() {
     };
     let limited = place.path().join("limited");
     let script = format!("#!/bin/sh\nulimit -v 300000; exec {}\n", program.display());
-    std::fs::write(&limited, script).expect("written");
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&limited, executable).expect("set");
+    placed::written(script.as_bytes(), &limited, 0o755);
     let (mut child, mut output) = server(&limited);
     let found = attach(&place.path().join("p"), &["--for", "1"], child.id());
     assert_eq!(found.status.code(), Some(126), "{found:?}");
@@ -322,10 +322,9 @@ fn as_nobody(arguments: &[&str]) -> Option<Output> {
     // The build may lie where only we can go.
     let place = tempfile::tempdir().expect("a temporary directory");
     let program = place.path().join("statcache");
-    std::fs::copy(env!("CARGO_BIN_EXE_statcache"), &program).expect("copied");
+    placed::copied(Path::new(env!("CARGO_BIN_EXE_statcache")), &program, 0o755);
     let everybody = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(place.path(), everybody.clone()).expect("set");
-    std::fs::set_permissions(&program, everybody).expect("set");
+    std::fs::set_permissions(place.path(), everybody).expect("set");
     let mut command = Command::new(&program);
     command
         .args(arguments)

@@ -4,6 +4,8 @@
 mod c;
 #[path = "support/cli.rs"]
 mod cli;
+#[path = "support/placed.rs"]
+mod placed;
 
 use c::build;
 use cli::{installed, lossy, native, readable, run, shell_status, text, under};
@@ -175,7 +177,7 @@ fn names_in_a_container() {
     };
     let visible = tempfile::tempdir_in(place).expect("a directory");
     let inside = visible.path().join("generated");
-    std::fs::copy(&program, &inside).expect("copied");
+    placed::copied(&program, &inside, 0o755);
     let unshare = ["unshare", "-mpf", "--mount-proc"];
     let mount = "mount -t tmpfs none /tmp";
     let possible = [&unshare[..], &["sh", "-c", mount]].concat();

@@ -3,6 +3,8 @@
 
 #[path = "support/cli.rs"]
 mod cli;
+#[path = "support/placed.rs"]
+mod placed;
 
 use cli::{WAYS, installed, lossy, native, output, readable, run, shell_status, text, under};
 use statcache::profile::Profile;
@@ -17,8 +19,7 @@ fn directory() -> tempfile::TempDir {
 
 fn file(directory: &Path, name: &str, bytes: &[u8], mode: u32) -> PathBuf {
     let path = directory.join(name);
-    std::fs::write(&path, bytes).expect("written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+    placed::written(bytes, &path, mode);
     path
 }
 
@@ -179,11 +180,10 @@ fn program_with_another_users_rights() {
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(directory.path(), open).expect("set");
     let path = directory.path().join("powerful");
-    std::fs::copy(program, &path).expect("copied");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).expect("set");
+    placed::copied(&program, &path, 0o4755);
     // Our own binary may lie where nobody else can reach it.
     let own = directory.path().join("statcache");
-    std::fs::copy(env!("CARGO_BIN_EXE_statcache"), &own).expect("copied");
+    placed::copied(Path::new(env!("CARGO_BIN_EXE_statcache")), &own, 0o755);
     let Some(mut command) = unprivileged(&own) else {
         return;
     };

@@ -5,6 +5,8 @@
 //! from which seed on.
 
 mod blocks;
+#[path = "support/placed.rs"]
+mod placed;
 mod support;
 #[path = "support/translated.rs"]
 mod translated;

@@ -3,12 +3,12 @@
 pub mod generate;
 pub mod templates;
 
+use crate::placed;
 use generate::{Place, block, layout};
 use iced_x86::code_asm::CodeAssembler;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Where the data file is mapped; 4 KiB for the fs base, then the blocks' memory.
@@ -121,9 +121,7 @@ impl Program {
             put(168, &HEADERS.to_le_bytes());
         }
         elf.extend_from_slice(&code);
-        std::fs::write(path, elf).expect("written");
-        let executable = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(path, executable).expect("made executable");
+        placed::written(&elf, path, 0o755);
     }
 
     fn assemble(&self, at: u64) -> Vec<u8> {
