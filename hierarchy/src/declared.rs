@@ -5,6 +5,8 @@
 //!
 //! Sources: Linux Documentation/ABI/testing/sysfs-devices-system-cpu; Intel SDM volume 2, CPUID leaves 2, 4, 18h;
 //! AMD64 APM volume 3, leaves 8000_0005h, 8000_0006h, 8000_0019h, 8000_001Dh.
+//!
+//! Unsafe invariant: the one call, `arch_prctl(ARCH_GET_CPUID)`, takes numbers.
 
 use serde::{Deserialize, Serialize};
 use std::fs;

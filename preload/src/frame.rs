@@ -1,6 +1,10 @@
 //! What the kernel puts on a stack when it delivers a signal, and takes from there at `rt_sigreturn`.
 //!
 //! Source: Linux arch/x86/include/asm/sigframe.h, uapi/asm/sigcontext.h, uapi/asm/ucontext.h, uapi/asm-generic/siginfo.h.
+//!
+//! Unsafe invariant: the layouts are the kernel's. Callers vouch for their addresses: at an
+//! `fpstate` there are the 512 bytes of the legacy area, and the header behind where the words at
+//! 464 say so.
 
 /// `struct sigaction` as `rt_sigaction` takes it.
 #[repr(C)]
@@ -257,17 +261,5 @@ pub unsafe fn fp_initial(fpstate: u64) {
             // FCW; empty x87 stack.
             (fpstate as *mut u64).write(0x37f);
         }
-    }
-}
-
-/// Copies `bytes` between places that do not overlap.
-///
-/// # Safety
-/// Both must be valid for that.
-pub unsafe fn copy(from: u64, to: u64, bytes: u64) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        core::arch::asm!("rep movsb", inout("rcx") bytes => _, inout("rsi") from => _, inout("rdi") to => _,
-                         options(nostack, preserves_flags));
     }
 }

@@ -1,4 +1,7 @@
 //! The program's protection of a page, from `/proc/self/maps`, and whether it is fit to be watched.
+//!
+//! Unsafe invariant: of the linker's symbols only the addresses are used; `mprotect` is given the
+//! protection that the page has.
 
 use statcache_abi::PAGE_BYTES;
 

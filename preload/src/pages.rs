@@ -1,4 +1,8 @@
 //! Watches and the protection of their pages: arming, opening and closing, letting go.
+//!
+//! Unsafe invariant: protections are changed of whole pages: of a watched one to none, which
+//! handler and dispatcher answer for, or back to the program's; and of `RESERVE`, of which only the
+//! address is used.
 
 use statcache_abi::{Event, MAX_PAGES, PAGE_BYTES, ended, flag, kind, result};
 

@@ -4,6 +4,10 @@
 //! shim takes it in. A forked process gets a copy of everything; before it runs its first instruction its pages are
 //! opened, and it is left alone from then on. A child that borrows the memory (`vfork`, `posix_spawn`) runs while its parent
 //! waits in the call, with all pages open. `execve` starts afresh: the shim in the new image connects again.
+//!
+//! Unsafe invariant: the only fork made from here is one without `CLONE_VM`: the child has this
+//! stack and the held state as copies of its own. Otherwise the kernel is handed the address of
+//! [`HERE`], a page that holds nothing else, or of a live local and no more than its size.
 
 use statcache_abi::{PAGE_BYTES, ended, result};
 
@@ -31,13 +35,18 @@ pub fn note_pid() {
     PID.store(sys::getpid(), Ordering::Relaxed);
 }
 
-/// A page whose first word is 1 in the process the shim has started in, and 0 in the children of its forks: the kernel
-/// sees to that. It is part of the shim's image, so nobody watches it.
+/// A page whose first word is [`STARTED`] in the process the shim has started in, and [`FORKED`] in the children of its forks: the
+/// kernel sees to that. It is part of the shim's image, so nobody watches it.
 #[repr(C, align(4096))]
 pub struct Here {
     word: AtomicU32,
     rest: [u8; PAGE_BYTES as usize - 4],
 }
+
+const FORKED: u32 = 0;
+const STARTED: u32 = 1;
+/// A thread of the child is at it.
+const TIDYING: u32 = 2;
 
 /// See [`Here`].
 pub static HERE: Here = Here {
@@ -54,15 +63,25 @@ pub fn mark() {
     // SAFETY: advice on a page of ours that holds nothing else.
     let wipes =
         unsafe { text::syscall(nr::MADVISE, [page, PAGE_BYTES, WIPE_ON_FORK, 0, 0, 0]) } == 0;
-    HERE.word.store(1, Ordering::Relaxed);
+    HERE.word.store(STARTED, Ordering::Release);
     WIPES.store(wipes, Ordering::Relaxed);
 }
 
 /// Tidies up in the child of a fork by a thread that was not under the shim, while another thread may have been at anything here: the
 /// spin word may be taken for ever, and the shim's handlers be in place. Only with all signals blocked.
 pub fn notice_fork() {
-    if !WIPES.load(Ordering::Relaxed) || HERE.word.load(Ordering::Relaxed) != 0 {
+    if !WIPES.load(Ordering::Relaxed) {
         return;
+    }
+    // The child may have started threads of its own before the first signal in it: one of them tidies up, the others wait.
+    let word = &HERE.word;
+    while let Err(found) =
+        word.compare_exchange(FORKED, TIDYING, Ordering::Acquire, Ordering::Acquire)
+    {
+        if found == STARTED {
+            return;
+        }
+        sys::sched_yield();
     }
     let mut held = lock_in_child();
     signals::uninstall_in_child(&mut held);

@@ -1,4 +1,8 @@
 //! Being loaded, the one exported function, and what a freestanding object must bring along.
+//!
+//! Unsafe invariant: `start` is called once, by the loader. The environment is read by the kernel
+//! (`peek`), into integers; it is written only where it has named our block, so that it is the list
+//! that `execve` made, in the process's own stack. A block is used once all of it is mapped.
 
 use core::sync::atomic::Ordering;
 use statcache_abi::{BLOCK_BYTES, Block, ENV_FD, MAGIC, Places, Request, VERSION};

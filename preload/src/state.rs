@@ -6,6 +6,10 @@
 //! cannot be done without: a page's count of openers and its protection must change together, or a page
 //! could be closed under another thread's system call, which would then fail. `fork` is made while holding it, so
 //! a child never finds it taken by a thread that it does not have.
+//!
+//! Unsafe invariant: the state is reached through a [`Held`] alone, of which there is one at a
+//! time: by the spin word, and in the child of a fork ([`lock_in_child`]) by one thread of it.
+//! [`BLOCK`] is null or a mapping of a whole block, which stays while any code of the shim may run.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};

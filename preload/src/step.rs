@@ -7,6 +7,8 @@
 //!
 //! What an instruction has touched is reported once it has run; if it raises a fault of its own instead, it
 //! reports nothing, because it will run again or not at all.
+//!
+//! Unsafe invariant: code is copied by the kernel, into a live array and no more than fits.
 
 use statcache_abi::{Event, PAGE_BYTES, access, kind};
 

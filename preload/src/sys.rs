@@ -1,6 +1,9 @@
 //! The system calls the shim makes for itself, as functions; raw, async-signal-safe, `errno` untouched.
 //!
 //! Source: man pages of section 2; numbers from arch/x86/entry/syscalls/syscall_64.tbl.
+//!
+//! Unsafe invariant: the kernel is handed numbers, null, or the address of a live value of the size
+//! it is told; paths end in NUL. For what `mprotect` and `dispatch` do the caller answers.
 
 use crate::frame::{KernelAction, SignalInfo, StackSetting};
 use crate::text::syscall;

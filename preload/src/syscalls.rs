@@ -13,6 +13,9 @@
 //!
 //! Not caught: `int 0x80`, which is refused as on a kernel without it, and what the kernel does for another process
 //! (`process_vm_readv` of ours).
+//!
+//! Unsafe invariant: what is made from here is the program's own call with its own arguments, or
+//! `brk(0)`, which only asks; no memory of ours is in it.
 
 use statcache_abi::{PAGE_BYTES, ended, result};
 

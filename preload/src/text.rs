@@ -8,6 +8,10 @@
 //! Both tables lie end to end (`inside`).
 //!
 //! Source: Linux Documentation/admin-guide/syscall-user-dispatch.rst.
+//!
+//! Unsafe invariant: `shim_syscall` and `shim_ask` keep to the C calling convention. `shim_returns`
+//! and `shim_home` have as many words as declared, zero to begin with and aligned; Rust code
+//! reaches them atomically only. Of the other symbols only the addresses are used.
 
 use core::arch::global_asm;
 

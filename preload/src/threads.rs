@@ -2,6 +2,9 @@
 //!
 //! A thread finds its place by its id, as thread-local storage belongs to the program. A place is used by its own thread
 //! only, except for the atomics.
+//!
+//! Unsafe invariant: only the thread with a place's `tid` gets a [`Current`] of it, and borrows
+//! through it with all signals blocked, one access at a time. Of stacks only addresses are used.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};

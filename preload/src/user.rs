@@ -1,6 +1,10 @@
 //! The program's memory, read and written without trusting its pointers: a bad one is an answer, not a fault in a handler.
 //!
 //! Source: process_vm_readv(2), which obeys the protection of pages as the kernel does in a system call.
+//!
+//! Unsafe invariant: our side of a transfer is a live value of the size told, or the caller's to
+//! vouch for; the kernel checks the program's side. A type that is read is made of integers, so
+//! that any bits are valid.
 
 use crate::pages;
 use crate::state::Held;

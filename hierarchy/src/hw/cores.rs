@@ -1,4 +1,7 @@
 //! Which CPUs the process may use, and pinning to one.
+//!
+//! Unsafe invariant: the kernel is handed a live set and its size; a set is plain bits, for which
+//! all zero is valid, and `libc` checks each index into it.
 
 use crate::measure::MeasureError;
 use std::mem;

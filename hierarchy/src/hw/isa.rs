@@ -3,6 +3,9 @@
 //! Each class's instructions are executed in a forked child: every register of the class gets its own
 //! number, then all are read back. A fault or a repeated number ends the class.
 //! Encodings: Intel SDM volume 2 (VEX, EVEX), Intel APX specification (REX2 prefix).
+//!
+//! Unsafe invariant: a trial runs only in a forked child that ends by `_exit` or its fault; it
+//! writes to registers and to the slots of its own array. `prctl` fills one live integer.
 
 use crate::raw::RegisterClass;
 use std::arch::asm;

@@ -3,6 +3,9 @@
 //! The core clock is read as the time of a chain of 32-bit multiplications, 3 cycles each on every
 //! x86-64 core since 2008 (Intel optimisation manual; Agner Fog, instruction tables) and not folded by
 //! renaming, as additions are. Everything here leaves the measured buffers alone.
+//!
+//! Unsafe invariant: the assembly changes declared registers and flags, and no memory; the kernel
+//! fills live locals of its own types.
 
 use std::arch::asm;
 use std::time::Instant;

@@ -1,4 +1,6 @@
 //! Widths that the encoding of an instruction does not tell: the save area of `xsave` and its kin.
+//!
+//! Unsafe invariant: `xgetbv` is executed only behind CPUID's OSXSAVE, and reads no memory.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;

@@ -3,6 +3,9 @@
 //! The process that was started forks; the child is the profiler. The parent waits until the program
 //! is under way, or passes the child's refusal on: its message has been printed, its exit code is ours. Source:
 //! daemon(7), without what a service manager does.
+//!
+//! Unsafe invariant: `enter` comes before any thread is started, so that a forked child may do what
+//! it likes; `dup2` takes numbers.
 
 use super::Exit;
 use crate::session::ProfileConfig;

@@ -1,4 +1,6 @@
 //! The monitor's side: a thread that answers while the session works.
+//!
+//! Unsafe invariant: the calls take numbers, and the signal is to ourselves.
 
 use super::{NoPlace, SOCKET_MODE, Status, prepare, socket, sockets};
 use std::io::{BufRead, BufReader, Read, Write};

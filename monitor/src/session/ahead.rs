@@ -4,6 +4,8 @@
 //! seen and keeps it open, within a bound of memory; what it did not get to, and what is too large, is left to the end
 //! (`names`), which gives the same names. Whoever tells it of instructions never waits for it, and its CPU time is nobody's
 //! cost: windows are booked by the clock of the tracing thread (`cost`).
+//!
+//! Unsafe invariant: the one call takes numbers, and concerns the thread that makes it.
 
 use crate::profile::types::{Instr, Module};
 use crate::symbols::{Found, Resolver, Wanted};

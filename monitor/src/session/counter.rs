@@ -4,6 +4,8 @@ use crate::engine::counter::overflow::{self, Overflow, Refused, Unit};
 use crate::engine::counter::window::{Simulation, Source};
 use crate::session::ProfileConfig;
 use crate::tracee::{Event, Resume, Running, launch};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -68,8 +70,12 @@ pub fn largest_skid() -> Result<Option<u64>, Refused> {
         }
         _ => return Ok(None),
     };
-    // SAFETY: a child of ours that has not been waited for.
-    unsafe { libc::kill(pid.as_raw(), libc::SIGKILL) };
+    // Where it has ended and been waited for, its number may be another's.
+    let still = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    if waitid(Id::Pid(pid), still).is_ok() {
+        // It is a child of ours, and nobody else waits for it.
+        let _ = kill(pid, Signal::SIGKILL);
+    }
     while let Ok(Event::Stopped(stopped)) = Running::new(pid).wait() {
         let _ = stopped.resume(Resume::Continue, 0);
     }

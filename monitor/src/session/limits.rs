@@ -1,4 +1,7 @@
 //! Limits on what we use ourselves (setrlimit(2)): raised as far as they may be once the program, which keeps its own, is started.
+//!
+//! Unsafe invariant: the kernel fills a live local of its own type; the handler put in place is a
+//! function that does nothing.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

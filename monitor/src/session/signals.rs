@@ -1,4 +1,7 @@
 //! The monitor's own signals: news of its children, and the user's wish to end.
+//!
+//! Unsafe invariant: each pointer is null, or to a live local or field of the type the kernel
+//! writes or reads, which is plain bits and initialised before; signals are sent by number.
 
 use crate::control::Control;
 use crate::tracee::{Event, Result, Running, hub, procinfo};

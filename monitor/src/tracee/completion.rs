@@ -8,6 +8,8 @@
 //! Seen to are `write` and `writev` to pipes and sockets, `sendto`, and `recvfrom` with `MSG_WAITALL`. Not `sendmsg` and its like, which
 //! have more to say than bytes, nor `sendfile`, `splice` and `copy_file_range`.
 //! Source: signal(7), pipe(7), send(2); linux/fs/pipe.c, `pipe_write`.
+//!
+//! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::maps::Maps;
 use super::remote::{self, LOADS, restart_pending};

@@ -3,6 +3,10 @@
 //! The child waits on a pipe until it is seized, then executes the program; a failure of `execve`
 //! comes back over a second, close-on-exec pipe, so that it is told apart from the program's own
 //! exit status.
+//!
+//! Unsafe invariant: between fork and exec the child calls async-signal-safe functions only,
+//! allocates nothing, and ends in `execve` or `_exit`. `note_start`, which runs before `main`, asks
+//! the kernel by number or into a live local.
 
 use super::hub::Follow;
 use super::{Event, Resume, Running, StopReason, TraceError, os};

@@ -1,4 +1,6 @@
 //! What `/proc` tells about a process: CPU time, processor, signal masks, memory file.
+//!
+//! Unsafe invariant: the kernel is handed numbers, or a live array and its length in bytes.
 
 use nix::unistd::Pid;
 use std::fs::{File, OpenOptions};

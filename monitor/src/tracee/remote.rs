@@ -7,6 +7,8 @@
 //!
 //! x86-64 system calls clobber rax, rcx and r11 only and keep the flags (Intel SDM vol. 2,
 //! SYSCALL/SYSRET), so vector state needs no saving.
+//!
+//! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::maps::Maps;
 use super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub};

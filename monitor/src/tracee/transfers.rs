@@ -4,6 +4,8 @@
 //! Who sleeps in such a call is left asleep ([`would_be_cut`]). Of those that run, what can be had again is asked for again
 //! ([`starts_over`]), and what goes through pipes and sockets is gone on with (`completion`). Not seen to: `sendmsg`, `sendfile` and their like.
 //! Source: signal(7), pipe(7), recv(2), random(4); linux/drivers/char/mem.c, `read_zero`.
+//!
+//! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::{Regs, procinfo};
 use nix::unistd::Pid;

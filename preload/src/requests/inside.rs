@@ -1,4 +1,7 @@
 //! A thread under the shim: how it comes there, leaves, and how all leave when nothing is watched any more.
+//!
+//! Unsafe invariant: the selector that the kernel reads at each dispatched call lies in a place of
+//! `threads`, which is static.
 
 use super::others::{InCall, ask, doorbells_pending, in_call, wait_for};
 use crate::frame::{Context, SS_AUTODISARM, SS_DISABLE, reg};

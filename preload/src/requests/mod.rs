@@ -11,6 +11,9 @@
 //!
 //! [`inside`]: how a thread comes under the shim and leaves it; [`others`]: what the kernel says of the other threads, and
 //! waiting for them; [`watches`]: the requests themselves.
+//!
+//! Unsafe invariant: [`call`] is handed a request that the caller keeps until it returns; all other
+//! access to requests is the kernel's (`user`).
 
 mod inside;
 mod others;

@@ -1,6 +1,8 @@
 //! The program's system calls about signals, answered as the kernel would.
 //!
 //! Source: sigaction(2), sigaltstack(2), sigprocmask(2).
+//!
+//! Unsafe invariant: the kernel is handed the address of a live word and at most its 8 bytes.
 
 use super::dispositions::{is_ours, ours, stands_in};
 use super::{program_mask, set_program_mask};

@@ -1,6 +1,10 @@
 //! The frames of the program's own handlers: built where the kernel would have, and taken back.
 //!
 //! Source: Linux arch/x86/kernel/signal_64.c.
+//!
+//! Unsafe invariant: the context handed in lies in the kernel's signal frame; its `fpstate`, never
+//! changed here, is 0 or points at the floating-point state there. A frame of the program's is read
+//! and written by the kernel alone (`user`).
 
 use super::calls::set_alternate;
 use super::{program_mask, set_program_mask};

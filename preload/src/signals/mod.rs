@@ -13,6 +13,9 @@
 //! back, [`calls`] answers its system calls about signals.
 //!
 //! Source: sigaction(2), sigaltstack(2), Linux kernel/signal.c and arch/x86/kernel/signal_64.c.
+//!
+//! Unsafe invariant: [`handler`] is entered by the kernel alone, with `SA_SIGINFO` and all signals
+//! blocked: what it is handed lies in the signal's frame, and is nobody else's until it returns.
 
 mod calls;
 mod dispositions;

@@ -3,6 +3,8 @@
 //! The first two lines come from a real run of a small child under the profiler, the others from
 //! what the kernel tells. Facts are gathered first ([`facts`]) and judged by pure functions ([`judge`]), so that hosts
 //! which nobody has at hand can be tested too.
+//!
+//! Unsafe invariant: the accesses that are counted go to one live local, which nobody else has.
 
 mod facts;
 mod judge;

@@ -8,6 +8,9 @@
 //! Instructions need a PMU, which virtual machines seldom show. The same plumbing runs on any host by the thread's CPU time.
 //!
 //! Source: perf_event_open(2) "Overflow handling", fcntl(2) `F_SETSIG`.
+//!
+//! Unsafe invariant: the kernel is handed numbers, or a pointer to a live local as large as it
+//! reads. A `siginfo_t` has 128 bytes, none of them padding: any word in it is an integer.
 
 use crate::tracee::{Event, Resume, StopReason, Stopped, TraceError};
 use nix::unistd::Pid;

@@ -1,6 +1,10 @@
 //! The shim from the monitor's side: the object itself, the control block shared with it, and the events it reports.
 //!
 //! What the shim does is said in `preload/src/lib.rs`; the layout of the block is `statcache_abi`'s. Nothing here stops or traces the target.
+//!
+//! Unsafe invariant: `block` is a shared mapping of `BLOCK_BYTES` of a file at least as long, until drop, and only one thread here uses it
+//! (`Shim` is not `Send`). It is made of integers, any bits of which are valid. What the target changes in it is atomic, or else written
+//! before `answered` (`request`) or `head` (`events`) says so. A descriptor is taken over where it was made.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -213,7 +217,7 @@ impl Shim {
 
     /// The control block.
     pub fn block(&self) -> &Block {
-        // SAFETY: the mapping lives as long as `self`; what changes in it are atomics, and `events`, read by `events` alone.
+        // SAFETY: the mapping lives as long as `self`; what changes in it are atomics, `request`, written by `ask` alone, and `events`, read by `events` alone.
         unsafe { self.block.as_ref() }
     }
 
@@ -241,11 +245,10 @@ impl Shim {
 
     /// Leaves a request for the thread that is put into the shim next.
     pub fn ask(&self, request: Request) {
-        let shared = self.block();
-        shared.answered.store(0, Ordering::Relaxed);
-        let place = (&raw const shared.request).cast_mut();
+        self.block().answered.store(0, Ordering::Relaxed);
         // SAFETY: inside the mapping; the target does not look at it before a doorbell announces it.
         unsafe {
+            let place = &raw mut (*self.block.as_ptr()).request;
             place.write_volatile(Request {
                 result: result::PENDING,
                 ..request

@@ -1,6 +1,8 @@
 //! A stopped thread's registers, as the evaluation of addresses wants them.
 //!
 //! Source: ptrace(2) `PTRACE_GETREGSET` with `NT_X86_XSTATE`; Intel SDM volume 1, 13.4 (layout of the XSAVE area).
+//!
+//! Unsafe invariant: the kernel writes no more than the `iov_len` it is told, the buffer's length.
 
 use crate::arch::{Gpr, Registers};
 use crate::tracee::{Regs, Result, Stopped, TraceError};

@@ -1,4 +1,8 @@
 //! Memory shared with the target: the monitor's view of the code cache and of the data region.
+//!
+//! Unsafe invariant: `view..view+length` is one page-aligned mapping, readable and writable, until
+//! drop; each access is checked against `length`. The one thread of the target that uses it at a
+//! time is stopped, or out of the code cache, while the monitor reads and writes.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -14,10 +18,6 @@ pub struct Shared {
     length: usize,
     remote: u64,
 }
-
-// Invariants of this file: `view..view+length` is mapped readable and writable for as long as the
-// value lives; every access is checked against `length`; the target writes to it only while it
-// runs, and the monitor reads and writes only while the thread that uses it is stopped.
 
 impl Shared {
     /// Maps `length` bytes of `file` at `offset`, which the target has at `remote`.

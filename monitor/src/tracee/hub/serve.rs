@@ -1,4 +1,7 @@
 //! Waiting for all threads at once, and letting those go on that nobody waits for.
+//!
+//! Unsafe invariant: the kernel writes only to a live local of the type it expects; a `siginfo_t`
+//! is zeroed before, so that all of it can be read where nothing was written.
 
 use super::super::near;
 use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};

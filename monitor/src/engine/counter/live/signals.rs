@@ -1,4 +1,7 @@
 //! Signals and dispatched calls of a thread in its window, delivered to the shim's handlers and waited for.
+//!
+//! Unsafe invariant: a `siginfo_t` has 128 bytes, all of which `PTRACE_GETSIGINFO` fills whatever
+//! the signal; what is read of it is taken for an integer, and no address in it is followed.
 
 use super::{
     BIRTH_OR_END, Before, END_OF_PROCESS, ENDING, FILTERED, Live, Met, Result, SYS_USER_DISPATCH,

@@ -1,4 +1,7 @@
 //! Signals that arrive during a window: delivered at the stop they came with, in the original context.
+//!
+//! Unsafe invariant: a `siginfo_t` has 128 bytes, all of which `PTRACE_GETSIGINFO` fills whatever
+//! the signal; the word at byte 16, where a fault has its address, is taken for an integer.
 
 use super::super::cache::Place;
 use super::super::fragment::{ExitKind, FragmentId};
@@ -248,8 +251,8 @@ pub(super) fn disposition(tid: Pid, signal: i32) -> Disposition {
 /// Replaces an instruction address in a fault's information by the original one.
 pub(super) fn hide_cache_address(stopped: &Stopped, cache_ip: u64, original: u64) -> Result<()> {
     let mut info = stopped.siginfo()?;
-    // SAFETY: for the signals of `is_fault` the kernel fills the fault member (sigaction(2),
-    // "si_addr"); it lies 16 bytes into siginfo_t on x86-64, inside the structure.
+    // SAFETY: the word 16 bytes into siginfo_t lies inside the structure and is initialised. In a fault it is the
+    // address (sigaction(2), "si_addr"); of a signal that was sent, a process and a user.
     unsafe {
         let address = (&raw mut info).cast::<u64>().add(2);
         if *address == cache_ip {
