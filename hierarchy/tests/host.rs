@@ -116,6 +116,18 @@ fn scenario_in_a_child() {
         // SAFETY: the call takes nothing.
         let thread = unsafe { libc::gettid() };
         std::thread::spawn(move || {
+            // Once it is bound to the CPU that it measures, and has begun.
+            let bound = || {
+                // SAFETY: an all-zero set is valid, and the call writes to it alone.
+                unsafe {
+                    let mut set: libc::cpu_set_t = std::mem::zeroed();
+                    libc::sched_getaffinity(thread, std::mem::size_of_val(&set), &mut set);
+                    libc::CPU_COUNT(&set) == 1
+                }
+            };
+            while !bound() {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
             std::thread::sleep(std::time::Duration::from_millis(300));
             // What a shrinking cpuset does to a thread: its CPU is no longer allowed, another one is.
             // SAFETY: an all-zero set is valid, and the call only reads it.

@@ -288,7 +288,7 @@ fn overflow_stops_the_thread() {
                     assert_eq!(stop.reason, StopReason::Signal(SIGNAL), "{unit:?}");
                     assert!(counter.caused(&stop.siginfo().expect("siginfo")));
                     let count = counter.count().expect("count");
-                    assert!((period..period * 50).contains(&count), "{unit:?}: {count}");
+                    assert!(count >= period, "{unit:?}: {count}");
                     stopped = stop;
                 }
                 counter.arm(period).expect("armed");

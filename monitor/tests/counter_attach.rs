@@ -13,10 +13,15 @@ mod counted;
 use attached::{ask, server, traces};
 use cli::{awaited, lossy, native, readable, shell_status, text};
 use counted::{directory, simulated_as};
+use nix::sys::signal::Signal;
 use statcache::session::counter::SIMULATE;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+/// What the log says of a shim that stays.
+const STAYS: &str = "the shim stays";
 
 /// `statcache attach` to `pid` with windows as often as can be.
 fn attach(profile: &Path, engine: &str, seconds: &str, pid: u32) -> Command {
@@ -27,22 +32,41 @@ fn attach(profile: &Path, engine: &str, seconds: &str, pid: u32) -> Command {
         .arg(profile)
         .arg(pid.to_string())
         .env(SIMULATE, "1")
+        .env("STATCACHE_LOG", "statcache::session::leave=debug")
         .stderr(Stdio::piped());
     command
 }
 
-/// The same for a second, with nothing left behind; what it said.
-fn attach_to_end(profile: &Path, engine: &str, pid: u32) -> String {
-    attach_until(profile, engine, pid, 0)
-}
-
-/// The same, ending with this code.
-fn attach_until(profile: &Path, engine: &str, pid: u32, code: i32) -> String {
+/// The same for a second, with nothing left behind; how it ended and what it said. On a host that is too busy the shim may have to stay:
+/// whoever leaves next takes it away.
+fn attach_to_end(profile: &Path, engine: &str, pid: u32) -> (Option<i32>, String) {
     let found = attach(profile, engine, "1", pid).output().expect("run");
     let said = lossy(&found.stderr);
-    assert_eq!(found.status.code(), Some(code), "{engine}: {said}");
+    for _ in 0..10 {
+        if traces(pid).is_empty() {
+            break;
+        }
+        assert!(said.contains(STAYS), "{engine}: {said}");
+        let mut again = attach(&profile.with_extension("again"), engine, "0.2", pid);
+        again.output().expect("run");
+    }
     assert_eq!(traces(pid), [""; 0], "{engine}: {said}");
-    said
+    (found.status.code(), said)
+}
+
+/// As [`attach_to_end`], until there are windows and it ends with 0, or there are none and it ends with 126: a second may pass in which we hardly run.
+fn attach_until(profile: &Path, engine: &str, pid: u32, windows: bool) -> String {
+    let mut all = Vec::new();
+    let seen = (0..5).any(|_| {
+        let (code, said) = attach_to_end(profile, engine, pid);
+        all.push(said);
+        let expected = if windows { 0 } else { 126 };
+        let has_windows = !readable(profile).windows.is_empty();
+        assert!(windows || !has_windows, "{engine}: {all:?}");
+        code == Some(expected) && has_windows == windows
+    });
+    assert!(seen, "{engine}: {all:?}");
+    all.concat()
 }
 
 fn samples(profile: &Path) -> usize {
@@ -54,7 +78,8 @@ fn samples(profile: &Path) -> usize {
         .sum()
 }
 
-/// Mappings, and what is blocked, ignored and caught by each thread: as it was before.
+/// Mappings, and what is blocked, ignored and caught by each thread: as it was before. Without SIGALRM, which is blocked while it is
+/// handled, a hundred times a second.
 fn state(pid: u32) -> Vec<String> {
     let read = |path: &Path| std::fs::read_to_string(path).expect("alive");
     let mut lines = Vec::new();
@@ -66,7 +91,11 @@ fn state(pid: u32) -> Vec<String> {
                 .lines()
                 .filter(|l| l.len() > 6)
                 .filter(of_signals)
-                .map(str::to_owned),
+                .map(|line| {
+                    let (name, set) = line.split_once(":\t").expect("a set");
+                    let set = u64::from_str_radix(set, 16).expect("a number");
+                    format!("{name} {:x}", set & !(1 << (Signal::SIGALRM as u64 - 1)))
+                }),
         );
     }
     let maps = read(Path::new(&format!("/proc/{pid}/maps")));
@@ -81,13 +110,12 @@ fn a_busy_server_is_counted_again_and_again() {
         return;
     };
     let (mut child, mut output) = server(&program);
-    // Until its threads have what they need.
-    std::thread::sleep(Duration::from_millis(300));
     let before = state(child.id());
     let profile = place.path().join("p");
     let mut taken = 0;
     for turn in 0..4 {
-        let said = attach_to_end(&profile, "counter", child.id());
+        let (code, said) = attach_to_end(&profile, "counter", child.id());
+        assert_eq!(code, Some(0), "{turn}: {said}");
         assert_eq!(state(child.id()), before, "{turn}: {said}");
         assert_eq!(readable(&profile).header.engine, "counter");
         taken += samples(&profile);
@@ -104,7 +132,6 @@ fn a_shim_that_was_left_in_use_is_taken_away() {
         return;
     };
     let (mut child, mut output) = server(&program);
-    std::thread::sleep(Duration::from_millis(300));
     let before = state(child.id());
     let profile = place.path().join("p");
     for (turn, engine) in ["counter", "translate", "step"].into_iter().enumerate() {
@@ -114,10 +141,8 @@ fn a_shim_that_was_left_in_use_is_taken_away() {
         std::thread::sleep(Duration::from_millis(400 + 37 * turn as u64));
         first.kill().expect("killed");
         first.wait().expect("waited");
-        let said = attach_to_end(&profile, engine, child.id());
+        let said = attach_until(&profile, engine, child.id(), true);
         assert_eq!(state(child.id()), before, "{engine}: {said}");
-        let windows = readable(&profile).windows.len();
-        assert!(windows > 0, "{engine}: {said}");
     }
     assert_eq!(ask(&mut child, &mut output), "bad 0, timer ran\n");
     assert_eq!(child.wait().expect("waited").code(), Some(0));
@@ -136,21 +161,20 @@ fn programs_in_unlike_places_go_on() {
             .stdout(Stdio::piped())
             .spawn()
             .expect("started");
-        let mut output = child.stdout.take().expect("piped");
-        std::thread::sleep(Duration::from_millis(500));
-        if child.try_wait().expect("waited").is_some() {
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("read");
+        if line != "ready\n" {
             println!("SKIP programs_in_unlike_places_go_on of {way}: not possible here");
+            child.wait().expect("waited");
             continue;
         }
         let profile = place.path().join("p");
-        for turn in 0..3 {
-            let code = if has_windows { 0 } else { 126 };
-            let said = attach_until(&profile, "counter", child.id(), code);
-            let windows = !readable(&profile).windows.is_empty();
-            assert_eq!(windows, has_windows, "{way} {turn}: {said}");
+        for _ in 0..3 {
+            attach_until(&profile, "counter", child.id(), has_windows);
         }
         let printed = ask(&mut child, &mut output);
-        assert_eq!(printed, "ready\nbad 0, lost 0\n", "{way}");
+        assert_eq!(printed, "bad 0, lost 0\n", "{way}");
         assert_eq!(child.wait().expect("waited").code(), Some(5), "{way}");
     }
 }
@@ -190,16 +214,18 @@ fn static_programs_and_children_are_counted() {
     let script = format!("{ring} 1500; {ring} 500 & wait $!");
     let words = ["sh", "-c", &script];
     let alone = native(directory.path(), &words, b"");
-    let found = simulated_as("1", &file, &words, b"");
-    let said = lossy(&found.stderr);
-    assert_eq!(found.stdout, alone.stdout, "{said}");
-    assert_eq!(shell_status(&found), 7, "{said}");
-    let profile = readable(&file);
-    let taken: usize = std::iter::once(&profile)
-        .chain(&profile.others)
-        .filter(|process| process.header.command.first() == Some(&ring))
-        .flat_map(|process| &process.windows)
-        .map(|window| window.samples.len())
-        .sum();
-    assert!(taken > 0, "{said}");
+    let mut said = Vec::new();
+    let counted = (0..5).any(|_| {
+        let found = simulated_as("1", &file, &words, b"");
+        said.push(lossy(&found.stderr));
+        assert_eq!(found.stdout, alone.stdout, "{said:?}");
+        assert_eq!(shell_status(&found), 7, "{said:?}");
+        let profile = readable(&file);
+        std::iter::once(&profile)
+            .chain(&profile.others)
+            .filter(|process| process.header.command.first() == Some(&ring))
+            .flat_map(|process| &process.windows)
+            .any(|window| !window.samples.is_empty())
+    });
+    assert!(counted, "{said:?}");
 }

@@ -16,7 +16,7 @@ use statcache::profile::Profile;
 use statcache::profile::types::WindowRecord;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
@@ -433,9 +433,10 @@ fn children_are_left_alone_on_request() {
 #[test]
 fn a_daemon_outlives_the_run() {
     let place = directory();
-    let file = text(&place.path().join("done"));
+    let [file, go] = ["done", "go"].map(|name| text(&place.path().join(name)));
     for way in WAYS {
-        let script = format!("(sleep 3; echo late > {file}) > /dev/null 2>&1 & echo early");
+        let waits = format!("while ! test -e {go}; do sleep 0.1; done");
+        let script = format!("({waits}; echo late > {file}) > /dev/null 2>&1 & echo early");
         let found = under(
             Path::new("/"),
             place.path(),
@@ -445,13 +446,12 @@ fn a_daemon_outlives_the_run() {
         );
         assert_eq!(lossy(&found.stdout), "early\n");
         assert!(!Path::new(&file).exists(), "it has been waited for");
-        let begun = Instant::now();
-        let read = || std::fs::read_to_string(&file).unwrap_or_default();
-        while begun.elapsed() < Duration::from_secs(60) && read() != "late\n" {
-            std::thread::sleep(Duration::from_millis(20));
+        std::fs::write(&go, "").expect("written");
+        let late = || std::fs::read_to_string(&file).is_ok_and(|text| text == "late\n");
+        assert!(awaited(late));
+        for path in [&file, &go] {
+            std::fs::remove_file(path).expect("removed");
         }
-        assert_eq!(read(), "late\n");
-        std::fs::remove_file(&file).expect("removed");
     }
 }
 
@@ -477,16 +477,14 @@ fn group_stop_and_continue() {
         assert!(awaited(|| windows(&profile) > 0));
         let pid = program_of(child.id(), "threads").expect("its child");
         kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("sent");
-        std::thread::sleep(Duration::from_millis(200));
         let used =
             || statcache::tracee::procinfo::process_clock_s(Pid::from_raw(pid)).expect("alive");
-        let before = used();
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(
-            used() - before < 0.05,
-            "{way:?}: it ran {} s while stopped",
-            used() - before
-        );
+        let stands = || {
+            let before = used();
+            std::thread::sleep(Duration::from_millis(300));
+            used() - before < 0.05
+        };
+        assert!(awaited(stands), "{way:?}: it runs while stopped");
         kill(Pid::from_raw(pid), Signal::SIGCONT).expect("sent");
         drop(child.stdin.take());
         let found = child.wait_with_output().expect("waited");

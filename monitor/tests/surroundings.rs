@@ -50,11 +50,18 @@ fn address_space_is_the_programs() {
     let program = text(&program);
     for options in WAYS {
         let soft = format!("ulimit -S -v 2000000; exec {program}");
-        let (_, profile) = same(&["sh", "-c", &soft], options);
-        let observed: u64 = profile.windows.iter().map(|w| w.accesses).sum();
-        // The shell that it replaces makes less than a million, and it makes more than 150 million.
-        let least = if options.is_empty() { 0 } else { 150_000_000 };
-        assert!(observed > least, "{observed}");
+        // The shell that it replaces makes less than a million, and it makes more than 150 million. A sampled run may have no window:
+        // it is a short one.
+        let (runs, least) = if options.is_empty() {
+            (5, 0)
+        } else {
+            (1, 150_000_000)
+        };
+        let observed = || -> u64 {
+            let (_, profile) = same(&["sh", "-c", &soft], options);
+            profile.windows.iter().map(|w| w.accesses).sum()
+        };
+        assert!((0..runs).any(|_| observed() > least), "{options:?}");
         let hard = format!("ulimit -v 2000000; exec {program}");
         same(&["sh", "-c", &hard], options);
         // Children inherit it.
@@ -94,14 +101,21 @@ fn locked_memory_does_not_grow_by_ours() {
     let Some((_place, program)) = c::build("locks") else {
         return;
     };
-    let (found, profile) = same(&[&text(&program)], &[]);
-    let printed = lossy(&found.stdout);
-    if printed.starts_with("not allowed") {
-        println!("SKIP locked_memory_does_not_grow_by_ours: it may not be locked here");
-        return;
+    // A short run may have no window.
+    for run in 0..5 {
+        let (found, profile) = same(&[&text(&program)], &[]);
+        let printed = lossy(&found.stdout);
+        if printed.starts_with("not allowed") {
+            println!("SKIP locked_memory_does_not_grow_by_ours: it may not be locked here");
+            return;
+        }
+        assert_eq!(printed, "locked\nlittle\n");
+        if !profile.windows.is_empty() {
+            return;
+        }
+        println!("run {run}: nothing was mapped");
     }
-    assert_eq!(printed, "locked\nlittle\n");
-    assert!(!profile.windows.is_empty(), "nothing was mapped");
+    panic!("nothing was mapped");
 }
 
 /// The window in which the filter comes ends there, whatever it does with calls it does not know.

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -15,6 +16,7 @@ static volatile int bad;
 static volatile long ticks;
 static volatile sig_atomic_t asked;
 static int ends[2];
+static atomic_int at_work;
 
 static void on_alarm(int number) { ticks += number == SIGALRM; }
 
@@ -51,6 +53,7 @@ static void *reader(void *unused) {
 static void *worker(void *unused) {
     unsigned *words = malloc(WORDS * sizeof *words), sum = 0;
     for (unsigned i = 0; i < WORDS; i++) words[i] = i * 2654435761u;
+    atomic_fetch_add(&at_work, 1);
     for (;;) {
         unsigned check = 0;
         char byte = 1;
@@ -80,6 +83,8 @@ int main(int count, char **words) {
     signal(SIGUSR1, on_usr1);
     pthread_sigmask(SIG_UNBLOCK, &of_main, 0);
     setitimer(ITIMER_REAL, &interval, 0);
+    /* No mapping is made behind this. */
+    while (at_work < 2) usleep(1000);
     puts("ready");
     fflush(stdout);
     while (!asked && now() < until) pause();

@@ -35,7 +35,7 @@ int main(int count, char **words) {
     pthread_t thread;
     wanted = count > 1 ? atol(words[1]) : 1000;
     /* Where one is lost it would wait for ever. */
-    alarm(60);
+    alarm(600);
     first = pthread_self();
     sigaction(SIGRTMIN, &action, 0);
     sigemptyset(&set);

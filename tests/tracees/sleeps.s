@@ -1,4 +1,4 @@
-# Sleeps for two seconds between the marks.
+# Sleeps for six seconds between the marks.
     .include "tracee.inc"
     tracee  sleeps
     .set    SYS_nanosleep, 35
@@ -12,5 +12,5 @@
     end
     finish
     .data
-time:   .quad 2, 0
+time:   .quad 6, 0
 cell:   .quad 0

@@ -368,10 +368,14 @@ mod tests {
     #[test]
     fn what_is_no_profile_is_not_lost() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("notes");
-        let old = old_name(&path);
+        // What a test beside this one forks may hold the lock on a file for a while.
+        let named = |name: &str| (dir.path().join(name), old_name(&dir.path().join(name)));
         let profile = [&frame::MAGIC[..], b"..."].concat();
-        for text in ["x", "a text as long as a profile's first bytes"] {
+        for (name, text) in [
+            ("one", "x"),
+            ("two", "a text as long as a profile's first bytes"),
+        ] {
+            let (path, old) = named(name);
             // Kept, and then not for a profile's sake.
             fs::write(&path, text).unwrap();
             let mut w = Writer::create(&path).unwrap();
@@ -383,8 +387,8 @@ mod tests {
                 "{refused}"
             );
             assert_eq!(fs::read_to_string(&old).unwrap(), text);
-            fs::remove_file(&old).unwrap();
         }
+        let (path, old) = named("three");
         // As mktemp(1) leaves it: there is nothing to be kept in the place of an older one.
         fs::write(&path, "").unwrap();
         fs::write(&old, &profile).unwrap();

@@ -295,7 +295,8 @@ mod tests {
                 return;
             }
         }
-        // When it would run and does not come back, it is helped.
+        // When it would run and does not come back, it is helped. (It may have been just now: as long as a respite is at the most.)
+        std::thread::sleep(RESPITE.1);
         give_way();
         let begun = Instant::now();
         while policy(0) == Some(libc::SCHED_IDLE) && begun.elapsed() < Duration::from_secs(20) {

@@ -3,6 +3,7 @@
 // Each test program uses its part.
 #![allow(dead_code)]
 
+use super::cli::awaited;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
@@ -40,6 +41,15 @@ pub fn ask(child: &mut Child, output: &mut impl Read) -> String {
     let mut rest = String::new();
     output.read_to_string(&mut rest).expect("read");
     rest
+}
+
+/// Waits until the process is in this state (proc_pid_stat(5): `S` sleeps, `T` is stopped, `Z` has ended).
+pub fn await_state(pid: u32, state: char) {
+    let is = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("there");
+        stat.contains(&format!(") {state} "))
+    };
+    assert!(awaited(is), "{pid} does not come to {state}");
 }
 
 /// What an attached monitor could leave in a process.

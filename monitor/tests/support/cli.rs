@@ -114,6 +114,12 @@ pub fn awaited(holds: impl Fn() -> bool) -> bool {
     true
 }
 
+/// Whether the process is traced.
+pub fn is_traced(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("alive");
+    !status.contains("TracerPid:\t0\n")
+}
+
 /// The process that a monitor has started, once it executes the program `name`.
 pub fn program_of(monitor: u32, name: &str) -> Option<i32> {
     let tasks = std::fs::read_dir(format!("/proc/{monitor}/task")).ok()?;

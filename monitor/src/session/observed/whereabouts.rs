@@ -163,7 +163,7 @@ mod tests {
     use crate::tracee::maps::{Backing, Mapping, Maps};
     use std::ops::Range;
     use std::path::Path;
-    use std::process::{Child, Command};
+    use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
     #[test]
@@ -197,8 +197,12 @@ mod tests {
         const TEST: &str = "what_was_before_another_program_is_of_the_image_before";
         const WORKS: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
         const FIRST: u32 = 3;
-        let script = format!("{WORKS}; exec sh -c '{WORKS}; {WORKS}; while :; do :; done'");
-        let mut shell = Killed(Command::new("sh").args(["-c", &script]).spawn().unwrap());
+        // Not before it is followed.
+        let script =
+            format!("read line; {WORKS}; exec sh -c '{WORKS}; {WORKS}; while :; do :; done'");
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", &script]).stdin(Stdio::piped());
+        let mut shell = Killed(command.spawn().unwrap());
         let pid = shell.0.id() as i32;
         // Where the shell itself is, once it is mapped whole: its segments one after the other, what may be written last.
         let program = || {
@@ -225,6 +229,7 @@ mod tests {
             println!("SKIP {TEST}: the kernel gives no samples");
             return;
         }
+        drop(shell.0.stdin.take());
         let mut places = Vec::new();
         let of = |places: &[Place], image| places.iter().filter(|p| p.image == image).count();
         while of(&places, FIRST + 1) < 20 {
