@@ -22,6 +22,7 @@ use apart::Apart;
 use whole::Crossing;
 
 use crate::beyond::Beyond;
+use crate::equation::exp_neg;
 use crate::hash::FastMap;
 use crate::interval::Z95;
 use crate::placed::{Group, Placed, Returns};
@@ -36,6 +37,9 @@ use crate::{
 
 /// Reuses below which a key's miss ratio is weak: a ratio of one half is known to 10 points.
 const WEAK_REUSES: u64 = 100;
+
+/// Exposure of what misses for sure: any that leaves nothing, and is a number.
+const CERTAIN: f64 = 1e9;
 
 /// Standard errors from which on an excess of samples over triggers is no chance.
 const SURE: f64 = 3.0;
@@ -332,8 +336,12 @@ impl Sums {
         self.whole += weight * by_whole;
         self.extremes[0] += weight * least;
         self.extremes[1] += weight * most;
+        if varying <= 0.0 {
+            return;
+        }
         // The exposure of a line scales as one over the cache's size.
-        let at = |exposure: f64| weight * (1.0 - (1.0 - varying).powf(exposure));
+        let exposed = (-(-varying).ln_1p()).min(CERTAIN);
+        let at = |by: f64| weight * (1.0 - exp_neg(by * exposed)).max(0.0);
         self.wide += at(1.0 / SIZE_FACTOR);
         self.narrow += at(SIZE_FACTOR);
         self.exposed[0] += at(self.exposure[0]);

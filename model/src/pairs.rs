@@ -48,7 +48,17 @@ fn reach(class: usize) -> f64 {
 }
 
 fn bin_of(apart: f64) -> usize {
-    (2.0 * (apart / 16.0).max(0.5).log2() + 1.0).max(0.0) as usize
+    const FRACTION_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+    const FRACTION: u64 = (1 << FRACTION_BITS) - 1;
+    let first = apart / 16.0;
+    if first < 1.0 {
+        return 0;
+    }
+    // Octaves are the exponent of the number, and their halves part at the square root of two.
+    let bits = first.to_bits();
+    let octave = (bits >> FRACTION_BITS) as usize - (f64::MAX_EXP as usize - 1);
+    let upper = bits & FRACTION >= std::f64::consts::SQRT_2.to_bits() & FRACTION;
+    1 + 2 * octave + usize::from(upper)
 }
 
 /// Places are whole numbers, and no two samples have the same.
@@ -149,6 +159,19 @@ fn class_of(per_sample: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bins_are_half_octaves() {
+        for bin in 0..60 {
+            let Range { start, end } = edges(bin);
+            let inside = [start, end - 1.0].map(bin_of);
+            assert!(
+                start == end || inside == [bin; 2],
+                "{bin} {start} {end}: {inside:?}"
+            );
+        }
+        assert_eq!([0.0, 0.5, 15.9].map(bin_of), [0; 3]);
+    }
     use crate::Rng;
 
     /// Samples at gaps drawn by `gap`.

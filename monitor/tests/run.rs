@@ -257,7 +257,7 @@ fn other_threads_and_children_are_observed() {
         def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 2000000)\n\
         all = [threading.Thread(target=work) for _ in range(2)]\n\
         [t.start() for t in all]; [t.join() for t in all]; print('done')";
-    let child = "i=0; while [ $i -lt 4000000 ]; do i=$((i+1)); done; echo done";
+    let child = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo done";
     let commands: [&[&str]; 2] = [
         &["python3", "-S", "-c", threads],
         &["sh", "-c", &format!("sh -c '{child}'; exit 5")],
@@ -266,33 +266,27 @@ fn other_threads_and_children_are_observed() {
         let program = text(&installed(words[0]).expect("every system has a shell"));
         let words = [&[program.as_str()], &words[1..]].concat();
         for way in WAYS {
-            let profiles = directory();
-            let found = under(profiles.path(), profiles.path(), way, &words, b"");
-            assert_eq!(found.stdout, b"done\n", "{found:?}");
-            assert_eq!(
-                shell_status(&found),
-                if words[0].ends_with("sh") { 5 } else { 0 },
-                "{}",
-                lossy(&found.stderr)
-            );
-            let profile = readable(&profiles.path().join("p"));
-            let first = profile.header.pid;
-            let of_threads = |w: &&WindowRecord| {
-                w.tid != first || w.threads.iter().any(|share| share.tid != first)
-            };
-            let of_threads = profile.windows.iter().filter(of_threads).count();
-            let of_children = profile
-                .others
-                .iter()
-                .map(|p| p.windows.len())
-                .sum::<usize>();
-            assert!(
-                of_threads + of_children > 0,
-                "{words:?} {way:?}: {}",
-                lossy(&found.stderr)
-            );
+            // A short run that is sampled may have no window of them.
+            let runs = if way.is_empty() { 5 } else { 1 };
+            let seen = (0..runs).any(|_| seen_of_others(&words, way) > 0);
+            assert!(seen, "{words:?} {way:?}");
         }
     }
+}
+
+/// Windows of threads but the first and of children, in a run that ends as it does alone.
+fn seen_of_others(words: &[&str], way: &[&str]) -> usize {
+    let profiles = directory();
+    let found = under(profiles.path(), profiles.path(), way, words, b"");
+    assert_eq!(found.stdout, b"done\n", "{found:?}");
+    let status = if words[0].ends_with("sh") { 5 } else { 0 };
+    assert_eq!(shell_status(&found), status, "{}", lossy(&found.stderr));
+    let profile = readable(&profiles.path().join("p"));
+    let first = profile.header.pid;
+    let of_threads =
+        |w: &&WindowRecord| w.tid != first || w.threads.iter().any(|share| share.tid != first);
+    let of_children = profile.others.iter().map(|p| p.windows.len());
+    profile.windows.iter().filter(of_threads).count() + of_children.sum::<usize>()
 }
 
 /// Rust's runtime opens `/dev/null` for us where a descriptor is missing; the program does without as it would alone.

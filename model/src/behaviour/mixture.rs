@@ -171,12 +171,13 @@ impl Mixture {
             let best = (0..self.many).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
             best.unwrap_or(0)
         };
+        let pace = self.pace.map(|pace| (pace.map(f32::ln), pace));
         for glimpse in glimpses {
             let mut logs = self.logs(&codes[glimpse.seen.clone()]);
-            if let Some(pace) = &self.pace {
+            if let Some((of_ends, pace)) = &pace {
                 for k in 0..self.many {
                     let all = self.tilt[k] - pace[k];
-                    logs[k] += glimpse.ends * pace[k].ln() + all * glimpse.telling;
+                    logs[k] += glimpse.ends * of_ends[k] + all * glimpse.telling;
                 }
             }
             let best = likeliest(&scores);
