@@ -255,16 +255,16 @@ fn shells_pipelines_and_subshells() {
 
 #[test]
 fn fork_and_posix_spawn_and_vfork() {
-    if installed("python3").is_none() {
+    let Some(python) = installed("python3") else {
         return;
-    }
+    };
     let program = "import os, subprocess, sys\n\
         print(subprocess.run(['sh', '-c', 'echo $((6*7)); exit 3']).returncode, flush=True)\n\
         print(os.waitpid(os.posix_spawn('/bin/echo', ['echo', 'x'], {}), 0)[1], flush=True)\n\
         child = os.fork()\n\
         if child == 0:\n    print(sum(range(300000)), flush=True); os._exit(4)\n\
         print(os.waitpid(child, 0)[1]); sys.exit(11)";
-    let profiles = transparent(&["/usr/bin/env", "python3", "-S", "-c", program]);
+    let profiles = transparent(&["/usr/bin/env", &text(&python), "-S", "-c", program]);
     let full = &profiles[1];
     let forked = full.others.iter().filter(|p| accesses(p) > 1_000_000);
     assert!(forked.count() >= 1, "the forked child's sum is observed");

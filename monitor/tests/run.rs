@@ -254,7 +254,7 @@ fn other_threads_and_children_are_observed() {
         return;
     }
     let threads = "import threading, hashlib\n\
-        def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 2000000)\n\
+        def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 600000)\n\
         all = [threading.Thread(target=work) for _ in range(2)]\n\
         [t.start() for t in all]; [t.join() for t in all]; print('done')";
     let child = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo done";
@@ -581,9 +581,10 @@ fn same_seed_gives_the_same_samples() {
 /// The profile of a Python program; `None` without Python.
 fn of_python(program: &str, options: &[&str]) -> Option<Profile> {
     let _turn = exclusive();
-    installed("python3")?;
+    // Not what stands for it in PATH: that may be a script of many processes.
+    let python = text(&installed("python3")?);
     let profiles = directory();
-    let words = ["python3", "-S", "-c", program];
+    let words = [python.as_str(), "-S", "-c", program];
     let found = under(Path::new("/"), profiles.path(), options, &words, b"");
     assert_eq!(shell_status(&found), 0, "{found:?}");
     Some(readable(&profiles.path().join("p")))
