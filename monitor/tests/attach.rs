@@ -9,7 +9,7 @@ mod cli;
 #[path = "support/placed.rs"]
 mod placed;
 
-use attached::{ask, attach, await_state, server, traces};
+use attached::{ask, attach, await_call, await_state, server, traces};
 use c::build;
 use cli::{awaited, installed, is_traced, lossy, native, program_of, readable};
 use nix::sys::signal::{Signal, kill};
@@ -19,6 +19,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
+
+const READ: u32 = libc::SYS_read as u32;
+const WAIT4: u32 = libc::SYS_wait4 as u32;
 
 #[test]
 fn a_busy_server_is_watched_again_and_again() {
@@ -50,7 +53,8 @@ fn a_busy_server_is_watched_again_and_again() {
         assert_eq!(footer.exit_status, None);
         // The CPU time from before we came is not ours to account for.
         let meanwhile = (cpu_time() - before).as_secs_f64();
-        assert!(footer.cpu_s <= meanwhile, "{} {meanwhile}", footer.cpu_s);
+        let most = meanwhile + 0.1;
+        assert!(footer.cpu_s <= most, "{} {meanwhile}", footer.cpu_s);
         accesses += profile.windows.iter().map(|w| w.accesses).sum::<u64>();
     }
     assert!(accesses > 1_000_000, "{accesses}");
@@ -110,11 +114,7 @@ fn a_parent_that_waits_points_to_its_children() {
             has_child == points
         };
         assert!(awaited(begun));
-        // `read`, `wait4` (syscall_64.tbl): it sleeps there, and not on its way to that.
-        let call = if points { "61 " } else { "0 " };
-        let of_child = format!("/proc/{}/syscall", child.id());
-        let sleeps = || std::fs::read_to_string(&of_child).is_ok_and(|text| text.starts_with(call));
-        assert!(awaited(sleeps));
+        await_call(child.id(), if points { WAIT4 } else { READ });
         let found = attach(&place.path().join("p"), &["--for", "0.2"], child.id());
         let said = lossy(&found.stderr);
         assert!(
@@ -190,7 +190,7 @@ fn a_program_that_ends_while_it_is_watched() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("started");
-    await_state(child.id(), 'S');
+    await_call(child.id(), READ);
     let gate = child.stdin.take().expect("piped");
     let found = std::thread::scope(|scope| {
         let found = scope.spawn(|| attach(&place.path().join("p"), &[], child.id()));
@@ -253,9 +253,7 @@ fn a_sleeping_program() {
         .stdin(Stdio::piped())
         .spawn()
         .expect("started");
-    let of_child = format!("/proc/{}/syscall", child.id());
-    let sleeps = || std::fs::read_to_string(&of_child).is_ok_and(|text| text.starts_with("0 "));
-    assert!(awaited(sleeps), "it never reads");
+    await_call(child.id(), READ);
     let found = attach(&place.path().join("p"), &["--for", "0.3"], child.id());
     assert!(found.status.success(), "{found:?}");
     let ended = child.try_wait().expect("asked");

@@ -52,6 +52,20 @@ pub fn await_state(pid: u32, state: char) {
     assert!(awaited(is), "{pid} does not come to {state}");
 }
 
+/// Waits until the first thread of the process sleeps in a system call of this number (proc_pid_syscall(5)), and not on its way there; where
+/// the kernel does not tell, until it sleeps.
+pub fn await_call(pid: u32, number: u32) {
+    let path = format!("/proc/{pid}/syscall");
+    if std::fs::read_to_string(&path).is_err() {
+        return await_state(pid, 'S');
+    }
+    let sleeps = || {
+        let told = std::fs::read_to_string(&path).expect("there");
+        told.split(' ').next() == Some(&number.to_string())
+    };
+    assert!(awaited(sleeps), "{pid} does not come to call {number}");
+}
+
 /// What an attached monitor could leave in a process.
 pub fn traces(pid: u32) -> Vec<String> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("alive");
