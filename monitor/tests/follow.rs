@@ -477,6 +477,8 @@ fn group_stop_and_continue() {
         assert!(awaited(|| windows(&profile) > 0));
         let pid = program_of(child.id(), "threads").expect("its child");
         kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("sent");
+        // A program may use no time before it is stopped, too.
+        std::thread::sleep(Duration::from_millis(200));
         let used =
             || statcache::tracee::procinfo::process_clock_s(Pid::from_raw(pid)).expect("alive");
         let stands = || {
