@@ -8,7 +8,7 @@ use cli::{
     WAYS, awaited, installed, lossy, native, output, readable, run, shell_status, text, under,
     windows,
 };
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
 use statcache::profile::types::{FirstTouches, Memory, Outcome, Since, WindowRecord};
@@ -353,6 +353,14 @@ fn signalled(
     std::fs::write(profiles.path().join("busy"), "").expect("written");
     let mut command = run(&profile, way);
     command.args(["sh", "-c", BUSY]).process_group(0);
+    // Who has the tests run may ignore it (nohup, a shell's background), and what is ignored stays so for what is executed.
+    // SAFETY: signal(2) is async-signal-safe, and no handler is put in place.
+    unsafe {
+        command.pre_exec(move || {
+            nix::sys::signal::signal(signal, SigHandler::SigDfl)?;
+            Ok(())
+        });
+    }
     let child = command
         .current_dir(profiles.path())
         .stdout(Stdio::piped())
