@@ -489,9 +489,58 @@ fn group_stop_and_continue() {
         assert!(awaited(stands), "{way:?}: it runs while stopped");
         kill(Pid::from_raw(pid), Signal::SIGCONT).expect("sent");
         drop(child.stdin.take());
+        let ended = awaited(|| child.try_wait().expect("asked").is_some());
+        if !ended {
+            kill(Pid::from_raw(pid), Signal::SIGKILL).expect("there");
+        }
         let found = child.wait_with_output().expect("waited");
+        assert!(
+            ended,
+            "{way:?}: it does not go on: {}",
+            lossy(&found.stderr)
+        );
         assert_eq!(shell_status(&found), 7, "{way:?}: {}", lossy(&found.stderr));
         assert_eq!(found.stdout, expected.stdout, "{way:?}");
+    }
+}
+
+/// A stop that is taken back between being told of and being passed on does not come: nobody waits for it while others wait for their turn.
+#[test]
+fn stops_that_are_taken_back() {
+    let Some((_place, program)) = build("threads") else {
+        return;
+    };
+    let profiles = directory();
+    for way in WAYS {
+        let path = text(&program);
+        let profile = profiles.path().join(format!("p{}", way.concat()));
+        let mut child = run(&profile, way)
+            .args([path.as_str(), "2", "10", "100", "stay"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("started");
+        assert!(awaited(|| windows(&profile) > 0));
+        let pid = Pid::from_raw(program_of(child.id(), "threads").expect("its child"));
+        for round in 0..300 {
+            kill(pid, Signal::SIGSTOP).expect("sent");
+            std::thread::sleep(Duration::from_micros(round));
+            kill(pid, Signal::SIGCONT).expect("sent");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(child.stdin.take());
+        let ended = awaited(|| child.try_wait().expect("asked").is_some());
+        if !ended {
+            kill(pid, Signal::SIGKILL).expect("there");
+        }
+        let found = child.wait_with_output().expect("waited");
+        assert!(
+            ended,
+            "{way:?}: it does not go on: {}",
+            lossy(&found.stderr)
+        );
+        assert_eq!(shell_status(&found), 7, "{way:?}: {}", lossy(&found.stderr));
     }
 }
 

@@ -115,6 +115,11 @@ pub fn sleeps(tid: Pid) -> bool {
     is_in_state(tid, "S")
 }
 
+/// Whether a thread runs or is ready to.
+pub fn is_ready(tid: Pid) -> bool {
+    is_in_state(tid, "R")
+}
+
 /// Whether a process is stopped by a signal (SIGSTOP and the like); of one that we trace, of which none of its threads is held by us.
 pub fn is_halted(pid: Pid) -> bool {
     // As a tracee that listens is told (ptrace(2), PTRACE_LISTEN).

@@ -103,7 +103,7 @@ pub fn installed(name: &str) -> Option<PathBuf> {
 }
 
 /// Waits until something holds; whether it does at last.
-pub fn awaited(holds: impl Fn() -> bool) -> bool {
+pub fn awaited(mut holds: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !holds() {
         if begun.elapsed() > Duration::from_secs(120) {

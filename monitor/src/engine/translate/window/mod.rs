@@ -486,7 +486,7 @@ impl Translate {
                     running,
                     syscall,
                     handler,
-                }) => match self.wait_natively(control, running, syscall.is_some())? {
+                }) => match self.wait_natively(control, running, syscall.is_some(), handler)? {
                     Waited::Leave(running) => {
                         if syscall.is_some_and(|(number, _)| may_remap(number)) {
                             self.remapping.insert(tid.as_raw());

@@ -3,20 +3,28 @@
 use super::signal::stopped_by_signal;
 use super::{At, Control, FILTERED, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
+use crate::tracee::stops::leave_kernel;
 use crate::tracee::{Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
 
 impl Translate {
     /// Waits for a thread outside of the cache. Only one in a system call may be left there: any other
-    /// has a stop to come that nobody else could tell from the program's own doing.
+    /// has a stop to come that nobody else could tell from the program's own doing. One that goes on from a signal that
+    /// it ignores, or from a stop that was taken back, need not come to any for as long as it makes no call: it is stopped.
     pub(super) fn wait_natively(
         &mut self,
         control: &mut impl Control,
         mut running: Running,
         in_call: bool,
+        handler: bool,
     ) -> Result<Waited> {
         loop {
             match control.wait(running)? {
-                Waited::Leave(same) if !in_call => running = same,
+                Waited::Leave(same) if !in_call => {
+                    if !handler && procinfo::is_ready(same.tid()) {
+                        same.interrupt()?;
+                    }
+                    running = same;
+                }
                 waited => return Ok(waited),
             }
         }
@@ -218,6 +226,11 @@ impl Translate {
             StopReason::Group => {
                 self.drain(self.log_pointer(), None, observer);
                 stopped_with_its_process(stopped)
+            }
+            // By `wait_natively`: on its way in its own code.
+            StopReason::Interrupt if syscall.is_none() && !handler && leave_kernel(&stopped) => {
+                let regs = stopped.regs()?;
+                self.enter(stopped, regs, observer, Resume::SyscallEmulated)
             }
             _ => go(stopped.resume_here(Resume::Syscall, 0)?, syscall),
         }
