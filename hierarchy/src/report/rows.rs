@@ -4,7 +4,7 @@ use super::words::{cpu_list, cpus, list, plain, strides, two_digits};
 use super::{HostKey, Row, Verdict, bytes};
 use crate::declared::Declared;
 use crate::finding::{Confidence, Finding};
-use crate::infer::Hierarchy;
+use crate::infer::{Hierarchy, Level, Translation};
 use crate::raw::RawSamples;
 
 pub(super) struct Table<'a> {
@@ -54,12 +54,12 @@ impl Table<'_> {
     }
 }
 
+/// Every parameter's row, in the order of the table.
 pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row> {
     let mut t = Table {
         declared,
         rows: Vec::new(),
     };
-    let exact = |n: &u64| Some((*n, *n));
     t.row("core clock", &h.clock_ghz, |g| format!("{g:.2} GHz"));
     t.row(
         "timer step",
@@ -67,96 +67,134 @@ pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row
         |n| format!("{n:.1} ns"),
     );
     for l in &h.levels {
-        let name = if l.level == 1 {
-            "L1d".to_string()
-        } else {
-            format!("L{}", l.level)
-        };
-        let last = l.level > 2;
-        let range = l.range;
-        t.push(
-            &format!("{name}.capacity"),
-            &l.capacity,
-            |b| match range {
-                Some((low, high)) if last => {
-                    format!("{} to {}, mostly {}", bytes(low), bytes(high), bytes(*b))
-                }
-                _ => bytes(*b),
-            },
-            |b| match range {
-                Some((low, high)) if l.capacity.confidence < Confidence::High => {
-                    Some((low.min(*b) * 85 / 100, high.max(*b) * 115 / 100))
-                }
-                _ => Some((*b, *b)),
-            },
-            bytes,
-        );
-        // Less than declared, beyond the first level: other guests and siblings take their part.
-        if let Some(row) = t.rows.last_mut()
-            && matches!(row.verdict, Verdict::DeclaredWrong | Verdict::Differs)
-            && (last || l.capacity.confidence < Confidence::High)
-            && let Some(b) = l.capacity.value
-            && declared.about(&row.what).all(|c| c.value > b)
-        {
-            row.verdict = Verdict::SmallerShare;
-        }
-        t.push(
-            &format!("{name}.ways"),
-            &l.ways,
-            |w| w.to_string(),
-            |w| Some((u64::from(*w), u64::from(*w))),
-            plain,
-        );
-        t.push(
-            &format!("{name}.line"),
-            &l.line,
-            |b| format!("{b} B"),
-            exact,
-            bytes,
-        );
-        t.row(&format!("{name}.latency"), &l.latency, |x| {
-            format!("{:.1} cycles, {:.2} ns", x.cycles, x.ns)
-        });
-        t.row(&format!("{name}.replacement"), &l.policy, |p| {
-            p.name.clone()
-        });
-        t.row(&format!("{name}.index"), &l.linear_index, |x| {
-            if *x { "page offset kept" } else { "hashed" }.to_string()
-        });
-        if l.level > 1 {
-            t.row(&format!("{name}.inclusion"), &l.inclusion, |x| {
-                if *x {
-                    "includes the first level"
-                } else {
-                    "does not include the first level"
-                }
-                .to_string()
-            });
-        }
-        t.row(&format!("{name}.shared with"), &l.shared_with, |c| cpus(c));
-        // The measured CPU is the last allowed one; only allowed ones can be asked.
-        if let Some(row) = t.rows.last_mut()
-            && let Some((_, text)) = declared.shared.iter().find(|s| s.0 == l.level)
-        {
-            let others: Vec<usize> = cpu_list(text)
-                .into_iter()
-                .filter(|c| Some(c) != key.allowed.last())
-                .collect();
-            row.declared.push(("sysfs".into(), cpus(&others)));
-            if let Some(found) = &l.shared_with.value {
-                let asked = others.iter().filter(|c| key.allowed.contains(c));
-                row.verdict = if asked.eq(found.iter()) {
-                    Verdict::Agrees
-                } else {
-                    Verdict::Differs
-                };
-            }
-        }
-        t.row(&format!("{name}.unified"), &l.unified, |x| {
-            if *x { "code and data" } else { "data only" }.to_string()
-        });
+        level(&mut t, l, key);
     }
     absent(&mut t, h);
+    memory(&mut t, h);
+    data_translation(&mut t, &h.translation);
+    code(&mut t, h);
+    not_measured(&mut t);
+    registers(&mut t, h);
+    t.row("prefetched strides", &h.prefetch, |s| strides(s));
+    t.row("counters", &h.counters, |a| {
+        if *a { "agree" } else { "CONTRADICT the timing" }.to_string()
+    });
+    t.row("memory parallelism", &h.parallelism, |p| {
+        format!("{p:.0} times one chain")
+    });
+    t.rows
+}
+
+/// A figure that is declared as it stands.
+fn exact(n: &u64) -> Option<(u64, u64)> {
+    Some((*n, *n))
+}
+
+/// From so many bytes to so many.
+fn extent(r: &(u64, u64)) -> String {
+    format!("{} to {}", bytes(r.0), bytes(r.1))
+}
+
+/// Bytes that so many pages reach over.
+fn reach(pages: &Finding<(u64, u64)>, page: Option<u64>) -> Finding<(u64, u64)> {
+    match page {
+        Some(p) => pages.clone().map(|n| (n.0 * p, n.1 * p)),
+        None => Finding::refused("the page size is not known"),
+    }
+}
+
+fn level(t: &mut Table<'_>, l: &Level, key: &HostKey) {
+    let name = if l.level == 1 {
+        "L1d".to_string()
+    } else {
+        format!("L{}", l.level)
+    };
+    let last = l.level > 2;
+    let range = l.range;
+    t.push(
+        &format!("{name}.capacity"),
+        &l.capacity,
+        |b| match range {
+            Some((low, high)) if last => {
+                format!("{} to {}, mostly {}", bytes(low), bytes(high), bytes(*b))
+            }
+            _ => bytes(*b),
+        },
+        |b| match range {
+            Some((low, high)) if l.capacity.confidence < Confidence::High => {
+                Some((low.min(*b) * 85 / 100, high.max(*b) * 115 / 100))
+            }
+            _ => Some((*b, *b)),
+        },
+        bytes,
+    );
+    // Less than declared, beyond the first level: other guests and siblings take their part.
+    if let Some(row) = t.rows.last_mut()
+        && matches!(row.verdict, Verdict::DeclaredWrong | Verdict::Differs)
+        && (last || l.capacity.confidence < Confidence::High)
+        && let Some(b) = l.capacity.value
+        && t.declared.about(&row.what).all(|c| c.value > b)
+    {
+        row.verdict = Verdict::SmallerShare;
+    }
+    t.push(
+        &format!("{name}.ways"),
+        &l.ways,
+        |w| w.to_string(),
+        |w| Some((u64::from(*w), u64::from(*w))),
+        plain,
+    );
+    t.push(
+        &format!("{name}.line"),
+        &l.line,
+        |b| format!("{b} B"),
+        exact,
+        bytes,
+    );
+    t.row(&format!("{name}.latency"), &l.latency, |x| {
+        format!("{:.1} cycles, {:.2} ns", x.cycles, x.ns)
+    });
+    t.row(&format!("{name}.replacement"), &l.policy, |p| {
+        p.name.clone()
+    });
+    t.row(&format!("{name}.index"), &l.linear_index, |x| {
+        if *x { "page offset kept" } else { "hashed" }.to_string()
+    });
+    if l.level > 1 {
+        t.row(&format!("{name}.inclusion"), &l.inclusion, |x| {
+            if *x {
+                "includes the first level"
+            } else {
+                "does not include the first level"
+            }
+            .to_string()
+        });
+    }
+    t.row(&format!("{name}.shared with"), &l.shared_with, |c| cpus(c));
+    // The measured CPU is the last allowed one; only allowed ones can be asked.
+    if let Some(row) = t.rows.last_mut()
+        && let Some((_, text)) = t.declared.shared.iter().find(|s| s.0 == l.level)
+    {
+        let others: Vec<usize> = cpu_list(text)
+            .into_iter()
+            .filter(|c| Some(c) != key.allowed.last())
+            .collect();
+        row.declared.push(("sysfs".into(), cpus(&others)));
+        if let Some(found) = &l.shared_with.value {
+            let asked = others.iter().filter(|c| key.allowed.contains(c));
+            row.verdict = if asked.eq(found.iter()) {
+                Verdict::Agrees
+            } else {
+                Verdict::Differs
+            };
+        }
+    }
+    t.row(&format!("{name}.unified"), &l.unified, |x| {
+        if *x { "code and data" } else { "data only" }.to_string()
+    });
+}
+
+fn memory(t: &mut Table<'_>, h: &Hierarchy) {
     let spread = |m: &crate::probe::latency::Spread| {
         format!(
             "{:.0} ns (p50 {:.0}, p90 {:.0}), {:.0} cycles",
@@ -176,7 +214,9 @@ pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row
         }
         .to_string()
     });
-    let x = &h.translation;
+}
+
+fn data_translation(t: &mut Table<'_>, x: &Translation) {
     t.push("DTLB1.entries", &x.entries, |n| n.to_string(), exact, plain);
     t.row("DTLB1.reach", &x.reach, |n| bytes(*n));
     let entries = x.entries.value;
@@ -198,17 +238,12 @@ pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row
     let held = x.second.value.map(|s| s.0);
     if let (Some(held), Some(row)) = (held, t.rows.last_mut())
         && row.verdict == Verdict::Differs
-        && declared.about(&row.what).all(|c| 2 * c.value < held)
+        && t.declared.about(&row.what).all(|c| 2 * c.value < held)
     {
         row.verdict = Verdict::DeclaredWrong;
     }
-    let reach = |pages: &Finding<(u64, u64)>| match x.page.value {
-        Some(p) => pages.clone().map(|n| (n.0 * p, n.1 * p)),
-        None => Finding::refused("the page size is not known"),
-    };
-    let span = |r: &(u64, u64)| format!("{} to {}", bytes(r.0), bytes(r.1));
     let second = x.second.clone().map(|s| (two_digits(s.0), two_digits(s.1)));
-    t.row("DTLB2.reach", &reach(&second), span);
+    t.row("DTLB2.reach", &reach(&second, x.page.value), extent);
     t.row("page walk", &x.second, |s| format!("{:.0} cycles", s.2));
     t.row("page size", &x.page, |b| bytes(*b));
     t.row("huge pages", &x.huge_effective, |e| {
@@ -219,6 +254,10 @@ pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row
         }
         .to_string()
     });
+}
+
+/// Caches and translations of code.
+fn code(t: &mut Table<'_>, h: &Hierarchy) {
     let c = &h.code;
     t.push("L1i.capacity", &c.capacity, |b| bytes(*b), exact, bytes);
     t.push(
@@ -239,7 +278,15 @@ pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row
         |r| Some((r.0 * 85 / 100, r.1 * 115 / 100)),
         plain,
     );
-    t.row("ITLB1.reach", &reach(&c.translations), span);
+    t.row(
+        "ITLB1.reach",
+        &reach(&c.translations, h.translation.page.value),
+        extent,
+    );
+}
+
+/// What timing cannot tell, and why.
+fn not_measured(t: &mut Table<'_>) {
     for (what, why) in [
         (
             "DTLB2.ways",
@@ -265,6 +312,9 @@ pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row
     ] {
         t.row(what, &Finding::<u64>::refused(why), u64::to_string);
     }
+}
+
+fn registers(t: &mut Table<'_>, h: &Hierarchy) {
     t.row("registers", &h.registers, |r| {
         // Classes of one size share it.
         let mut sizes: Vec<(u32, Vec<&str>)> = Vec::new();
@@ -291,14 +341,6 @@ pub(super) fn rows(h: &Hierarchy, declared: &Declared, key: &HostKey) -> Vec<Row
         &usable.at_most(Confidence::Medium, "general ones less the stack pointer"),
         |n| n.to_string(),
     );
-    t.row("prefetched strides", &h.prefetch, |s| strides(s));
-    t.row("counters", &h.counters, |a| {
-        if *a { "agree" } else { "CONTRADICT the timing" }.to_string()
-    });
-    t.row("memory parallelism", &h.parallelism, |p| {
-        format!("{p:.0} times one chain")
-    });
-    t.rows
 }
 
 /// Rows of the levels that were not seen, so that every parameter has its row.

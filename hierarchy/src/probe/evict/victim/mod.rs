@@ -8,31 +8,44 @@
 //! Source: prefix search for minimal eviction sets, Vila, Koepf & Morales, S&P 2019, and Zhao et al. 2024;
 //! counting with random subsets of a congruence class is ours.
 
+mod class;
 mod count;
+mod curve;
+mod levels;
+mod prefix;
 mod watch;
 
-use super::{TRIALS, Vote, step};
-use crate::finding::quantile;
+use super::{Vote, step};
 use crate::measure::{Measure, MeasureError};
 use crate::probe::l1::Geometry;
 use crate::probe::{PAGE, stir};
 use crate::rng::Rng;
+use class::Members;
 use count::count;
+use levels::Levels;
 use std::collections::HashSet;
 use watch::Test;
 
 /// Pages never looked at from which the share of congruent ones is counted; fewer are joined by the pool's.
 const FRESH: usize = 2000;
 
-/// Most pages of a congruence class that are worth finding: enough to overflow the first level's sets, whose colours
-/// they are spread over.
-fn class_limit(l1: Geometry) -> usize {
-    (2 * l1.ways as usize * l1.colours() as usize + 8).clamp(40, 72)
+/// Why a vote ends before it has counted.
+enum Stop {
+    /// What the backend reports.
+    Failed(MeasureError),
+    /// The search came to nothing.
+    GaveUp(String),
+}
+
+impl From<MeasureError> for Stop {
+    fn from(error: MeasureError) -> Stop {
+        Stop::Failed(error)
+    }
 }
 
 /// One vote: a new victim, its class, the curve.
 ///
-/// `capacity` bounds the pool of pages (bytes that surely exceed the level).
+/// `pool_pages` bounds the pages drawn from (they surely exceed the level).
 ///
 /// # Errors
 /// What the backend reports.
@@ -48,264 +61,160 @@ pub fn collect(
         at_ns: m.now_ns(),
         ..Vote::default()
     };
-    let f = m.facts();
-    let coarse = f.timer_step * f.clock > 60.0;
-    let limit = f.memory_bytes / 2 / PAGE;
-    // A reading of the fastest windows can lie this much low by the timer's step alone.
-    let base = rng.below(8);
-    let fine = f.timer_step * f.clock < 8.0;
-    let apart = if coarse { 256 } else { 512 };
-    let grain = 2.2 * f.timer_step * f.clock * apart as f64 / PAGE as f64;
-    // In an order without two equal steps in a row: a stride prefetcher must not bring the victim back.
-    let mut offsets: Vec<u64> = (0..PAGE / apart)
-        .map(|i| i * apart + 128 * (base % 2))
-        .collect();
-    stir(&mut offsets, rng);
-    let filler_count = (2 * l1.ways as usize + 8).min(64);
-    let mut pool: Vec<u64> = (0..pool_pages.min(limit)).collect();
-    rng.shuffle(&mut pool);
-    let victim = pool.pop().unwrap_or(0);
-    let mut filler_pool: Vec<u64> = {
-        let take = filler_count * l1.colours() as usize * 2;
-        pool.split_off(pool.len().saturating_sub(take))
+    let limit = m.facts().memory_bytes / 2 / PAGE;
+    let search = Search {
+        l1,
+        line,
+        pages: pool_pages.min(limit),
+        deadline_ns,
     };
-    let mut t = Test {
-        m,
-        colours: l1.colours(),
-        filler_count,
-        offsets,
-        threshold: f64::INFINITY,
-        windows: if fine { 2 } else { 3 },
-        rounds: 2,
-        tries: 2,
-        rng,
-    };
+    match search.vote(m, rng, &mut vote) {
+        Ok(()) => {}
+        Err(Stop::GaveUp(why)) => vote.gave_up = Some(why),
+        Err(Stop::Failed(error)) => return Err(error),
+    }
+    Ok(vote)
+}
 
-    // The two levels: fillers only, and the largest group.
-    // Fillers may by chance hold a full set of congruent pages: the best of several draws does not.
-    let mut hit = f64::INFINITY;
-    let mut quiet = filler_pool.clone();
-    for _ in 0..8 {
-        t.rng.shuffle(&mut filler_pool);
-        let time = t.time(victim, &[], &filler_pool)?;
-        if time < 0.97 * hit {
-            hit = time;
-            quiet.clone_from(&filler_pool);
-        }
-    }
-    let filler_pool = quiet;
-    let mut size = 64usize;
-    loop {
-        let n = size.min(pool.len());
-        let slow: Vec<f64> = (0..3)
-            .map(|_| t.time(victim, &pool[..n], &filler_pool))
-            .collect::<Result<_, _>>()?;
-        let low = quantile(&slow, 0.0).unwrap_or(f64::INFINITY);
-        if low.is_finite() && low > 1.9 * hit {
-            vote.levels = (hit, low);
-            pool.truncate(n);
-            break;
-        }
-        if n == pool.len() {
-            vote.gave_up = Some(format!(
-                "{n} pages do not evict a line: the level is larger than the pool, or nothing slower lies behind it"
-            ));
-            return Ok(vote);
-        }
-        if t.m.now_ns() > deadline_ns {
-            vote.gave_up = Some("out of time while growing the pool".into());
-            return Ok(vote);
-        }
-        size *= 2;
-    }
-    // A third of the way up: with random replacement only some of the victim's lines are gone.
-    let spare: Vec<u64> = (pool_pages.min(limit) / 2..pool_pages.min(limit))
-        .filter(|p| !pool.contains(p))
-        .collect();
-    t.threshold = hit + (0.35 * (vote.levels.1 - hit).min(2.5 * hit)).max(grain);
+/// What a vote starts from.
+struct Search {
+    l1: Geometry,
+    /// The first level's line, bytes.
+    line: u64,
+    /// Pages that there are to draw from.
+    pages: u64,
+    deadline_ns: u64,
+}
 
-    // Shortest evicting prefixes, their last page moved to the front, until the front alone evicts.
-    let mut front = 0;
-    let mut reach = pool.len();
-    let mut doubts = 0;
-    while front < 40 && doubts < 12 {
-        if front > 0 && t.evicts(victim, &pool[..front], &filler_pool)? {
-            break;
-        }
-        if t.m.now_ns() > deadline_ns {
-            vote.gave_up = Some("out of time in the prefix search".into());
-            return Ok(vote);
-        }
-        let (mut no, mut yes) = (front, reach);
-        while yes - no > 1 {
-            let middle = (no + yes) / 2;
-            if t.evicts(victim, &pool[..middle], &filler_pool)? {
-                yes = middle
-            } else {
-                no = middle
-            }
-        }
-        // The step must hold when asked again, or a disturbance led the search astray.
-        let holds = t.evicts(victim, &pool[..yes], &filler_pool)?
-            && t.evicts(victim, &pool[..yes], &filler_pool)?;
-        if !holds {
-            doubts += 1;
-            reach = (reach + reach / 4 + 8).min(pool.len());
-            continue;
-        }
-        if front == 0 {
-            vote.prefix = yes as u32;
-        }
-        pool[..yes].rotate_right(1);
-        front += 1;
-        reach = yes.max(front + 1).min(pool.len());
-    }
-    if front >= 40 || doubts >= 12 {
-        vote.gave_up = Some(
-            if doubts >= 12 {
-                "disturbed: prefixes that evicted did not do so again"
-            } else {
-                "no small group of pages evicts the line"
-            }
-            .into(),
-        );
-        return Ok(vote);
-    }
-    let set: Vec<u64> = pool[..front].to_vec();
-
-    // Which pages are congruent: those that the set, the victim and the fillers evict in their turn.
-    let mut everyone: Vec<u64> = filler_pool.iter().chain(&set).copied().collect();
-    everyone.push(victim);
-    let mut rest: Vec<u64> = pool[front..].to_vec();
-    // Pages beyond the pool too, for a better count.
-    rest.extend(
-        spare
-            .iter()
-            .filter(|p| !filler_pool.contains(p) && **p != victim),
-    );
-    t.rng.shuffle(&mut rest);
-    let mut class = Vec::new();
-    let mut others = Vec::new();
-    let mut group = set.clone();
-    group.push(victim);
-    for &page in &everyone {
-        if t.evicts(page, &group, &filler_pool)? {
-            class.push(page);
-        } else {
-            others.push(page)
-        }
-    }
-    // The rest in batches, with one member less than evicts: a batch that evicts the victim all the same holds a
-    // member, found by halving. The purge below asks again.
-    let mut base = set.clone();
-    while base.len() > 1 && t.evicts(victim, &base[1..], &filler_pool)? {
-        base.remove(0);
-    }
-    base.remove(0);
-    let batch = (vote.prefix as usize / front.max(1)).clamp(4, 64);
-    let mut at = 0;
-    while class.len() < class_limit(l1) && at < rest.len() && t.m.now_ns() < deadline_ns {
-        let chunk = &rest[at..(at + batch).min(rest.len())];
-        let with = |t: &mut Test<'_>, n: usize| {
-            let group: Vec<u64> = base.iter().chain(&chunk[..n]).copied().collect();
-            t.evicts(victim, &group, &filler_pool)
+impl Search {
+    /// Fills `vote` as far as it comes.
+    fn vote(&self, m: &mut dyn Measure, rng: &mut Rng, vote: &mut Vote) -> Result<(), Stop> {
+        let f = m.facts();
+        let step_cycles = f.timer_step * f.clock;
+        let coarse = step_cycles > 60.0;
+        let base = rng.below(8);
+        let fine = step_cycles < 8.0;
+        let apart = if coarse { 256 } else { 512 };
+        // A reading of the fastest windows can lie this much low by the timer's step alone.
+        let grain = 2.2 * step_cycles * apart as f64 / PAGE as f64;
+        // In an order without two equal steps in a row: a stride prefetcher must not bring the victim back.
+        let mut offsets: Vec<u64> = (0..PAGE / apart)
+            .map(|i| i * apart + 128 * (base % 2))
+            .collect();
+        stir(&mut offsets, rng);
+        let filler_count = (2 * self.l1.ways as usize + 8).min(64);
+        let mut pool: Vec<u64> = (0..self.pages).collect();
+        rng.shuffle(&mut pool);
+        let victim = pool.pop().unwrap_or(0);
+        let fillers: Vec<u64> = {
+            let take = filler_count * self.l1.colours() as usize * 2;
+            pool.split_off(pool.len().saturating_sub(take))
         };
-        if !with(&mut t, chunk.len())? {
-            others.extend(chunk);
-            at += chunk.len();
-            continue;
+        let mut t = Test {
+            m,
+            colours: self.l1.colours(),
+            filler_count,
+            offsets,
+            threshold: f64::INFINITY,
+            windows: if fine { 2 } else { 3 },
+            rounds: 2,
+            tries: 2,
+            rng,
+        };
+
+        let (fillers, hit) = levels::quiet(&mut t, victim, fillers)?;
+        let miss = levels::grow(&mut t, victim, hit, &mut pool, &fillers, self.deadline_ns)?;
+        vote.levels = (hit, miss);
+        let levels = Levels { hit, miss, grain };
+        let spare: Vec<u64> = (self.pages / 2..self.pages)
+            .filter(|p| !pool.contains(p))
+            .collect();
+        t.threshold = levels.some_lines_gone();
+        let front = prefix::search(
+            &mut t,
+            victim,
+            &mut pool,
+            &fillers,
+            self.deadline_ns,
+            &mut vote.prefix,
+        )?;
+
+        let mut rest: Vec<u64> = pool[front..].to_vec();
+        // Pages beyond the pool too, for a better count.
+        rest.extend(
+            spare
+                .iter()
+                .filter(|p| !fillers.contains(p) && **p != victim),
+        );
+        t.rng.shuffle(&mut rest);
+        let mut members = Members::of(&mut t, victim, &pool[..front], &fillers)?;
+        let batch = (vote.prefix as usize / front.max(1)).clamp(4, 64);
+        let seen = members.join(
+            &mut t,
+            &rest,
+            batch,
+            class::limit(self.l1),
+            self.deadline_ns,
+        )?;
+        members.purge(&mut t, front)?;
+        let Members { class, others, .. } = members;
+        vote.crossed = crossed(&mut t, victim, &pool, &spare, &others)?;
+        if class.len() < 5 {
+            return Err(Stop::GaveUp(format!(
+                "only {} congruent pages",
+                class.len()
+            )));
         }
-        let (mut no, mut yes) = (0, chunk.len());
-        while yes - no > 1 {
-            let middle = (no + yes) / 2;
-            if with(&mut t, middle)? {
-                yes = middle
-            } else {
-                no = middle
-            }
+        // From here on one evicted line of the victim's counts.
+        t.threshold = levels.one_line_gone();
+        t.windows = 6;
+        t.rounds = if self.line >= 64 { 6 } else { 3 };
+        vote.curve = curve::curve(&mut t, victim, &class, &others)?;
+        if let Some(ways) = step(&vote.curve) {
+            let unseen = unseen(&rest[seen.min(rest.len())..], &spare);
+            count(
+                &mut t,
+                &class,
+                ways,
+                &unseen,
+                &others,
+                self.deadline_ns,
+                vote,
+            )?;
         }
-        others.extend(&chunk[..yes - 1]);
-        class.push(chunk[yes - 1]);
-        at += yes;
+        (vote.class, vote.others) = (class, others);
+        Ok(())
     }
-    t.tries = 4;
-    t.windows = 5;
-    // Purge: a member must be evicted by the other members with clean fillers, and no filler may be.
-    let mut kept = Vec::new();
-    for &page in &class {
-        let mut by: Vec<u64> = class.iter().copied().filter(|p| *p != page).collect();
-        t.rng.shuffle(&mut by);
-        by.truncate(front + 6);
-        if t.evicts(page, &by, &others)? && !t.evicts(page, &[], &others)? {
-            kept.push(page);
-        }
-    }
-    let class = kept;
-    // Lines enough to fill every set if the index mixed: a pool that overflows the sets of one offset is spread over
-    // all of them then, and hits the victim's by chance only.
-    let wide: Vec<u64> = (pool.iter().chain(&spare).copied())
+}
+
+/// Cycles per load of the victim once lines enough were walked at other page offsets to fill every set if the index mixed:
+/// a pool that overflows the sets of one offset is spread over all of them then, and hits the victim's by chance only.
+fn crossed(
+    t: &mut Test<'_>,
+    victim: u64,
+    pool: &[u64],
+    spare: &[u64],
+    others: &[u64],
+) -> Result<Option<f64>, MeasureError> {
+    let wide: Vec<u64> = (pool.iter().chain(spare).copied())
         .take(3 * pool.len())
         .collect();
     let mut crossed = f64::INFINITY;
     for _ in 0..4 {
-        crossed = crossed.min(t.time_at(victim, &wide, &others, 192)?);
+        crossed = crossed.min(t.time_at(victim, &wide, others, 192)?);
     }
-    vote.crossed = crossed.is_finite().then_some(crossed);
-    if class.len() < 5 {
-        vote.gave_up = Some(format!("only {} congruent pages", class.len()));
-        return Ok(vote);
+    Ok(crossed.is_finite().then_some(crossed))
+}
+
+/// Pages never looked at, one by one or as part of a prefix: what was tried and dropped is no stranger, and the pool has
+/// lost its set.
+fn unseen(rest: &[u64], spare: &[u64]) -> Vec<u64> {
+    let beyond: HashSet<u64> = spare.iter().copied().collect();
+    let unseen: Vec<u64> = (rest.iter().copied())
+        .filter(|p| beyond.contains(p))
+        .collect();
+    if unseen.len() < FRESH {
+        return rest.to_vec();
     }
-    // The curve: from here on one evicted line of the victim's counts.
-    t.threshold = hit + (0.12 * (vote.levels.1 - hit).min(2.5 * hit).max(0.5 * hit)).max(grain);
-    t.windows = 6;
-    t.rounds = if line >= 64 { 6 } else { 3 };
-    let most = class.len() - 1;
-    // Other fillers each time: a congruent page among them blurs the step instead of moving it.
-    let mut fillers = others.clone();
-    let mut trial = |t: &mut Test<'_>, k: usize| -> Result<bool, MeasureError> {
-        t.rng.shuffle(&mut fillers);
-        let mut subset = class.clone();
-        t.rng.shuffle(&mut subset);
-        let v = subset.pop().unwrap_or(victim);
-        subset.truncate(k);
-        t.evicts(v, &subset, &fillers)
-    };
-    let (mut no, mut yes) = (0, most);
-    while yes - no > 1 {
-        let middle = (no + yes) / 2;
-        let mut n = 0;
-        for _ in 0..3 {
-            n += u32::from(trial(&mut t, middle)?);
-        }
-        if n >= 2 { yes = middle } else { no = middle }
-    }
-    for k in yes.saturating_sub(3).max(1)..=(yes + 2).min(most) {
-        let mut n = 0;
-        for _ in 0..TRIALS {
-            n += u32::from(trial(&mut t, k)?);
-        }
-        vote.curve.push((k as u32, n, TRIALS));
-    }
-    if let Some(ways) = step(&vote.curve) {
-        // Never looked at, one by one or as part of a prefix: what was tried and dropped is no stranger, and the pool
-        // has lost its set.
-        let beyond: HashSet<u64> = spare.iter().copied().collect();
-        let mut unseen: Vec<u64> = (rest[at.min(rest.len())..].iter().copied())
-            .filter(|p| beyond.contains(p))
-            .collect();
-        if unseen.len() < FRESH {
-            unseen = rest[at.min(rest.len())..].to_vec();
-        }
-        count(
-            &mut t,
-            &class,
-            ways,
-            &unseen,
-            &others,
-            deadline_ns,
-            &mut vote,
-        )?;
-    }
-    (vote.class, vote.others) = (class, others);
-    Ok(vote)
+    unseen
 }
