@@ -4,16 +4,20 @@
 mod c;
 #[path = "support/cli.rs"]
 mod cli;
+#[path = "support/forbidden.rs"]
+mod forbidden;
 
 use c::build;
 use cli::{
-    WAYS, awaited, installed, lossy, native, program_of, readable, run, shell_status, text, under,
-    windows,
+    WAYS, awaited, installed, lossy, native, output, program_of, readable, run, shell_status, text,
+    under, windows,
 };
+use forbidden::forbid;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
 use statcache::profile::types::WindowRecord;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -253,21 +257,62 @@ fn shells_pipelines_and_subshells() {
     );
 }
 
-#[test]
-fn fork_and_posix_spawn_and_vfork() {
-    let Some(python) = installed("python3") else {
-        return;
-    };
-    let program = "import os, subprocess, sys\n\
+/// Starts children in three ways.
+const SPAWNS: &str = "import os, subprocess, sys\n\
         print(subprocess.run(['sh', '-c', 'echo $((6*7)); exit 3']).returncode, flush=True)\n\
         print(os.waitpid(os.posix_spawn('/bin/echo', ['echo', 'x'], {}), 0)[1], flush=True)\n\
         child = os.fork()\n\
         if child == 0:\n    print(sum(range(300000)), flush=True); os._exit(4)\n\
         print(os.waitpid(child, 0)[1]); sys.exit(11)";
-    let profiles = transparent(&["/usr/bin/env", &text(&python), "-S", "-c", program]);
+
+#[test]
+fn fork_and_posix_spawn_and_vfork() {
+    let Some(python) = installed("python3") else {
+        return;
+    };
+    let profiles = transparent(&["/usr/bin/env", &text(&python), "-S", "-c", SPAWNS]);
     let full = &profiles[1];
     let forked = full.others.iter().filter(|p| accesses(p) > 1_000_000);
     assert!(forked.count() >= 1, "the forked child's sum is observed");
+}
+
+/// A thread that loops without an access comes to no check of the code cache: others have their turns all the same.
+#[test]
+fn loops_without_accesses_keep_nobody_waiting() {
+    let Some((_place, program)) = build("spins") else {
+        return;
+    };
+    for profile in transparent(&[&text(&program), "2", "20000"]) {
+        if profile.header.full {
+            assert!(accesses(&profile) > 80_000_000, "{}", accesses(&profile));
+        }
+    }
+}
+
+/// Containers refuse to tell whose memory is whose: a child in its parent's is left alone there, too.
+#[test]
+fn children_are_followed_where_memory_is_not_compared() {
+    let Some(python) = installed("python3") else {
+        return;
+    };
+    let words = [&text(&python), "-S", "-c", SPAWNS];
+    let expected = native(Path::new("/"), &words, b"");
+    let profiles = directory();
+    for way in WAYS {
+        let mut command = run(&profiles.path().join("p"), way);
+        command.args(words).current_dir("/");
+        // SAFETY: prctl is async-signal-safe, and nothing is allocated.
+        unsafe { command.pre_exec(|| forbid(libc::SYS_kcmp)) };
+        let found = output(command, b"");
+        let what = format!("{way:?}: {}", lossy(&found.stderr));
+        assert_eq!(shell_status(&found), shell_status(&expected), "{what}");
+        assert_eq!(lossy(&found.stdout), lossy(&expected.stdout), "{what}");
+        let profile = readable(&profiles.path().join("p"));
+        if profile.header.full {
+            let forked = profile.others.iter().filter(|p| accesses(p) > 1_000_000);
+            assert!(forked.count() >= 1, "the forked child's sum is observed");
+        }
+    }
 }
 
 #[test]

@@ -475,6 +475,56 @@ fn signals_for_the_program_are_passed_on_and_leave_the_profile() {
     }
 }
 
+/// Who is started by nohup(1) or in a shell's background is to go on, as the program does: also to its end of the profile. And the program
+/// finds ignored what it would have found so alone.
+#[test]
+fn signals_ignored_at_the_start_end_nothing() {
+    let _turn = exclusive();
+    let Some(python) = installed("python3") else {
+        return;
+    };
+    const IGNORED: [Signal; 4] = [
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGTERM,
+        Signal::SIGCHLD,
+    ];
+    let script = "import os, signal, subprocess\n\
+        for s in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):\n    os.kill(os.getppid(), s)\n\
+        print([signal.getsignal(s).name for s in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD)], flush=True)\n\
+        print(sum(i * i % 7 for i in range(300000)))";
+    for way in WAYS {
+        let profiles = directory();
+        let mut command = run(&profiles.path().join("p"), way);
+        command.args([&text(&python), "-S", "-c", script]);
+        // SAFETY: signal is async-signal-safe, and nothing is allocated.
+        unsafe {
+            command.pre_exec(|| {
+                for signal in IGNORED {
+                    libc::signal(signal as i32, libc::SIG_IGN);
+                }
+                Ok(())
+            })
+        };
+        let found = command.output().expect("run");
+        let said = lossy(&found.stdout);
+        assert_eq!(shell_status(&found), 0, "{found:?}");
+        assert!(
+            said.starts_with(&format!("{:?}", ["SIG_IGN"; 4]).replace('"', "'")),
+            "{said}"
+        );
+        let stderr = lossy(&found.stderr);
+        assert!(!stderr.contains("ended before the program"), "{stderr}");
+        let profile = readable(&profiles.path().join("p"));
+        let last = profile
+            .footer
+            .as_ref()
+            .and_then(|footer| footer.exit_status);
+        assert_eq!(last, Some(0));
+        assert!(!profile.windows.is_empty());
+    }
+}
+
 /// What a program sends to its whole process group comes to us, too, and to it once.
 #[test]
 fn signals_to_the_group_come_once() {

@@ -171,6 +171,8 @@ impl Step {
             }
             let limits = Limits {
                 accesses: left.min(STEP_CHUNK),
+                // A loop may make no access.
+                steps: 2 * STEP_CHUNK,
                 ..Limits::NONE
             };
             let window = self

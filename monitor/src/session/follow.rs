@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 /// Part of the usual time between two windows for which watches of the first are followed into it, where the engine can: gaps are no shorter, as a rule. (The
 /// rest says where threads are: [`Observed::leave_alone`].)
 const FOLLOWED: f64 = 0.5;
+/// How long a thread that is asked to stop for a window is waited for.
+const UNINTERRUPTED: Duration = Duration::from_millis(20);
 
 /// What is followed, from the first process's birth or our arrival to its end or our leaving.
 pub struct Session<'a> {
@@ -342,7 +344,8 @@ fn stop(tid: Pid) -> Result<Option<Stopped>> {
     if hub::is_in_call(tid) {
         return Ok(None);
     }
-    let Some(event) = hub::stop(tid)? else {
+    // In a call that is not interrupted, as its parent's in vfork(2), it may be for long: that stop is served when it comes.
+    let Some(event) = hub::stop_within(tid, UNINTERRUPTED)? else {
         return Ok(None);
     };
     match event {

@@ -1,7 +1,7 @@
 //! How a window of the session is paced, and how a whole observed run is cut into model windows.
 
 use super::recorder::Recorder;
-use super::signals::{Signals, Wait};
+use super::signals::{NAP, Signals, Wait};
 use super::spread::Spread;
 use crate::engine::translate::window::{Control, Waited};
 use crate::observe::{Ended, Lane, Observer, Sample};
@@ -34,6 +34,10 @@ const FULL_PATIENCE: Duration = Duration::from_micros(300);
 const TURN_PATIENCE: Duration = Duration::from_micros(50);
 /// Longest time between two looks whether there are others.
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
+/// A thread that has not come out of the cache for so long, as a loop without accesses does not, makes room for others that wait.
+const STUCK: Duration = Duration::from_millis(100);
+/// The same for one that did so in its last turn: about as long as turns take.
+pub const SPIN: Duration = Duration::from_micros(200);
 /// After this time the next thread has its turn, where all of the run is observed.
 const SLICE: Duration = Duration::from_millis(40);
 /// The same among the threads of a round, for those that do little but make system calls: a turn of theirs takes thousands of stops,
@@ -219,6 +223,8 @@ pub struct Turn {
     pub alone: bool,
     /// Whether it ends behind any system call, which may wake another, not just behind one that has.
     pub calm: bool,
+    /// Whether it did not come out of the cache by itself in its last one, and made no access there.
+    pub spins: bool,
 }
 
 /// Paces one window, or a thread's turn in it.
@@ -294,6 +300,10 @@ fn returns(
 
 impl Control for Pace<'_> {
     fn wait(&mut self, running: Running) -> Result<Waited> {
+        // As found while the thread was in the cache; no later wait is told of it.
+        if self.signals.end_wanted {
+            return Ok(Waited::User(running));
+        }
         let asleep = Instant::now();
         let mut running = running;
         let mut look = match self.turn {
@@ -328,7 +338,20 @@ impl Control for Pace<'_> {
     }
 
     fn wait_in_cache(&mut self, running: Running) -> Result<std::result::Result<Event, Running>> {
-        running.wait_near_or(|running| self.signals.wait_awake(running))
+        let begun = Instant::now();
+        let (nap, stays) = match self.turn {
+            Some(turn) if turn.spins => (SPIN, SPIN),
+            _ => (NAP, STUCK),
+        };
+        let ends = self.ends.map(|ends| ends + self.slept + STUCK);
+        let ends = ends.into_iter().chain(self.until).min();
+        let is_beside_others = self.turn.is_some_and(|turn| !turn.alone);
+        let late = || {
+            let others_wait = || is_beside_others || hub::any_held();
+            ends.is_some_and(|ends| Instant::now() >= ends)
+                || begun.elapsed() >= stays && others_wait()
+        };
+        running.wait_near_or(|running| self.signals.wait_awake(running, nap, late))
     }
 
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64 {
@@ -353,7 +376,7 @@ impl Control for Pace<'_> {
     }
 
     fn is_late(&self) -> bool {
-        self.is_over() || self.has_had_its_turn()
+        self.signals.end_wanted || self.is_over() || self.has_had_its_turn()
     }
 
     /// What the thread does from then on the other one does at the same time.

@@ -4,7 +4,7 @@
 //! writes or reads, which is plain bits and initialised before; signals are sent by number.
 
 use crate::control::Control;
-use crate::tracee::{Event, Result, Running, hub, procinfo};
+use crate::tracee::{Event, Result, Running, hub, launch, procinfo};
 use nix::unistd::Pid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub struct Signals {
     set: libc::sigset_t,
     before: libc::sigset_t,
+    /// Those that ask for the end where they are not ignored, as these were when we were started.
+    ignored: Vec<i32>,
     /// The user asked for the profile to end.
     pub end_wanted: bool,
     /// When a signal told us so that the program got as well.
@@ -45,9 +47,11 @@ const NEWS: [i32; 4] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP
 const MEANT: [i32; 4] = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
 
 /// How long a thread is waited for before it is looked at whether it sleeps: longer than a lap, as a look costs caches and the processor.
-const NAP: Duration = Duration::from_millis(2);
+pub const NAP: Duration = Duration::from_millis(2);
 /// The same where it was seen to run, again and again.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
+/// How long a thread has to come out of the cache by itself once the user has asked for an end: where it does, what it did is observed up to there.
+const ENDING: Duration = Duration::from_millis(100);
 
 impl Signals {
     /// Blocks the signals in this thread and those it starts. The program is to get the mask
@@ -61,10 +65,14 @@ impl Signals {
             for signal in NEWS.into_iter().chain(MEANT) {
                 libc::sigaddset(&raw mut set, signal);
             }
+            let ends = NEWS.into_iter().filter(|&signal| signal != libc::SIGCHLD);
+            let ignored = ends.filter(|&signal| is_ignored(signal)).collect();
+            launch::hear_of_children();
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
             Signals {
                 set,
                 before,
+                ignored,
                 end_wanted: false,
                 shared_end: None,
                 program: None,
@@ -95,6 +103,12 @@ impl Signals {
             (signal, info)
         };
         match signal {
+            // Who started us meant us to go on, as the program does: it has been started so, too. (What is blocked is queued although it is ignored.)
+            _ if self.ignored.contains(&signal) => {
+                if signal != libc::SIGINT {
+                    self.pass_on(signal, &info);
+                }
+            }
             libc::SIGINT => {
                 self.end_by(info.si_code == libc::SI_KERNEL);
             }
@@ -182,26 +196,45 @@ impl Signals {
         }
     }
 
-    /// Waits for a thread that runs, as code in the cache does; gives it back when it sleeps.
+    /// Waits for a thread that runs, as code in the cache does; gives it back when it sleeps, when it is `late` (asked after each nap, of which `nap`
+    /// is the first), and when the user has asked for an end: a loop without accesses comes out by itself when it is over, and not before.
     ///
     /// # Errors
     /// As [`Running::wait`].
     pub fn wait_awake(
         &mut self,
         mut running: Running,
+        mut nap: Duration,
+        late: impl Fn() -> bool,
     ) -> Result<std::result::Result<Event, Running>> {
-        let mut nap = NAP;
+        let begun = Instant::now();
         loop {
             running = match self.wait(running, Some(Instant::now() + nap))? {
                 Wait::Event(event) => return Ok(Ok(event)),
                 Wait::End(running) => running,
-                Wait::Timeout(running) if procinfo::sleeps(running.tid()) => {
+                Wait::Timeout(running) if late() || procinfo::sleeps(running.tid()) => {
                     return Ok(Err(running));
                 }
                 Wait::Timeout(running) => running,
             };
-            nap = (4 * nap).min(LONGEST_NAP);
+            if self.end_wanted && begun.elapsed() > ENDING {
+                return Ok(Err(running));
+            }
+            nap = match self.end_wanted {
+                true => NAP,
+                false => (4 * nap).min(LONGEST_NAP),
+            };
         }
+    }
+}
+
+/// Whether we were started with this signal ignored, as by nohup(1) or in a shell's background.
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: sigaction is plain bits; sigaction(2) writes nothing else.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
     }
 }
 

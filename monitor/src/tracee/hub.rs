@@ -5,6 +5,7 @@
 //! are passed on, group stops listened out, births and deaths booked. What a thread does in a window
 //! is not known here. Source of every rule: ptrace(2).
 
+mod borrowed;
 mod calls;
 mod dying;
 mod mapped;
@@ -17,6 +18,7 @@ use super::space::Space;
 pub use super::stops::{leave_kernel, mend};
 use super::tracers::Tracers;
 use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo};
+use borrowed::borrows_memory;
 pub use dying::{is_wanted_out, set_in_cache};
 pub use mapped::{give_space_back, take_space};
 use nix::sys::ptrace;
@@ -86,6 +88,8 @@ struct Thread {
     pid: Pid,
     /// We have asked it to stop, and it has not yet.
     interrupted: bool,
+    /// That request was used up by a stop at the entry of a call.
+    spent: bool,
     /// It is on its way out.
     exiting: bool,
     /// Until when it is not to be held, if not for good.
@@ -304,26 +308,6 @@ pub fn is_in_call(tid: Pid) -> bool {
 /// Whether a thread that was left in a call is held at its end, and has executed nothing of its own since.
 pub fn rests_since_call(tid: Pid) -> bool {
     with(|hub| hub.threads.get(&tid.as_raw()).is_some_and(|t| t.rests)).unwrap_or(false)
-}
-
-/// Asks a thread to stop and waits for that, or for what happens to it first. One that is stopped at its system calls
-/// goes on from there and is asked again.
-///
-/// # Errors
-/// As [`Running::wait`].
-pub fn stop(tid: Pid) -> Result<Option<Event>> {
-    let Some(mut running) = interrupt(tid) else {
-        return Ok(None);
-    };
-    loop {
-        match running.wait()? {
-            Event::Stopped(stopped) if stopped.reason == StopReason::Syscall => {
-                running = stopped.resume(Resume::Continue, 0)?;
-                running.interrupt()?;
-            }
-            event => return Ok(Some(event)),
-        }
-    }
 }
 
 /// Asks a thread to stop, and waits so long at most for that or for any other stop or end of it; one that comes later is served when it
@@ -563,6 +547,7 @@ impl Hub {
         let known = Thread {
             pid,
             interrupted: false,
+            spent: false,
             exiting: false,
             spared: None,
             interrupted_call: None,
@@ -609,7 +594,7 @@ impl Hub {
             thread.into_iter().for_each(|thread| thread.untold = UNTOLD);
         }
         if process.threads.is_empty() {
-            process.borrows_memory = procinfo::share_memory(ppid, pid);
+            process.borrows_memory = borrows_memory(ppid, tid);
             // A fork copies the mappings and the limit.
             if let Some(space) = self.spaces.get(&ppid.as_raw()).cloned() {
                 self.spaces.insert(pid.as_raw(), space);

@@ -96,7 +96,7 @@ pub fn launch_with(
                 // Or the end of the pipe would never come when we give up, or die.
                 libc::close(go_write.as_raw_fd());
                 if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) == 1 {
-                    restore_sigpipe();
+                    restore_ignored();
                     close_what_was_closed();
                     if let Some(mask) = mask {
                         libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
@@ -146,17 +146,34 @@ pub fn until_exec(mut running: Running) -> super::Result<Event> {
     }
 }
 
-/// Gives the child the disposition of `SIGPIPE` that we were started with: Rust's runtime ignores
-/// it before `main`, and an ignored signal stays ignored across `execve`.
+/// Has the kernel tell us of children: it does not where `SIGCHLD` is ignored, as whoever started us may have had it (ptrace(2) stops are told of
+/// by it alone). Programs that are launched from now on are given it as it was.
+pub fn hear_of_children() {
+    // SAFETY: setting a default disposition touches no memory of ours.
+    let before = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    if before == libc::SIG_IGN {
+        SIGCHLD_WAS_IGNORED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Gives the child the dispositions of `SIGPIPE` and `SIGCHLD` that we were started with: Rust's runtime ignores the first
+/// before `main`, [`hear_of_children`] does not ignore the second, and both last across `execve`.
 ///
 /// # Safety
 /// Async-signal-safe; called between fork and exec.
-unsafe fn restore_sigpipe() {
-    if !SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
-        // SAFETY: setting a default disposition touches no memory of ours.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+unsafe fn restore_ignored() {
+    // SAFETY: setting a default disposition, or none, touches no memory of ours.
+    unsafe {
+        if !SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
+        if SIGCHLD_WAS_IGNORED.load(Ordering::Relaxed) {
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        }
     }
 }
+
+static SIGCHLD_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 

@@ -89,13 +89,18 @@ pub fn family(tid: Pid) -> Option<(Pid, Pid)> {
     Some((field("Tgid:")?, field("PPid:")?))
 }
 
-/// Whether two processes run in the same memory (kcmp(2)); false where the kernel does not tell.
-pub fn share_memory(one: Pid, other: Pid) -> bool {
+/// Whether two processes run in the same memory (kcmp(2)); `None` where the kernel does not tell: it may have been built without, and containers
+/// refuse the call to whoever has not `CAP_SYS_PTRACE`.
+pub fn share_memory(one: Pid, other: Pid) -> Option<bool> {
     const KCMP_VM: libc::c_int = 1;
     // SAFETY: plain numbers.
     let order =
         unsafe { libc::syscall(libc::SYS_kcmp, one.as_raw(), other.as_raw(), KCMP_VM, 0, 0) };
-    order == 0
+    match (order, nix::Error::last()) {
+        (-1, nix::Error::ESRCH) => Some(false),
+        (-1, _) => None,
+        (order, _) => Some(order == 0),
+    }
 }
 
 /// Whether a thread is running or ready to run: not asleep in a system call (proc(5),
@@ -174,7 +179,7 @@ pub fn has_peer_in_memory(pid: Pid) -> bool {
         .map(Pid::from_raw);
     others
         .filter(|&other| other != pid)
-        .any(|other| share_memory(pid, other))
+        .any(|other| share_memory(pid, other) == Some(true))
 }
 
 /// A number and at least six words in hexadecimal (proc(5), `/proc/pid/syscall`); outside a call there are fewer words.

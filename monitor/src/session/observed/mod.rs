@@ -1,5 +1,6 @@
 //! One process of the run: its engine, what is seen of its threads, and its part of the profile.
 
+mod books;
 mod clock;
 mod meanwhile;
 mod prepare;
@@ -8,6 +9,7 @@ mod turns;
 mod warming;
 mod whereabouts;
 
+use books::Began;
 use clock::NativeClock;
 pub use meanwhile::Meanwhile;
 use timing::{Beside, Timing};
@@ -20,7 +22,7 @@ use super::engine::Engine;
 use super::looks::Looks;
 use super::output::Output;
 use super::pace::{self, Numbers, Pace, Turn, Windows};
-use super::rates::{ANY_RATE, Begins, Inside};
+use super::rates::ANY_RATE;
 use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::schedule::Plan;
@@ -40,9 +42,6 @@ use std::time::{Duration, Instant};
 
 /// Samples at the beginning of a window that tell where it began.
 const FIRST_SAMPLES: usize = 64;
-
-/// Accesses of a run observed as a whole for which [`Engine::expansion`] is not asked again: it goes through all that was translated.
-const EXPANSION_KEPT: u64 = 1_000_000;
 
 /// What is seen of one thread, or of one thread after the other.
 struct Lane {
@@ -392,19 +391,26 @@ impl Observed {
         if let Some(since) = self.paused.remove(&tid.as_raw()) {
             self.missed_s += (cpu - since).max(0.0);
         }
-        let stats = engine.stats();
-        let before = lane.observer.accesses();
         let first = lane.windows.tid == tid;
         // Of which thread executions are counted: where all is observed, of one after the other.
         let clocked = self.full && self.together && self.speeds.is_due();
-        let counts = clocked || first && !self.full;
+        let began = Began {
+            tid,
+            at: begun,
+            cpu_s: cpu,
+            accesses: lane.observer.accesses(),
+            stats: engine.stats(),
+            first,
+            clocked,
+            counts: clocked || first && !self.full,
+        };
         let begins = clocked || first && self.first.1 == 0;
         if lane.observer.is_shared() {
             lane.observer
                 .begin_turn(tid.as_raw(), self.speeds.pace(tid.as_raw()));
             let how = GoesOn {
                 anew: begins,
-                counting: counts,
+                counting: began.counts,
                 rested,
             };
             engine.go_on(how);
@@ -419,7 +425,7 @@ impl Observed {
             recorder: &mut self.recorder,
             accesses,
             turn,
-            before,
+            before: began.accesses,
             whole: self.full,
             woke: false,
             yielded: false,
@@ -436,56 +442,7 @@ impl Observed {
         self.in_turn.woke |= pace.woke;
         self.in_turn.has_yielded(tid, pace.yielded);
         lane.observer.end_turn();
-        self.window_wall_s += begun.elapsed().as_secs_f64();
-        // It may have another id by now, or none: its clock as of the last stop is lost then.
-        let cpu_now = procinfo::thread_cpu_s(pid, tid).unwrap_or(cpu).max(cpu);
-        let cost = Cost {
-            thread_s: cpu_now - cpu,
-            stops: engine.stats().stops - stats.stops,
-            misses: engine.stats().misses - stats.misses,
-        };
-        let calls = engine.stats().syscalls - stats.syscalls;
-        self.calm = (calls == 0).then_some(tid);
-        self.calls.0 += calls;
-        self.cost += cost;
-        self.in_windows_s += cost.thread_s;
-        let accesses = lane.observer.accesses() - before;
-        self.calls.1 += accesses;
-        if first {
-            self.first.0 += cost;
-            self.first.1 += accesses;
-        }
-        if let (Ok(WindowEnd::Closed(_)), true) = (&end, self.together) {
-            self.held.insert(tid.as_raw(), cpu_now);
-        }
-        if let Ok(WindowEnd::Left(_)) = &end {
-            self.left.insert(tid.as_raw());
-        }
-        if let Ok(WindowEnd::Declined(_, reason)) = &end {
-            *self.declined.entry(reason).or_default() += 1;
-            lane.windows.declined += 1;
-            if self.full {
-                self.paused.insert(tid.as_raw(), cpu_now);
-            }
-        }
-        let now = before + accesses;
-        let known = self.expansion.filter(|(_, at)| match self.full {
-            true => !clocked && now.saturating_sub(*at) < EXPANSION_KEPT,
-            false => !counts,
-        });
-        let expansion = match known {
-            Some((known, _)) => known,
-            None => {
-                let asked = self.engine.as_ref().map_or(1.0, Engine::expansion);
-                self.expansion = Some((asked, now));
-                asked
-            }
-        };
-        if clocked {
-            self.learn_speed(tid, cost, accesses, expansion);
-        }
-        let inside = self.inside_of(cost, accesses, expansion);
-        self.native_s += accesses as f64 / self.weights.native_rate(inside).max(1.0);
+        let accesses = self.book(&began, &end);
         Ok((self.leave_space(end?)?, accesses, error))
     }
 
@@ -526,50 +483,6 @@ impl Observed {
         // On a clock that counts no window: what other threads did meanwhile was native.
         self.weights.close(record, opened, inside);
         self.weights.of(Content::new(self.image, &ips));
-    }
-
-    /// How the last window ran: of several threads, the one it was opened for.
-    pub fn inside(&self) -> Inside {
-        let expansion = self.engine.as_ref().map_or(1.0, Engine::expansion);
-        match self.first.1 {
-            // It has not had its turn.
-            0 => self.inside_of(self.cost, self.accesses(), expansion),
-            accesses => self.inside_of(self.first.0, accesses, expansion),
-        }
-    }
-
-    /// Learns from a turn of a run observed as a whole what stops cost and how fast the thread is.
-    fn learn_speed(&mut self, tid: Pid, cost: Cost, accesses: u64, expansion: f64) {
-        self.stops.learn_bare(cost, accesses);
-        let clocked = Clocked {
-            // What new code took is too uncertain to say anything of the rest.
-            accesses: if cost.misses == 0 { accesses } else { 0 },
-            cache_s: self.stops.cache_s(cost),
-            expansion,
-        };
-        self.speeds.clocked(tid.as_raw(), clocked);
-    }
-
-    fn inside_of(&self, cost: Cost, accesses: u64, expansion: f64) -> Inside {
-        // Other engines' windows take nothing from caches, or all is slow in them.
-        let begins = match &self.engine {
-            Some(Engine::Translate(_)) if self.full => Begins::Never,
-            Some(Engine::Translate(_)) if self.together => {
-                Begins::Often(accesses as f64 / cost.stops.max(1) as f64)
-            }
-            Some(Engine::Translate(_)) => Begins::Once(accesses as f64),
-            _ => Begins::Never,
-        };
-        let seen = Inside {
-            per_second: 0.0,
-            begins,
-            expansion,
-            calls: self.calls.0 as f64 / self.calls.1.max(1) as f64,
-            together: self.together,
-            mostly_stops: false,
-            of_others: false,
-        };
-        self.stops.inside(cost, accesses, seen)
     }
 
     /// Writes the last window and gives away what is left, at the end of the process or of the

@@ -13,7 +13,7 @@ use super::Observed;
 use super::warming::{Lap, Warming, clean};
 use crate::engine::translate::window::{Control, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
-use crate::session::signals::{Signals, Wait};
+use crate::session::signals::{NAP, Signals, Wait};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
 use crate::tracee::{Event, Result, Running, StopReason, Stopped, hub, procinfo};
@@ -47,6 +47,8 @@ const MOST_MISSES: u64 = 150;
 /// Laps of next to nothing in between, which tell what the stop at the end of one takes, and accesses of them.
 const EMPTY_LAPS: usize = 3;
 const EMPTY: u64 = 500;
+/// Longest stay in the cache of a lap: a loop without accesses comes to no end of one.
+const LONGEST: Duration = Duration::from_secs(1);
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 2;
 
@@ -161,7 +163,9 @@ impl Control for Laps<'_> {
     }
 
     fn wait_in_cache(&mut self, running: Running) -> Result<std::result::Result<Event, Running>> {
-        running.wait_near_or(|running| self.signals.wait_awake(running))
+        let begun = Instant::now();
+        let late = || begun.elapsed() > LONGEST;
+        running.wait_near_or(|running| self.signals.wait_awake(running, NAP, late))
     }
 
     fn progress(&mut self, _: &mut Observer, _: &Maps) -> u64 {

@@ -17,6 +17,8 @@ pub struct InTurn {
     pub rounds: u32,
     /// Those whose last turns ended because they left the processor to others.
     yielded: FxHashSet<i32>,
+    /// Those that made no access in their last turns, and had to be asked to come out.
+    spun: FxHashSet<i32>,
     /// Whether one of the present round has woken another.
     pub(super) woke: bool,
     /// Most accesses of a turn, where they do.
@@ -37,6 +39,13 @@ impl InTurn {
         match yielded {
             true => self.yielded.insert(tid.as_raw()),
             false => self.yielded.remove(&tid.as_raw()),
+        };
+    }
+
+    pub(super) fn has_spun(&mut self, tid: Pid, spun: bool) {
+        match spun {
+            true => self.spun.insert(tid.as_raw()),
+            false => self.spun.remove(&tid.as_raw()),
         };
     }
 
@@ -146,6 +155,7 @@ impl Observed {
     pub fn forget_thread(&mut self, tid: Pid) {
         self.speeds.forget(tid.as_raw());
         self.in_turn.has_yielded(tid, false);
+        self.in_turn.has_spun(tid, false);
     }
 
     /// The thread's turn in a round, in which the fastest thread makes `most` accesses. Of a run observed as a whole, one that is
@@ -163,6 +173,7 @@ impl Observed {
             accesses: if calm { longer } else { accesses },
             alone,
             calm,
+            spins: self.in_turn.spun.contains(&tid.as_raw()),
         }
     }
 

@@ -8,7 +8,10 @@ impl Thread {
     /// Mends what a stop of ours has done to a call, and books whether the thread is in one that is let come to its end: it would never,
     /// were it stopped each time. `in_cache`: it was in the code cache, where it makes none.
     pub(super) fn note_call_at(&mut self, stopped: &Stopped, in_cache: bool) {
-        let asked = std::mem::take(&mut self.interrupted);
+        let asked = std::mem::take(&mut self.interrupted) | std::mem::take(&mut self.spent);
+        // Any stop uses the request up, but the kernel's mark of it stays until the thread is back in user mode: the call about to be made
+        // is cut by it all the same (linux/kernel/signal.c, `ptrace_stop`: recalc_sigpending_tsk never clears).
+        self.spent = asked && stopped.reason == StopReason::Syscall && !stopped.is_behind_call();
         let ours = match stopped.reason {
             _ if in_cache && self.completion.is_none() => asked,
             // It uses up the request, but is not for it.

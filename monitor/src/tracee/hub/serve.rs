@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Longest time for which the events of others wait while one thread stops again and again.
 const LOOK_AROUND: Duration = Duration::from_micros(500);
+/// Longest time for which signals are passed on one after the other before anything else is done.
+const STORM: Duration = Duration::from_millis(20);
 
 /// Stops after which we look where the thread runs, if they come more often than this.
 const LOOK_EVERY: u32 = 24;
@@ -126,7 +128,7 @@ impl Hub {
             if !block {
                 return Ok(None);
             }
-            if self.fetch(true)? == Fetched::Nothing {
+            if self.fetch(true, false)? == Fetched::Nothing {
                 return Err(TraceError::Gone(tid));
             }
         }
@@ -139,10 +141,12 @@ impl Hub {
     }
 
     /// Takes every event there is before any thread is resumed: so that none that stops often can
-    /// keep the others waiting.
+    /// keep the others waiting. (One that goes on at once, as those that get a signal do, may be back before the others are through: from then on
+    /// its signals are queued, too.)
     fn fetch_all(&mut self) -> Result<()> {
-        self.looked_around = Instant::now();
-        while self.fetch(false)? == Fetched::Some {}
+        let begun = Instant::now();
+        self.looked_around = begun;
+        while self.fetch(false, begun.elapsed() > STORM)? == Fetched::Some {}
         Ok(())
     }
 
@@ -152,7 +156,9 @@ impl Hub {
     /// between the wait and the resume, the kernel would forget a signal that has been waited for, but
     /// delivers one that has not. So such a thread goes on at once, or whoever waits for it has it
     /// now. (Of `SIGTRAP` nothing of the kind is wanted: it may be our own doing, and would kill.)
-    fn fetch(&mut self, block: bool) -> Result<Fetched> {
+    ///
+    /// `all`: such a thread is queued as any other is.
+    fn fetch(&mut self, block: bool, all: bool) -> Result<Fetched> {
         let Some((tid, signal)) = peek(block)? else {
             return Ok(Fetched::Nothing);
         };
@@ -161,7 +167,7 @@ impl Hub {
             return Ok(Fetched::Some);
         };
         let known = PEEKED.with_borrow(|peeked| peeked.contains(&tid.as_raw()));
-        if let (Some(signal), false) = (signal, known) {
+        if let (Some(signal), false) = (signal, known || all) {
             PEEKED.with_borrow_mut(|peeked| peeked.insert(tid.as_raw()));
             let event = Event::Stopped(Stopped::of(tid, StopReason::Signal(signal)));
             let former = self.note(tid, &event);

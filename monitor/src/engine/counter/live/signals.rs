@@ -46,13 +46,18 @@ impl<C: Control> Live<'_, C> {
                 return Err(Stop::End(WindowEnd::Fatal(stopped, signal)));
             }
             // Stopped, and continued some time: with a stop of ours right behind it.
-            let running = stopped.resume(Resume::Continue, signal)?;
+            let mut running = stopped.resume(Resume::Continue, signal)?;
             running.interrupt()?;
-            let stopped = match running.wait()? {
-                Event::Stopped(stopped) => stopped,
-                event => return Err(Stop::End(WindowEnd::Gone(event))),
+            self.thread = loop {
+                running = match running.wait()? {
+                    // That stop itself comes first.
+                    Event::Stopped(stopped) if stopped.reason == StopReason::Group => {
+                        stopped.resume(Resume::Listen, 0)?
+                    }
+                    Event::Stopped(stopped) => break Some(stopped),
+                    event => return Err(Stop::End(WindowEnd::Gone(event))),
+                };
             };
-            self.thread = Some(stopped);
             return Err(Stop::Close("a stopping signal"));
         }
         if signal == libc::SIGSYS

@@ -240,7 +240,7 @@ impl Counter {
         }
         // Whoever else runs in this memory has no handler of the shim's.
         let borrows = |other: &hub::Process| {
-            other.borrows_memory && procinfo::share_memory(other.pid, self.pid)
+            other.borrows_memory && procinfo::share_memory(other.pid, self.pid) != Some(false)
         };
         if hub::processes().iter().any(borrows) {
             return Ok(WindowEnd::Declined(

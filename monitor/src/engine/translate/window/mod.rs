@@ -505,13 +505,7 @@ impl Translate {
                         self.stopped_natively(stopped, syscall, (handler, late), observer)?
                     }
                     Waited::Event(gone) => Next::End(WindowEnd::Gone(gone)),
-                    Waited::User(running) => {
-                        running.interrupt()?;
-                        match running.wait()? {
-                            Event::Stopped(stopped) => self.finish_native(stopped, observer)?,
-                            gone => Next::End(WindowEnd::Gone(gone)),
-                        }
-                    }
+                    Waited::User(running) => self.end_natively(running, handler, observer)?,
                 },
             };
         }
@@ -544,7 +538,9 @@ impl Translate {
                 Ok(Next::End(WindowEnd::Exiting(stopped)))
             }
             StopReason::Exec => Ok(Next::End(WindowEnd::Exec(stopped))),
-            reason if slept && reason != StopReason::Group || hub::is_wanted_out(stopped.tid()) => {
+            reason
+                if reason != StopReason::Group && (slept || hub::is_wanted_out(stopped.tid())) =>
+            {
                 if let Some(context) = self.observe_interrupted(&regs, observer) {
                     regs = context.regs;
                 }

@@ -4,7 +4,11 @@ use super::signal::stopped_by_signal;
 use super::{At, Control, FILTERED, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
 use crate::tracee::stops::leave_kernel;
-use crate::tracee::{Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
+use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
+use std::time::{Duration, Instant};
+
+/// How long a thread that is asked to stop natively is waited for.
+const UNINTERRUPTED: Duration = Duration::from_millis(500);
 
 impl Translate {
     /// Waits for a thread outside of the cache. Only one in a system call may be left there: any other
@@ -56,19 +60,53 @@ impl Translate {
         regs.rip.wrapping_sub(field(8)) < field(16)
     }
 
-    /// The user ended the window while the thread was at its own registers.
+    /// The user ended the window while the thread was at its own registers. `handler`: it was to step into one.
     pub(super) fn finish_native(
         &mut self,
         stopped: Stopped,
+        handler: bool,
         observer: &mut Observer,
     ) -> Result<Next> {
         self.drain(self.log_pointer(), None, observer);
-        Ok(Next::End(match stopped.reason {
+        let end = match stopped.reason {
             StopReason::Exec => WindowEnd::Exec(stopped),
             StopReason::Exiting => WindowEnd::Exiting(stopped),
+            // The step has come to its end: no signal of the program's.
+            StopReason::Signal(libc::SIGTRAP) if handler => {
+                WindowEnd::Closed(Stopped::of(stopped.tid(), StopReason::Other(0)))
+            }
             StopReason::Signal(signal) => stopped_by_signal(stopped, signal),
+            StopReason::Group => return stopped_with_its_process(stopped),
             _ => WindowEnd::Closed(stopped),
-        }))
+        };
+        Ok(Next::End(end))
+    }
+
+    /// Asks a thread outside of the cache to stop, as the user has ended the window: its end there. One that does not come to a stop in time, as in a
+    /// call that is not interrupted, is left in it.
+    pub(super) fn end_natively(
+        &mut self,
+        mut running: Running,
+        handler: bool,
+        observer: &mut Observer,
+    ) -> Result<Next> {
+        let begun = Instant::now();
+        running.interrupt()?;
+        loop {
+            running = match running.poll()? {
+                Ok(Event::Stopped(stopped)) => {
+                    return self.finish_native(stopped, handler, observer);
+                }
+                Ok(gone) => return Ok(Next::End(WindowEnd::Gone(gone))),
+                Err(running) if begun.elapsed() > UNINTERRUPTED => {
+                    self.drain(self.log_pointer(), None, observer);
+                    hub::left_in_call(running.tid());
+                    return Ok(Next::End(WindowEnd::Left(running)));
+                }
+                Err(running) => running,
+            };
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 
     /// The thread is at a `syscall` instruction of its own, with `regs` of its own.
@@ -227,10 +265,11 @@ impl Translate {
                 self.drain(self.log_pointer(), None, observer);
                 stopped_with_its_process(stopped)
             }
-            // By `wait_natively`: on its way in its own code.
+            // By `wait_natively`: on its way in its own code. It may be about to make the call it was let go for, which becomes its own then: were
+            // that refused again it might never come to make it.
             StopReason::Interrupt if syscall.is_none() && !handler && leave_kernel(&stopped) => {
                 let regs = stopped.regs()?;
-                self.enter(stopped, regs, observer, Resume::SyscallEmulated)
+                self.enter(stopped, regs, observer, Resume::Syscall)
             }
             _ => go(stopped.resume_here(Resume::Syscall, 0)?, syscall),
         }
