@@ -1,5 +1,7 @@
 //! Threads and child processes are followed, and none of them notices.
 
+#[path = "support/attached.rs"]
+mod attached;
 #[path = "support/c.rs"]
 mod c;
 #[path = "support/cli.rs"]
@@ -7,13 +9,14 @@ mod cli;
 #[path = "support/forbidden.rs"]
 mod forbidden;
 
+use attached::await_state;
 use c::build;
 use cli::{
     WAYS, awaited, installed, lossy, native, output, program_of, readable, run, shell_status, text,
     under, windows,
 };
 use forbidden::forbid;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
 use statcache::profile::types::WindowRecord;
@@ -503,6 +506,17 @@ fn a_daemon_outlives_the_run() {
 /// Stopped and continued from outside, a program with threads stops and goes on, and its result is the same.
 #[test]
 fn group_stop_and_continue() {
+    stops_and_goes_on(false);
+}
+
+/// So it does when its terminal stops it, and we with it.
+#[test]
+fn stop_from_the_terminal_and_continue() {
+    stops_and_goes_on(true);
+}
+
+/// `all`: the whole process group is stopped, as by Ctrl-Z.
+fn stops_and_goes_on(all: bool) {
     let Some((_place, program)) = build("threads") else {
         return;
     };
@@ -517,11 +531,21 @@ fn group_stop_and_continue() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .spawn()
             .expect("started");
         assert!(awaited(|| windows(&profile) > 0));
         let pid = program_of(child.id(), "threads").expect("its child");
-        kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("sent");
+        let monitor = Pid::from_raw(child.id() as i32);
+        let send = |signal| match all {
+            true => killpg(monitor, signal).expect("sent"),
+            false => kill(Pid::from_raw(pid), signal).expect("sent"),
+        };
+        send(if all {
+            Signal::SIGTSTP
+        } else {
+            Signal::SIGSTOP
+        });
         // A program may use no time before it is stopped, too.
         std::thread::sleep(Duration::from_millis(200));
         let used =
@@ -532,7 +556,11 @@ fn group_stop_and_continue() {
             used() - before < 0.05
         };
         assert!(awaited(stands), "{way:?}: it runs while stopped");
-        kill(Pid::from_raw(pid), Signal::SIGCONT).expect("sent");
+        if all {
+            await_state(child.id(), 'T');
+            assert!(stands(), "{way:?}: it runs while we are stopped");
+        }
+        send(Signal::SIGCONT);
         drop(child.stdin.take());
         let ended = awaited(|| child.try_wait().expect("asked").is_some());
         if !ended {

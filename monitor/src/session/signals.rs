@@ -16,6 +16,8 @@ pub struct Signals {
     before: libc::sigset_t,
     /// Those that ask for the end where they are not ignored, as these were when we were started.
     ignored: Vec<i32>,
+    /// When we are to stop, as the program is stopped by then.
+    halts: Option<Instant>,
     /// The user asked for the profile to end.
     pub end_wanted: bool,
     /// When a signal told us so that the program got as well.
@@ -46,6 +48,9 @@ const NEWS: [i32; 4] = [libc::SIGCHLD, libc::SIGINT, libc::SIGTERM, libc::SIGHUP
 /// Those that whoever has started the program sends to it and means nothing to us: it is we whose process id they know.
 const MEANT: [i32; 4] = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
 
+/// How long the program has to come to its stop once its terminal has asked for one (SIGTSTP): each of its threads passes by us.
+const HALTING: Duration = Duration::from_millis(50);
+
 /// How long a thread is waited for before it is looked at whether it sleeps: longer than a lap, as a look costs caches and the processor.
 pub const NAP: Duration = Duration::from_millis(2);
 /// The same where it was seen to run, again and again.
@@ -62,7 +67,7 @@ impl Signals {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in NEWS.into_iter().chain(MEANT) {
+            for signal in NEWS.into_iter().chain(MEANT).chain([libc::SIGTSTP]) {
                 libc::sigaddset(&raw mut set, signal);
             }
             let ends = NEWS.into_iter().filter(|&signal| signal != libc::SIGCHLD);
@@ -73,6 +78,7 @@ impl Signals {
                 set,
                 before,
                 ignored,
+                halts: None,
                 end_wanted: false,
                 shared_end: None,
                 program: None,
@@ -91,6 +97,10 @@ impl Signals {
     /// Takes one pending signal, waiting up to `timeout` for it. News of children need no more
     /// than the waking; what the program did not get is passed on to it.
     pub fn take(&mut self, timeout: Duration) -> Option<i32> {
+        let halts = self
+            .halts
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = halts.map_or(timeout, |halts| halts.min(timeout));
         let timeout = libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
@@ -121,7 +131,16 @@ impl Signals {
                 self.end_wanted = true;
             }
             signal if MEANT.contains(&signal) => self.pass_on(signal, &info),
+            // Were we stopped, who is attached to would wait for us.
+            libc::SIGTSTP if self.program.is_some() => {
+                self.pass_on(signal, &info);
+                self.halts = Some(Instant::now() + HALTING);
+            }
             _ => {}
+        }
+        if self.halts.is_some_and(|at| Instant::now() >= at) {
+            self.halts = None;
+            halt();
         }
         if self.control.as_ref().is_some_and(|c| c.stop_wanted()) {
             self.end_wanted = true;
@@ -225,6 +244,20 @@ impl Signals {
                 false => (4 * nap).min(LONGEST_NAP),
             };
         }
+    }
+}
+
+/// Stops us like any program that its terminal stops, until somebody lets us go on; not where nobody could (signal(7): process groups that
+/// are orphaned are not stopped).
+fn halt() {
+    // SAFETY: sigset_t is plain bits, initialised by sigemptyset; all pointers are null or to locals.
+    unsafe {
+        let mut stop: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut stop);
+        libc::sigaddset(&raw mut stop, libc::SIGTSTP);
+        libc::raise(libc::SIGTSTP);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const stop, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stop, std::ptr::null_mut());
     }
 }
 
