@@ -333,6 +333,37 @@ fn a_stopped_program() {
     assert!(child.wait().expect("waited").success());
 }
 
+/// One that is stopped while it is watched keeps nothing of ours, stays stopped, and goes on when it is told to.
+#[test]
+fn a_program_that_is_stopped_meanwhile() {
+    let Some((place, program)) = build("server") else {
+        return;
+    };
+    let (mut child, mut output) = server(&program);
+    let profile = place.path().join("p");
+    let pid = Pid::from_raw(child.id() as i32);
+    for options in [&["--for", "3"][..], &["--for", "3", "--full"]] {
+        let mut monitor = Command::new(env!("CARGO_BIN_EXE_statcache"))
+            .args(["attach", "-q", "--seed", "1", "-o"])
+            .arg(&profile)
+            .args(options)
+            .arg(child.id().to_string())
+            .spawn()
+            .expect("started");
+        let is_inside = || traces(child.id()).iter().any(|t| t.contains("statcache"));
+        assert!(awaited(is_inside), "{options:?}");
+        kill(pid, Signal::SIGSTOP).expect("sent");
+        assert!(monitor.wait().expect("waited").success(), "{options:?}");
+        await_state(child.id(), 'T');
+        assert_eq!(traces(child.id()), [""; 0], "{options:?}");
+        kill(pid, Signal::SIGCONT).expect("sent");
+    }
+    // Some calls fail behind a stop also alone (signal(7)).
+    let said = ask(&mut child, &mut output);
+    assert!(said.ends_with(", timer ran\n"), "{said}");
+    assert!(child.wait().expect("waited").success(), "{said}");
+}
+
 #[test]
 fn refusals_are_one_line_and_a_code() {
     let place = tempfile::tempdir().expect("a temporary directory");

@@ -521,7 +521,9 @@ fn signals_ignored_at_the_start_end_nothing() {
             .as_ref()
             .and_then(|footer| footer.exit_status);
         assert_eq!(last, Some(0));
-        assert!(!profile.windows.is_empty());
+        if profile.header.full {
+            assert!(!profile.windows.is_empty());
+        }
     }
 }
 

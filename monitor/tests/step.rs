@@ -410,8 +410,9 @@ fn stopped_and_continued_program_goes_on() {
 #[test]
 fn window_is_left_from_within_a_sleep() {
     let stop = Arc::new(AtomicBool::new(false));
+    let is_asked = || stop.load(Ordering::Relaxed);
     let limits = Limits {
-        stop: Some(&stop),
+        stop: Some(&is_asked),
         ..TO_THE_MARK
     };
     let begun = Instant::now();

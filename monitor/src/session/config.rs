@@ -17,6 +17,13 @@ pub enum EngineChoice {
     Counter,
 }
 
+impl EngineChoice {
+    /// Whether all its waits hear of signals to the monitor.
+    pub fn hears_signals(self) -> bool {
+        matches!(self, EngineChoice::Auto | EngineChoice::Translate)
+    }
+}
+
 /// How a profile is taken, of a program started for it or of one that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileConfig {

@@ -11,6 +11,7 @@ use crate::tracee::Stopped;
 use crate::tracee::maps::Maps;
 use crate::tracee::{Event, Result};
 use nix::unistd::Pid;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Accesses stepped between two looks at how far the window has come.
@@ -169,10 +170,13 @@ impl Step {
             if left == 0 {
                 return self.release(stopped);
             }
+            let pace = RefCell::new(&mut *pace);
+            let is_over = || pace.borrow_mut().has_ended();
             let limits = Limits {
                 accesses: left.min(STEP_CHUNK),
                 // A loop may make no access.
                 steps: 2 * STEP_CHUNK,
+                stop: Some(&is_over),
                 ..Limits::NONE
             };
             let window = self

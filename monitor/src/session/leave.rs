@@ -289,14 +289,15 @@ pub fn tidy() {
     }
 }
 
-/// Lets one thread do it. False when something else happened to it first.
+/// Lets one thread do it. False when something else happened to it first. One that is stopped like all of its process is left where it does: the kernel
+/// stops it again when it is traced no more (linux/kernel/ptrace.c, `__ptrace_unlink`).
 fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
     let Some(event) = hub::stop_within(tid, SETTLED)? else {
         return Ok(false);
     };
     let stopped = match event {
         Event::Stopped(stopped)
-            if stopped.reason == StopReason::Interrupt
+            if matches!(stopped.reason, StopReason::Interrupt | StopReason::Group)
                 && stopped.must_be_native().is_none()
                 && !procinfo::is_filtered(tid) =>
         {
@@ -307,8 +308,12 @@ fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
             return Ok(false);
         }
     };
+    let is_halted = stopped.reason == StopReason::Group;
     hub::mend(&stopped)?;
     let stopped = remove(stopped, &Left::find(pid))?;
-    hub::release(Event::Stopped(stopped));
+    let signal = matches!(stopped.reason, StopReason::Signal(_));
+    if !is_halted || signal {
+        hub::release(Event::Stopped(stopped));
+    }
     Ok(Left::find(pid).is_empty())
 }

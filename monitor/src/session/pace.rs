@@ -355,7 +355,7 @@ impl Control for Pace<'_> {
     }
 
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64 {
-        if self.error.is_some() || self.is_over() || self.signals.poll_end() {
+        if self.error.is_some() || self.has_ended() {
             return 0;
         }
         if let Some(turn) = self.turn {
@@ -396,6 +396,11 @@ impl Control for Pace<'_> {
 }
 
 impl Pace<'_> {
+    /// Whether the window, or the profile, has come to its end by the clock, or the user's wish.
+    pub fn has_ended(&mut self) -> bool {
+        self.is_over() || self.signals.poll_end()
+    }
+
     /// Whether the window, or the profile, has come to its end by the clock.
     fn is_over(&self) -> bool {
         let now = Instant::now();

@@ -114,7 +114,7 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
     if config.profile.background {
         crate::control::prepare()?;
     }
-    let mut signals = Signals::block();
+    let mut signals = Signals::block(config.profile.engine.hears_signals());
     let traced = on_own_thread(|| {
         let following = config.profile.follow();
         let _hub = hub::open(following);
@@ -198,7 +198,7 @@ pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result
         crate::control::prepare()?;
     }
     let mut writer = Writer::create(&config.profile.output)?;
-    let mut signals = Signals::block();
+    let mut signals = Signals::block(config.profile.engine.hears_signals());
     let (ended, server) = on_own_thread(|| {
         let following = config.profile.follow();
         let _hub = hub::open(following);

@@ -60,15 +60,19 @@ const ENDING: Duration = Duration::from_millis(100);
 
 impl Signals {
     /// Blocks the signals in this thread and those it starts. The program is to get the mask
-    /// [`Signals::before`].
-    pub fn block() -> Signals {
+    /// [`Signals::before`]. `halts`: the engine's waits hear of a stop from the terminal; those that do not are stopped at once, as any program is.
+    pub fn block(halts: bool) -> Signals {
         // SAFETY: sigset_t is plain bits, initialised by sigemptyset; all pointers are to locals.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in NEWS.into_iter().chain(MEANT).chain([libc::SIGTSTP]) {
+            for signal in NEWS.into_iter().chain(MEANT) {
                 libc::sigaddset(&raw mut set, signal);
+            }
+            if halts {
+                libc::sigaddset(&raw mut set, libc::SIGTSTP);
+                libc::sigaddset(&raw mut set, libc::SIGCONT);
             }
             let ends = NEWS.into_iter().filter(|&signal| signal != libc::SIGCHLD);
             let ignored = ends.filter(|&signal| is_ignored(signal)).collect();
@@ -114,10 +118,10 @@ impl Signals {
         };
         match signal {
             // Who started us meant us to go on, as the program does: it has been started so, too. (What is blocked is queued although it is ignored.)
-            _ if self.ignored.contains(&signal) => {
-                if signal != libc::SIGINT {
-                    self.pass_on(signal, &info);
-                }
+            // Scripts start what runs beside them with SIGINT ignored, but may well send it.
+            libc::SIGINT if self.ignored.contains(&signal) && info.si_code == libc::SI_KERNEL => {}
+            libc::SIGTERM | libc::SIGHUP if self.ignored.contains(&signal) => {
+                self.pass_on(signal, &info);
             }
             libc::SIGINT => {
                 self.end_by(info.si_code == libc::SI_KERNEL);
@@ -136,6 +140,8 @@ impl Signals {
                 self.pass_on(signal, &info);
                 self.halts = Some(Instant::now() + HALTING);
             }
+            // It goes on already.
+            libc::SIGCONT => self.halts = None,
             _ => {}
         }
         if self.halts.is_some_and(|at| Instant::now() >= at) {

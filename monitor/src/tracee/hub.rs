@@ -310,8 +310,8 @@ pub fn rests_since_call(tid: Pid) -> bool {
     with(|hub| hub.threads.get(&tid.as_raw()).is_some_and(|t| t.rests)).unwrap_or(false)
 }
 
-/// Asks a thread to stop, and waits so long at most for that or for any other stop or end of it; one that comes later is served when it
-/// comes.
+/// Asks a thread to stop, and waits so long at most for that or for any other stop or end of it, or as long as it waits for a processor; one that
+/// comes later is served when it comes.
 ///
 /// # Errors
 /// What ptrace refuses.
@@ -323,7 +323,7 @@ pub fn stop_within(tid: Pid, patience: Duration) -> Result<Option<Event>> {
     loop {
         match running.poll()? {
             Ok(event) => return Ok(Some(event)),
-            Err(_) if begun.elapsed() > patience => return Ok(None),
+            Err(_) if begun.elapsed() > patience && !procinfo::is_ready(tid) => return Ok(None),
             Err(again) => running = again,
         }
         std::thread::sleep(Duration::from_micros(50));

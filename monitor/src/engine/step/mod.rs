@@ -32,13 +32,12 @@ use decode::Decoder;
 use guard::Guard;
 use registers::View;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Steps between two looks at which processor the thread runs on.
 const STEPS_PER_MOVE: u64 = 1024;
 
 /// When a window ends at the latest. Looked at between instructions (and iterations of a `rep`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Limits<'a> {
     /// Reported accesses.
     pub accesses: u64,
@@ -46,8 +45,8 @@ pub struct Limits<'a> {
     pub steps: u64,
     /// Ends before a system call with this number.
     pub before_syscall: Option<u64>,
-    /// Ends soon after this is set, even while the program waits in a system call.
-    pub stop: Option<&'a AtomicBool>,
+    /// Ends soon after this says so, even while the program waits in a system call.
+    pub stop: Option<&'a dyn Fn() -> bool>,
 }
 
 impl Limits<'_> {
@@ -60,7 +59,7 @@ impl Limits<'_> {
     };
 
     fn stop_asked(&self) -> bool {
-        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+        self.stop.is_some_and(|stop| stop())
     }
 }
 

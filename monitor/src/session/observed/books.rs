@@ -61,7 +61,7 @@ impl Observed {
             self.first.1 += accesses;
         }
         let has_spun = accesses == 0 && matches!(end, Ok(WindowEnd::Closed(_)));
-        let has_spun = has_spun && began.at.elapsed() >= pace::SPIN;
+        let has_spun = has_spun && cost.thread_s >= pace::SPIN.as_secs_f64();
         self.in_turn.has_spun(tid, has_spun);
         match end {
             Ok(WindowEnd::Closed(_)) if self.together => {

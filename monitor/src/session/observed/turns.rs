@@ -51,7 +51,7 @@ impl InTurn {
 
     /// Whether the thread's next turn is likely to be of a few accesses: those of the others are as long as the first one.
     pub fn yields(&self, tid: Pid) -> bool {
-        self.yielded.contains(&tid.as_raw())
+        self.yielded.contains(&tid.as_raw()) || self.spun.contains(&tid.as_raw())
     }
 }
 

@@ -254,13 +254,18 @@ impl Hub {
             StopReason::Signal(signal) if self.is_in_call(tid) => (Resume::Syscall, signal),
             StopReason::Signal(signal) => (Resume::Continue, signal),
             StopReason::Group => (Resume::Listen, 0),
-            _ if self.is_in_call(tid) => (Resume::Syscall, 0),
+            // What a stop at its entry has spent may cut the call.
+            _ if self.is_in_call(tid) || self.is_cut_short(tid) => (Resume::Syscall, 0),
             _ => (Resume::Continue, 0),
         };
         let _ = match self.thick {
             true => stopped.resume_here(how, signal),
             false => stopped.resume(how, signal),
         };
+    }
+
+    fn is_cut_short(&self, tid: Pid) -> bool {
+        self.threads.get(&tid.as_raw()).is_some_and(|t| t.spent)
     }
 
     /// Lets the held threads of some processes go on natively.

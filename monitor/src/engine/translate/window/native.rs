@@ -98,7 +98,7 @@ impl Translate {
                     return self.finish_native(stopped, handler, observer);
                 }
                 Ok(gone) => return Ok(Next::End(WindowEnd::Gone(gone))),
-                Err(running) if begun.elapsed() > UNINTERRUPTED => {
+                Err(running) if !handler && begun.elapsed() > UNINTERRUPTED => {
                     self.drain(self.log_pointer(), None, observer);
                     hub::left_in_call(running.tid());
                     return Ok(Next::End(WindowEnd::Left(running)));
