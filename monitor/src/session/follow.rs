@@ -279,9 +279,12 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         let (stopped, error) = observed.prepare(stopped, &self.kind)?;
-        // Its preparation may have been cut short by a signal.
-        let clean = !matches!(stopped.reason, StopReason::Signal(_));
-        if observed.engine.is_none() || !clean || error.is_some() || !observed.is_free(&stopped)? {
+        // Its preparation may have been cut short.
+        if observed.engine.is_none()
+            || stopped.has_news()
+            || error.is_some()
+            || !observed.is_free(&stopped)?
+        {
             hub::release(Event::Stopped(stopped));
             self.failed(error);
             self.schedule.spend(monitor_cpu_s() - own);

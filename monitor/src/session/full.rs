@@ -6,7 +6,7 @@ use super::follow::{Session, resume_after};
 use super::observed::Observed;
 use crate::engine::translate::window::{STORM, WindowEnd};
 use crate::session::schedule::Plan;
-use crate::tracee::{Event, Result, Resume, StopReason, Stopped, hub, transfers};
+use crate::tracee::{Event, Result, Resume, Stopped, hub, transfers};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
@@ -145,7 +145,7 @@ impl Session<'_> {
             return Ok(());
         };
         let (stopped, error) = observed.prepare(stopped, &self.kind)?;
-        if let StopReason::Signal(_) = stopped.reason {
+        if stopped.has_news() {
             hub::release(Event::Stopped(stopped));
             self.failed(error);
             return Ok(());

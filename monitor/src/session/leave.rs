@@ -189,7 +189,7 @@ pub fn free(mut stopped: Stopped, pid: Pid) -> Result<Stopped> {
             continue;
         };
         stopped = let_go(stopped, pid, &shim, &[left.range])?;
-        if let StopReason::Signal(_) = stopped.reason {
+        if stopped.has_news() {
             break;
         }
     }
@@ -245,7 +245,7 @@ pub fn remove(stopped: Stopped, left: &Left) -> Result<Stopped> {
     // Only on its way through the signal code does the kernel make a call again (or let a handler
     // decide that); a thread that has a signal is there, any other is sent there.
     stopped.set_regs(&exact)?;
-    if let StopReason::Signal(_) = stopped.reason {
+    if stopped.has_news() {
         return Ok(stopped);
     }
     hub::interrupt(tid);

@@ -119,7 +119,9 @@ impl Signals {
         match signal {
             // Who started us meant us to go on, as the program does: it has been started so, too. (What is blocked is queued although it is ignored.)
             // Scripts start what runs beside them with SIGINT ignored, but may well send it.
-            libc::SIGINT if self.ignored.contains(&signal) && info.si_code == libc::SI_KERNEL => {}
+            libc::SIGINT
+                if self.ignored.contains(&signal)
+                    && (info.si_code == libc::SI_KERNEL || is_theirs(&info)) => {}
             libc::SIGTERM | libc::SIGHUP if self.ignored.contains(&signal) => {
                 self.pass_on(signal, &info);
             }
@@ -167,10 +169,7 @@ impl Signals {
     /// that we follow, which do not mean us.
     fn pass_on(&self, signal: i32, info: &libc::siginfo_t) {
         let terminal = info.si_code == libc::SI_KERNEL && signal != libc::SIGALRM;
-        // SAFETY: siginfo_t is plain bits; where there is no sender its number is that of none that we follow.
-        let sender = Pid::from_raw(unsafe { info.si_pid() });
-        let own = info.si_code <= 0 && hub::process(sender).is_some();
-        if let (Some(program), false) = (self.program, terminal || own) {
+        if let (Some(program), false) = (self.program, terminal || is_theirs(info)) {
             // SAFETY: plain numbers. The program may be gone already.
             unsafe { libc::kill(program.as_raw(), signal) };
         }
@@ -265,6 +264,13 @@ fn halt() {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const stop, std::ptr::null_mut());
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stop, std::ptr::null_mut());
     }
+}
+
+/// Whether a signal comes from one of the processes that we follow.
+fn is_theirs(info: &libc::siginfo_t) -> bool {
+    // SAFETY: siginfo_t is plain bits; where there is no sender its number is that of none that we follow.
+    let sender = Pid::from_raw(unsafe { info.si_pid() });
+    info.si_code <= 0 && hub::process(sender).is_some()
 }
 
 /// Whether we were started with this signal ignored, as by nohup(1) or in a shell's background.

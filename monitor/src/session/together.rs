@@ -9,9 +9,7 @@ use super::pace::Turn;
 use crate::engine::translate::window::WindowEnd;
 use crate::observe::Ended;
 use crate::profile::ProfileError;
-use crate::tracee::{
-    Event, Result, Resume, StopReason, Stopped, TraceError, hub, near, procinfo, transfers,
-};
+use crate::tracee::{Event, Result, Resume, Stopped, TraceError, hub, near, procinfo, transfers};
 use rand::seq::SliceRandom;
 use std::time::{Duration, Instant};
 
@@ -176,7 +174,7 @@ impl Session<'_> {
             return Ok(());
         };
         let (first, error) = observed.prepare(first, &self.kind)?;
-        if let StopReason::Signal(_) = first.reason {
+        if first.has_news() {
             hub::release(Event::Stopped(first));
             self.failed(error);
             return Ok(());

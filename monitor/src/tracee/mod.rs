@@ -301,6 +301,11 @@ impl Stopped {
         matches!(self.reason, StopReason::Exec | StopReason::Exiting)
     }
 
+    /// Whether it is for something that is the program's, to be passed on or sat out before anything else: a signal, or a stop of all its process.
+    pub fn has_news(&self) -> bool {
+        matches!(self.reason, StopReason::Signal(_) | StopReason::Group)
+    }
+
     /// Whether a system call stop is at the exit from a call that will not be made again.
     pub fn leaves_call(&self) -> bool {
         self.is_behind_call() && hub::leave_kernel(self)

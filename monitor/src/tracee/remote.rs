@@ -154,7 +154,7 @@ impl CallSite {
             site: self,
             tid: stopped.tid(),
             stopped: Some(stopped),
-            signal: None,
+            news: None,
         }
     }
 
@@ -177,8 +177,8 @@ pub struct Caller<'a> {
     tid: nix::unistd::Pid,
     /// `None` once it has died.
     stopped: Option<Stopped>,
-    /// A signal that came first and waits to be delivered: a further call would lose it.
-    signal: Option<i32>,
+    /// What came first and waits to be passed on: a further call would lose it.
+    news: Option<StopReason>,
 }
 
 impl Caller<'_> {
@@ -192,7 +192,7 @@ impl Caller<'_> {
     }
 
     /// Gives the thread back; `None` when it died meanwhile. When its stop is for a signal, that
-    /// must be delivered at its resume. The exit of a call of ours is no stop for a call of the program's.
+    /// must be delivered at its resume, and sat out when all of its process is stopped. The exit of a call of ours is no stop for a call of the program's.
     pub fn done(mut self) -> Option<Stopped> {
         self.stopped.take().map(Stopped::without_call)
     }
@@ -202,15 +202,15 @@ impl Caller<'_> {
     /// # Errors
     /// [`TraceError::Gone`] when the thread has died, now or before. [`TraceError::Remote`] when the call
     /// failed. [`TraceError::Unsuitable`] when a signal came
-    /// first: the thread is back at its own registers and the call has not been made, nor will any other be.
+    /// first, or a stop of its process: the thread is back at its own registers and the call has not been made, nor will any other be.
     pub fn call(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64> {
         let tid = self.tid();
-        let came_first = |signal| TraceError::Unsuitable {
+        let came_first = |news| TraceError::Unsuitable {
             tid,
-            reason: format!("signal {signal} came first"),
+            reason: format!("{news:?} came first"),
         };
-        if let Some(signal) = self.signal {
-            return Err(came_first(signal));
+        if let Some(news) = self.news {
+            return Err(came_first(news));
         }
         let mut regs = self.site.home;
         regs.rip = self.site.address;
@@ -219,32 +219,25 @@ impl Caller<'_> {
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
         self.stopped()?.set_regs(&regs)?;
         let mut syscall_stops = 0;
-        let mut how = Resume::Syscall;
         while syscall_stops < 2 {
             let stopped = self.stopped.take().ok_or(TraceError::Gone(tid))?;
-            match stopped.resume_near(how, 0)?.wait_near()? {
+            let running = stopped.resume_near(Resume::Syscall, 0)?;
+            match running.wait_near()? {
                 // Another thread has executed a program: this one is on its way out, or what is stopped is the
                 // new program under its id, in which nothing of ours may be done.
                 Event::Stopped(stopped) if stopped.is_replaced() => {
                     hub::release(Event::Stopped(stopped));
                     return Err(TraceError::Gone(tid));
                 }
+                // Never held back: the thread goes home and the caller passes it on.
+                Event::Stopped(stopped) if stopped.has_news() => {
+                    let news = stopped.reason;
+                    stopped.set_regs(&self.site.home)?;
+                    (self.stopped, self.news) = (Some(stopped), Some(news));
+                    return Err(came_first(news));
+                }
                 Event::Stopped(stopped) => {
-                    how = match stopped.reason {
-                        StopReason::Group => Resume::Listen,
-                        _ => Resume::Syscall,
-                    };
-                    match stopped.reason {
-                        StopReason::Syscall => syscall_stops += 1,
-                        StopReason::Signal(signal) => {
-                            // Never held back: the thread goes home and the caller delivers it.
-                            stopped.set_regs(&self.site.home)?;
-                            self.stopped = Some(stopped);
-                            self.signal = Some(signal);
-                            return Err(came_first(signal));
-                        }
-                        _ => {}
-                    }
+                    syscall_stops += u32::from(stopped.reason == StopReason::Syscall);
                     self.stopped = Some(stopped);
                 }
                 Event::Exited(_) | Event::Killed(_) => return Err(TraceError::Gone(tid)),

@@ -25,8 +25,7 @@ const CODE_64: u64 = 0x33;
 
 /// Whether a thread is at its own registers, with no signal to be delivered and no call to be made again.
 fn is_at_home(stopped: &Stopped) -> Result<bool> {
-    let passing = matches!(stopped.reason, StopReason::Signal(_) | StopReason::Group);
-    Ok(!passing && !restart_pending(&stopped.regs()?))
+    Ok(!stopped.has_news() && !restart_pending(&stopped.regs()?))
 }
 
 impl Observed {
@@ -108,7 +107,7 @@ impl Observed {
                 self.engine = Some(Engine::Translate(Box::new(engine)));
             }
             // Nothing wrong with the process: a signal came while it was being prepared.
-            Err(_) if matches!(stopped.reason, StopReason::Signal(_)) => {}
+            Err(_) if stopped.has_news() => {}
             Err(reason) => self.refused = Some(reason.to_string()),
         }
         Ok((stopped, error))
@@ -147,7 +146,7 @@ impl Observed {
                 self.engine = Some(Engine::Counter(Box::new(counter)));
             }
             // Nothing wrong with the process: a signal came while it was being prepared.
-            Err(_) if matches!(stopped.reason, StopReason::Signal(_)) => {}
+            Err(_) if stopped.has_news() => {}
             Err(reason) => self.refused = Some(reason.to_string()),
         }
         Ok(stopped)

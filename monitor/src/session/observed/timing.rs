@@ -16,7 +16,7 @@ use crate::observe::Observer;
 use crate::session::signals::{NAP, Signals, Wait};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
-use crate::tracee::{Event, Result, Running, StopReason, Stopped, hub, procinfo};
+use crate::tracee::{Event, Result, Running, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -241,7 +241,7 @@ impl Observed {
                 }));
             }
             // A signal came meanwhile.
-            Err(_) if matches!(stopped.reason, StopReason::Signal(_)) => {}
+            Err(_) if stopped.has_news() => {}
             Err(error) => {
                 tracing::debug!(%error, "threads are not timed");
                 self.times = false;
@@ -381,8 +381,7 @@ impl Observed {
 
     /// Whether a thread that was timed, or might have been, may have a window now: it is awake, and nothing else has come to it.
     pub fn may_go_on(&mut self, stopped: &Stopped) -> bool {
-        let other = matches!(stopped.reason, StopReason::Signal(_) | StopReason::Group);
-        !other && !sleeps(stopped) && self.is_free(stopped).unwrap_or(false)
+        !stopped.has_news() && !sleeps(stopped) && self.is_free(stopped).unwrap_or(false)
     }
 
     /// There is no window after all, and for a while no timing if that was why. Returns what it has added to the run, `monitor_s` of it of the monitor.

@@ -3,6 +3,7 @@
 use super::super::cache::{Blocked, Followed};
 use super::super::layout::{PROBES, TABLE, TABLE_ENTRIES, state};
 use super::super::target;
+use super::native::stopped_with_its_process;
 use super::signal::STORM;
 use super::{At, Next, Translate, WindowEnd};
 use crate::observe::Observer;
@@ -64,6 +65,10 @@ impl Translate {
                         self.stats.signals += 1;
                         self.storm.came(observer.accesses());
                         return self.deliver(stopped, signal, observer);
+                    }
+                    if stopped.reason == StopReason::Group {
+                        self.drain(self.log_pointer(), None, observer);
+                        return stopped_with_its_process(stopped);
                     }
                     match arena {
                         Ok(()) => {}
@@ -149,7 +154,7 @@ impl Translate {
             // A stop at the start of a handler looks like a signal; only a new one is one.
             _ => Stopped::of(tid, StopReason::Other(0)),
         };
-        if let StopReason::Signal(_) = stopped.reason {
+        if stopped.has_news() {
             return Ok((stopped, Ok(())));
         }
         let (stopped, arena) = target::map_arena(stopped, self.code.maps(), ip)?;
