@@ -456,7 +456,7 @@ fn make_with_jobs() {
 
 #[test]
 fn many_processes_at_once() {
-    let script = "i=0; while [ $i -lt 120 ]; do (: $((i*i)); sleep 0.05; exit $((i % 7))) & i=$((i+1)); done; \
+    let script = "i=0; while [ $i -lt 70 ]; do (: $((i*i)); sleep 0.05; exit $((i % 7))) & i=$((i+1)); done; \
         wait; echo all; exit 2";
     transparent(&["sh", "-c", script]);
 }

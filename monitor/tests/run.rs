@@ -253,21 +253,24 @@ fn other_threads_and_children_are_observed() {
     if installed("python3").is_none() {
         return;
     }
-    let threads = "import threading, hashlib\n\
-        def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', 600000)\n\
-        all = [threading.Thread(target=work) for _ in range(2)]\n\
-        [t.start() for t in all]; [t.join() for t in all]; print('done')";
-    let child = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo done";
-    let commands: [&[&str]; 2] = [
-        &["python3", "-S", "-c", threads],
-        &["sh", "-c", &format!("sh -c '{child}'; exit 5")],
-    ];
-    for words in commands {
-        let program = text(&installed(words[0]).expect("every system has a shell"));
-        let words = [&[program.as_str()], &words[1..]].concat();
-        for way in WAYS {
-            // A short run that is sampled may have no window of them.
-            let runs = if way.is_empty() { 5 } else { 1 };
+    for way in WAYS {
+        // A short run that is sampled may have no window of them.
+        let (runs, times) = if way.is_empty() { (5, 10) } else { (1, 1) };
+        let threads = format!(
+            "import threading, hashlib\n\
+            def work(): hashlib.pbkdf2_hmac('sha256', b'x', b'y', {times}*60000)\n\
+            all = [threading.Thread(target=work) for _ in range(2)]\n\
+            [t.start() for t in all]; [t.join() for t in all]; print('done')"
+        );
+        let child =
+            format!("i=0; while [ $i -lt $(({times}*40000)) ]; do i=$((i+1)); done; echo done");
+        let commands: [&[&str]; 2] = [
+            &["python3", "-S", "-c", &threads],
+            &["sh", "-c", &format!("sh -c '{child}'; exit 5")],
+        ];
+        for words in commands {
+            let program = text(&installed(words[0]).expect("every system has a shell"));
+            let words = [&[program.as_str()], &words[1..]].concat();
             let seen = (0..runs).any(|_| seen_of_others(&words, way) > 0);
             assert!(seen, "{words:?} {way:?}");
         }
@@ -587,7 +590,7 @@ fn same_seed_gives_the_same_samples() {
     // In memory: the name of a temporary file is drawn from /dev/urandom, and its number of digits
     // changes what formatting it costs.
     let query = "pragma temp_store=memory; \
-        with recursive c(x) as (select 1 union all select x+1 from c limit 60000) \
+        with recursive c(x) as (select 1 union all select x+1 from c limit 20000) \
         select x % 13, count(*), sum(x*x) from c group by 1 order by 3 desc;";
     let sample = |seed: &str| {
         let profiles = directory();
