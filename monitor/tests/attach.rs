@@ -23,28 +23,33 @@ use std::time::Duration;
 const READ: u32 = libc::SYS_read as u32;
 const WAIT4: u32 = libc::SYS_wait4 as u32;
 
+/// The program is attached to with each of these options and left, goes on, and is ended.
+fn is_left(program: &mut Command, profile: &Path, ways: &[&[&str]]) {
+    let mut child = program.spawn().expect("started");
+    for options in ways {
+        let found = attach(profile, options, child.id());
+        assert!(found.status.success(), "{options:?}: {found:?}");
+        readable(profile);
+        assert_eq!(traces(child.id()), [""; 0], "{options:?}");
+    }
+    assert!(child.try_wait().expect("waited").is_none(), "it goes on");
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+}
+
 /// A window in a loop without accesses is left when the profile ends.
 #[test]
 fn loops_without_accesses_are_left() {
     let Some((place, program)) = build("spins") else {
         return;
     };
-    let mut child = Command::new(&program).arg("0").spawn().expect("started");
-    let profile = place.path().join("p");
     let ways: [&[&str]; 3] = [
         &["--for", "0.5", "--overhead", "400"],
         &["--for", "0.5", "--full"],
         &["--for", "0.5", "--engine", "step"],
     ];
-    for options in ways {
-        let found = attach(&profile, options, child.id());
-        assert!(found.status.success(), "{options:?}: {found:?}");
-        readable(&profile);
-        assert_eq!(traces(child.id()), [""; 0], "{options:?}");
-    }
-    assert!(child.try_wait().expect("waited").is_none(), "it goes on");
-    child.kill().expect("killed");
-    child.wait().expect("waited");
+    let mut command = Command::new(&program);
+    is_left(command.arg("0"), &place.path().join("p"), &ways);
 }
 
 /// Signals come faster than they are passed on: the end is heard all the same.
@@ -53,20 +58,10 @@ fn storms_of_signals_do_not_outlast_the_profile() {
     let Some((place, program)) = build("storm") else {
         return;
     };
-    let mut child = Command::new(&program)
-        .args(["100000000", "20000", "0", "0"])
-        .spawn()
-        .expect("started");
-    let profile = place.path().join("p");
-    for options in [&["--for", "0.5"][..], &["--for", "0.5", "--full"]] {
-        let found = attach(&profile, options, child.id());
-        assert!(found.status.success(), "{options:?}: {found:?}");
-        readable(&profile);
-        assert_eq!(traces(child.id()), [""; 0], "{options:?}");
-    }
-    assert!(child.try_wait().expect("waited").is_none(), "it goes on");
-    child.kill().expect("killed");
-    child.wait().expect("waited");
+    let ways: [&[&str]; 2] = [&["--for", "0.5"], &["--for", "0.5", "--full"]];
+    let mut command = Command::new(&program);
+    command.args(["100000000", "20000", "0", "0"]);
+    is_left(&mut command, &place.path().join("p"), &ways);
 }
 
 #[test]
