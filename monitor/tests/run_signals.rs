@@ -7,7 +7,7 @@ use cli::{WAYS, awaited, installed, lossy, readable, run, shell_status, text, wi
 use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
