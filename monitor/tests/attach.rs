@@ -52,6 +52,34 @@ fn loops_without_accesses_are_left() {
     is_left(command.arg("0"), &place.path().join("p"), &ways);
 }
 
+/// Nor does one who comes later take the cache from under a thread that a killed monitor has left in such a loop.
+#[test]
+fn loops_without_accesses_are_left_to_themselves() {
+    let Some((place, program)) = build("spins") else {
+        return;
+    };
+    let mut child = Command::new(&program).arg("0").spawn().expect("started");
+    let profile = place.path().join("p");
+    let mut monitor = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .args(["attach", "-q", "--full", "-o"])
+        .arg(&profile)
+        .arg(child.id().to_string())
+        .spawn()
+        .expect("started");
+    let is_inside = || traces(child.id()).iter().any(|t| t.contains("statcache"));
+    assert!(awaited(is_inside));
+    // It is in the cache by then, most likely.
+    std::thread::sleep(Duration::from_millis(500));
+    monitor.kill().expect("killed");
+    monitor.wait().expect("waited");
+    for options in [&["--for", "0.5"][..], &["--for", "0.5", "--full"]] {
+        let found = attach(&profile, options, child.id());
+        assert!(child.try_wait().expect("asked").is_none(), "{found:?}");
+    }
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+}
+
 /// Signals come faster than they are passed on: the end is heard all the same.
 #[test]
 fn storms_of_signals_do_not_outlast_the_profile() {

@@ -83,17 +83,18 @@ impl Left {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// Whether no thread of process `pid` is in a shim among it, or will be; `stopped` is one of them. Threads that run are stopped for
+    /// Whether no thread of process `pid` is in it, or will be; `stopped` is one of them. Threads that run are stopped for
     /// that, and go on. What cannot be told counts as in use.
     pub fn is_unused(&self, pid: Pid, stopped: Option<&Stopped>) -> bool {
-        if self.shims.is_empty() {
+        if self.ranges.is_empty() {
             return true;
         }
         let held = self.shims.iter().any(|shim| shim.is_held(pid));
-        if held || procinfo::has_peer_in_memory(pid) {
+        if held || !self.shims.is_empty() && procinfo::has_peer_in_memory(pid) {
             return false;
         }
-        // From now on none comes there any more. One may still be on its way out.
+        // From now on none comes there any more. One may still be on its way out, or in a loop of code in the cache that has no way out, as it
+        // makes no access.
         let Ok(tasks) = procinfo::tasks(pid) else {
             return false;
         };
