@@ -277,7 +277,7 @@ pub fn tidy() {
             std::thread::sleep(Duration::from_millis(2));
         };
         if !unused {
-            tracing::debug!(pid = %process.pid, "the shim stays");
+            tracing::debug!(pid = %process.pid, "what is in use stays");
             continue;
         }
         let mut threads = process.threads.clone();
