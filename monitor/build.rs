@@ -1,4 +1,4 @@
-//! Builds the shim (`preload/`) into `OUT_DIR`, from where `engine::counter::shim` embeds it.
+//! Builds the two shims (`preload/`) into `OUT_DIR`, from where `engine::counter::shim` and `session::heap` embed them.
 //!
 //! The compiler is called directly, with no cargo inside cargo: the shim and the interface it shares with the monitor are
 //! two crates without dependencies, so nothing is fetched, locked or built twice, and `cargo build` stays the only step. They
@@ -25,20 +25,22 @@ fn main() {
         "statcache_abi={}",
         out.join("libstatcache_abi.rlib").display()
     );
-    let shim = [
-        "--cfg",
-        "feature=\"shim\"",
-        "--extern",
-        &library,
-        "-Crelocation-model=pic",
-        "-Clink-arg=-nostdlib",
-        "-Clink-arg=-Wl,-z,now,-z,noexecstack",
-        "-Cstrip=symbols",
-        // What only the unit tests and the other build use.
-        "-Adead_code",
-    ];
     let source = root.join("preload/src/lib.rs");
-    compile(&source, &out, "cdylib", "statcache_shim", &shim);
+    for (feature, name) in [("shim", "statcache_shim"), ("heap", "statcache_heap")] {
+        let more = [
+            "--cfg",
+            &format!("feature=\"{feature}\""),
+            "--extern",
+            &library,
+            "-Crelocation-model=pic",
+            "-Clink-arg=-nostdlib",
+            "-Clink-arg=-Wl,-z,now,-z,noexecstack",
+            "-Cstrip=symbols",
+            // What only the unit tests and the other builds use.
+            "-Adead_code",
+        ];
+        compile(&source, &out, "cdylib", name, &more);
+    }
 }
 
 fn variable(name: &str) -> String {

@@ -336,3 +336,5 @@ impl Block {
 /// Bytes to map for a block, whole pages.
 pub const BLOCK_BYTES: usize =
     size_of::<Block>().div_ceil(PAGE_BYTES as usize) * PAGE_BYTES as usize;
+
+pub mod heap;

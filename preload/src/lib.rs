@@ -1,41 +1,16 @@
-//! The shim: page-protection watchpoints from inside the program.
+//! The shims: what is loaded into a program, by `LD_PRELOAD`.
 //!
-//! A shared object that needs nothing but the kernel: no standard library, no C library, no allocation, no thread-local storage. It
-//! is loaded into a program by `LD_PRELOAD`, and connects to the control block whose descriptor it inherits
-//! (`statcache_abi`), or is mapped into a running one by whoever traces that. It does nothing further until it is asked to
-//! watch a line. Then the line's page is protected, and each access to the page faults:
-//!
-//! * `step`: whose fault it is, and how the access happens exactly once;
-//! * `syscalls`, `touch`: how the kernel can still use the page in the program's system calls;
-//! * `signals`: how the program's own signal handling goes on as if nothing were there;
-//! * `process`: new threads, `fork`, `execve`, the end;
-//! * `requests`: how a watch comes and goes, and what must be true of every thread first.
-//!
-//! When the last watch goes, so does all of this: the program's signal dispositions, masks and alternate stacks are its own
-//! again, and its system calls are not dispatched.
-//!
-//! **Invariants.** Handlers run with all signals blocked, on stacks of ours, touch the program's memory only through the kernel
-//! (`user`), change neither `errno` nor vector state that the kernel does not restore, and do not panic. The
-//! one spin word is held only there (`state`). Limits are named where they arise: a PMU's counts and other
-//! threads' unseen accesses in `step`, calls that cannot be caught in `syscalls`.
-//!
-//! Source: StatCache (Berg & Hagersten 2005) section 3.6, with mprotect(2) in place of Solaris watchpoints.
+//! Two shared objects that need nothing but the kernel and the dynamic linker: no standard library, no C library, no allocation, no thread-local
+//! storage. `watchpoints` watches lines by page protection; `heap` notes which call made each block of the heap. They share how
+//! they begin.
 #![cfg_attr(not(test), no_std)]
-#![cfg_attr(not(feature = "shim"), allow(dead_code))]
+#![cfg_attr(not(any(feature = "shim", feature = "heap")), allow(dead_code))]
 
-mod frame;
-mod insn;
-mod maps;
-mod pages;
-mod process;
-mod requests;
-mod signals;
-pub mod start;
-mod state;
-mod step;
-mod sys;
-mod syscalls;
-mod text;
-mod threads;
-mod touch;
-mod user;
+mod environment;
+#[cfg(any(feature = "shim", feature = "heap"))]
+mod freestanding;
+#[cfg(not(feature = "shim"))]
+pub mod heap;
+mod raw;
+#[cfg(not(feature = "heap"))]
+pub mod watchpoints;

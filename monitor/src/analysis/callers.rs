@@ -5,7 +5,7 @@ use crate::profile::Profile;
 use crate::profile::types::{Frame, InstrId};
 
 /// Whether a source file belongs to a compiler's library, to system headers or to a package of others, by where it lies.
-fn is_of_library(file: &str) -> bool {
+pub(super) fn is_of_library(file: &str) -> bool {
     const BEGINNINGS: [&str; 6] = [
         "/rustc/",
         "/rust/deps/",

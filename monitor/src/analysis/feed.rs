@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use statcache_model::{self as model, ModelError, Run};
 
 use super::DEFAULT_LINE;
+use super::allocated::Sites;
 use super::stacks::StackOwners;
 use super::subjects::{self, Interner, Subject};
 use crate::profile::Profile;
@@ -78,6 +79,7 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
     let first = tids.next();
     let many_threads = several || tids.any(|t| Some(t) != first);
     let owners = several.then(|| StackOwners::new(profile));
+    let sites = Sites::of(profile);
     let mut data = Interner::new();
     let mut by_memory = HashMap::new();
     for taken in profile.windows.iter().flat_map(|w| &w.samples) {
@@ -93,9 +95,14 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
             Some(owners) => owners.thread(sample),
             None => sample.tid,
         });
-        let datum = *by_memory
-            .entry((sample.memory, thread))
-            .or_insert_with(|| data.id(subjects::data_subject(profile, sample.memory, thread)));
+        let datum = *by_memory.entry((sample.memory, thread)).or_insert_with(|| {
+            data.id(subjects::data_subject(
+                profile,
+                &sites,
+                sample.memory,
+                thread,
+            ))
+        });
         if let Some(window) = all.get_mut(at) {
             taken_in[at].push(Place {
                 tid: part.share.tid,
@@ -119,7 +126,14 @@ pub(super) fn feed(profile: &Profile) -> Result<Fed, ModelError> {
         let of_memory = |touch: &FirstTouch| {
             let thread = many_threads.then_some(touch.tid);
             let known = by_memory.entry((touch.memory, thread));
-            *known.or_insert_with(|| data.id(subjects::data_subject(profile, touch.memory, thread)))
+            *known.or_insert_with(|| {
+                data.id(subjects::data_subject(
+                    profile,
+                    &sites,
+                    touch.memory,
+                    thread,
+                ))
+            })
         };
         let (of_parts, of_all) = first_touches(w, first, &parts[at], of_memory);
         for (part, of_part) in parts[at].iter().zip(of_parts) {

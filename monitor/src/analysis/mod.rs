@@ -3,6 +3,7 @@
 //! Holds no text and does no IO. `report` and `export` (and the views to come) ask an [`Analysis`]
 //! and never the model, so that all of them show the same figures.
 
+mod allocated;
 mod callers;
 mod feed;
 mod ranking;

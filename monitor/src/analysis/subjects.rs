@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
+use super::allocated::Sites;
 use super::callers::own_frame;
 use crate::profile::Profile;
 use crate::profile::types::{Frame, InstrId, Memory};
@@ -75,6 +76,9 @@ pub struct Subject {
     pub data: Option<DataKind>,
     /// Data: its name.
     pub name: String,
+    /// Blocks of the heap, whose `file`, `line` and `function` are of the call that allocated them: who called that, nearest first, as
+    /// far as it is the same for all of them.
+    pub callers: Vec<String>,
     /// Windows: index into [`Profile::windows`].
     pub window: Option<usize>,
 }
@@ -210,7 +214,12 @@ fn code_subject(profile: &Profile, by: By, id: InstrId) -> Subject {
 }
 
 /// The datum in a piece of memory; a stack is that of the thread given, where there are several.
-pub(super) fn data_subject(profile: &Profile, memory: Memory, thread: Option<i32>) -> Subject {
+pub(super) fn data_subject(
+    profile: &Profile,
+    sites: &Sites,
+    memory: Memory,
+    thread: Option<i32>,
+) -> Subject {
     let (kind, name, object) = match (memory, thread) {
         (Memory::Static { module, offset }, _) => {
             let object = short_module_name(&profile.modules[module as usize].path);
@@ -220,7 +229,16 @@ pub(super) fn data_subject(profile: &Profile, memory: Memory, thread: Option<i32
             };
             (DataKind::Static, name, object.to_owned())
         }
-        (Memory::Heap, _) => (DataKind::Heap, "heap".to_owned(), String::new()),
+        (Memory::Allocated { site }, _) => return sites.subject(site),
+        (Memory::Heap, _) => {
+            // The allocator's own, and what came before it was seen.
+            let name = if sites.any() {
+                "heap, in no known block"
+            } else {
+                "heap"
+            };
+            (DataKind::Heap, name.to_owned(), String::new())
+        }
         (Memory::Stack, Some(tid)) => (
             DataKind::Stack,
             format!("stack of thread {tid}"),

@@ -13,7 +13,8 @@ use crate::session::{self, EngineChoice, Outcome, ProfileConfig, RunConfig, RunE
 use crate::sizes::parse_size;
 use crate::tracee::launch::LaunchError;
 
-use clap::{Args, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, ValueEnum};
 
 /// Where a profile is written and read when no file is named.
 pub const DEFAULT_FILE: &str = "statcache.prof";
@@ -95,6 +96,9 @@ impl From<ProfileArgs> for ProfileConfig {
 pub struct RunArgs {
     #[command(flatten)]
     profile: ProfileArgs,
+    /// Tell data in the heap by the call that allocated it, at a cost for each block.
+    #[arg(long)]
+    heap_sites: bool,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -112,6 +116,7 @@ impl From<RunArgs> for RunConfig {
             program: command.next().unwrap_or_default(),
             args: command.collect(),
             quiet: raw.profile.quiet,
+            heap_sites: raw.heap_sites,
             profile: raw.profile.into(),
         }
     }
@@ -120,6 +125,13 @@ impl From<RunArgs> for RunConfig {
 /// Runs the program and tells how it went; the exit code is the program's own.
 pub fn execute(args: RunArgs) -> Exit {
     let mut config = RunConfig::from(args);
+    let engine = config.profile.engine;
+    if config.heap_sites && !matches!(engine, EngineChoice::Auto | EngineChoice::Translate) {
+        let what = "'--heap-sites' needs the engine 'translate': leave '--engine' out";
+        super::Cli::command()
+            .error(ErrorKind::ArgumentConflict, what)
+            .exit();
+    }
     let started = match background::enter(&mut config.profile, config.quiet) {
         Entered::Go(started) => started,
         Entered::Left(exit) => return exit,

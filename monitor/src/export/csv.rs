@@ -123,8 +123,12 @@ impl Table<'_> {
             self.rows(&what, &i.figures)?;
         }
         for d in &process.data {
+            let at = d.allocated.as_ref();
             let what = What {
                 section: "data",
+                file: at.map_or("", |at| &at.file),
+                line: at.map_or(0, |at| at.line),
+                function: at.map_or("", |at| &at.function),
                 object: &d.object,
                 kind: d.kind,
                 name: &d.name,

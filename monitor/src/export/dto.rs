@@ -287,8 +287,19 @@ pub(super) struct Datum {
     pub(super) kind: &'static str,
     pub(super) name: String,
     pub(super) object: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) allocated: Option<Allocated>,
     #[serde(flatten)]
     pub(super) figures: Figures,
+}
+
+/// The call that allocated blocks of the heap, and who called that, nearest first, as far as all have it in common.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Allocated {
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) function: String,
+    pub(super) callers: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -6,12 +6,14 @@ use rayon::prelude::*;
 use statcache_model::{CurvePoint, ModelError, Policy, Stream};
 
 use super::dto::{
-    CacheOut, Curve, Datum, Document, EdgeOut, Figures, Function, Host, Instruction, Line, MissOut,
-    Named, Point, PrivatePoint, Process, SCHEMA_VERSION, ThreadOut, Time, Totals, WarningOut,
-    Window,
+    Allocated, CacheOut, Curve, Datum, Document, EdgeOut, Figures, Function, Host, Instruction,
+    Line, MissOut, Named, Point, PrivatePoint, Process, SCHEMA_VERSION, ThreadOut, Time, Totals,
+    WarningOut, Window,
 };
 use crate::analysis::sizes::{EXPORT_SIZES, curve_sizes, host_sizes};
-use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Miss, Ranking, Row, Subject};
+use crate::analysis::{
+    Analysis, By, Caches, DEFAULT_LINE_BYTES, DataKind, Miss, Ranking, Row, Subject,
+};
 use crate::profile::types::{HostCache, LINE_SIZES, Warning};
 
 /// At most so many instructions are listed.
@@ -217,6 +219,7 @@ impl Listed {
                 kind: s.data.map_or("mapping", |k| k.name()),
                 name: s.name.clone(),
                 object: s.object.clone(),
+                allocated: allocated(s),
                 figures: Figures {
                     reuse_from_known: None,
                     ..figures
@@ -374,6 +377,15 @@ fn misses(row: &Row) -> Vec<MissOut> {
         weak: m.weak,
     };
     row.miss.iter().map(out).collect()
+}
+
+fn allocated(s: &Subject) -> Option<Allocated> {
+    (s.data == Some(DataKind::Heap) && !s.function.is_empty()).then(|| Allocated {
+        file: s.file.clone(),
+        line: s.line,
+        function: s.function.clone(),
+        callers: s.callers.clone(),
+    })
 }
 
 pub(super) fn named(subject: &Subject) -> Named {

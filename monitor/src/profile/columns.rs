@@ -13,8 +13,8 @@ use outcomes::{OWN, get_outcomes, get_shared, put_outcomes, put_shared};
 use serde::{Deserialize, Serialize};
 
 use super::types::{
-    Estimate, Footer, Frame, Header, Instr, Memory, Module, ModuleId, ProcessRecord, Record,
-    SampleRecord, TakenSample, ThreadShare, WindowRecord,
+    Estimate, Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, ProcessRecord,
+    Record, SampleRecord, TakenSample, ThreadShare, WindowRecord,
 };
 use crate::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
 
@@ -31,6 +31,7 @@ enum Stored {
     Process(ProcessRecord),
     Shares(Vec<(u32, Estimate)>),
     Looks(Vec<(u32, f64)>),
+    Sites(Vec<Vec<InstrId>>),
 }
 
 /// [`WindowRecord`] with its samples as columns.
@@ -109,6 +110,7 @@ pub(super) fn encode_record(record: &Record) -> Result<Vec<u8>, String> {
         Record::Process(p) => Stored::Process(p.clone()),
         Record::Shares(s) => Stored::Shares(s.clone()),
         Record::Looks(looks) => Stored::Looks(looks.clone()),
+        Record::Sites(sites) => Stored::Sites(sites.clone()),
     };
     postcard::to_stdvec(&stored).map_err(|e| e.to_string())
 }
@@ -130,6 +132,7 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<Record, String> {
         Stored::Process(p) => Record::Process(p),
         Stored::Shares(s) => Record::Shares(s),
         Stored::Looks(looks) => Record::Looks(looks),
+        Stored::Sites(sites) => Record::Sites(sites),
     })
 }
 
@@ -159,6 +162,9 @@ fn pack(w: &WindowRecord) -> Result<StoredWindow, String> {
             // Address minus offset is the load bias: the same for all of a module.
             let bias = s.address.wrapping_sub(offset);
             put(Column::MemoryBias, difference(bias, &mut before.bias));
+        }
+        if let Memory::Allocated { site } = s.memory {
+            put(Column::MemoryModule, u64::from(site));
         }
         put_outcomes(&mut put, OWN, s.ip, &s.own);
         if shares {
@@ -240,6 +246,9 @@ fn unpack(w: &StoredWindow) -> Result<WindowRecord, String> {
                     offset: address.wrapping_sub(bias),
                 }
             }
+            ALLOCATED => Memory::Allocated {
+                site: narrow(get(Column::MemoryModule)?)?,
+            },
             kind => memory_of_kind(kind)?,
         };
         let own = get_outcomes(&mut get, OWN, old.then_some(Column::OutcomeKind), ip)?;
@@ -286,8 +295,12 @@ fn memory_kind(memory: &Memory) -> u64 {
         Memory::Heap => 1,
         Memory::Stack => 2,
         Memory::Mapping => 3,
+        Memory::Allocated { .. } => ALLOCATED,
     }
 }
+
+/// The kind of memory whose site is said in the module's column.
+const ALLOCATED: u64 = 4;
 
 /// Undoes [`memory_kind`] where that says all.
 fn memory_of_kind(kind: u64) -> Result<Memory, String> {

@@ -47,6 +47,8 @@ pub struct Profile {
     pub symbols: Vec<Vec<Frame>>,
     /// Static objects, sorted by module and start.
     pub data_symbols: Vec<DataSymbol>,
+    /// Allocation sites: the calls that led to each, the one of the allocator first; empty where none were looked for.
+    pub sites: Vec<Vec<InstrId>>,
     /// How the run ended; `None` when it broke off or still goes on.
     pub footer: Option<Footer>,
     /// What was found wrong with the file itself.

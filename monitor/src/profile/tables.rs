@@ -17,6 +17,7 @@ pub(super) struct Tables {
     by_index: HashMap<u32, usize>,
     symbols: Vec<Vec<Frame>>,
     data_symbols: Vec<DataSymbol>,
+    sites: Vec<Vec<InstrId>>,
     footer: Option<Footer>,
     /// Whether windows stand for what was known at the end.
     shared_out: bool,
@@ -33,6 +34,7 @@ impl Tables {
             by_index: HashMap::new(),
             symbols: Vec::new(),
             data_symbols: Vec::new(),
+            sites: Vec::new(),
             footer: None,
             shared_out: false,
             looks: BTreeMap::new(),
@@ -70,6 +72,12 @@ impl Tables {
                     });
                 }
             }
+            Record::Sites(sites) => {
+                for &call in sites.iter().flatten() {
+                    self.instr(call)?;
+                }
+                self.sites.extend(sites);
+            }
             Record::Shares(factors) => self.share(&factors)?,
             Record::Looks(looks) => self.looks(looks)?,
             Record::Footer(f) => self.footer = Some(f),
@@ -94,9 +102,7 @@ impl Tables {
                 ));
             }
             self.instr(taken.sample.ip)?;
-            if let Memory::Static { module, .. } = taken.sample.memory {
-                self.module(module)?;
-            }
+            self.memory(taken.sample.memory)?;
             let shared = taken.sample.shared.as_deref();
             let all = shared.map_or(&[][..], |shared| &shared.all);
             for outcome in taken.sample.own.iter().chain(all) {
@@ -111,9 +117,7 @@ impl Tables {
         let first = window.first_touches.iter();
         for touch in first.flat_map(|first| &first.touches) {
             self.instr(touch.ip)?;
-            if let Memory::Static { module, .. } = touch.memory {
-                self.module(module)?;
-            }
+            self.memory(touch.memory)?;
         }
         self.windows.push(window);
         Ok(())
@@ -148,6 +152,16 @@ impl Tables {
         }
         self.looks.extend(looks);
         Ok(())
+    }
+
+    fn memory(&self, memory: Memory) -> Result<(), String> {
+        match memory {
+            Memory::Static { module, .. } => self.module(module),
+            Memory::Allocated { site } if site as usize >= self.sites.len() => {
+                Err(format!("allocation site {site} of {}", self.sites.len()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn module(&self, id: ModuleId) -> Result<(), String> {
@@ -219,6 +233,7 @@ impl Tables {
             looks: self.looks,
             symbols: self.symbols,
             data_symbols: self.data_symbols,
+            sites: self.sites,
             footer: self.footer,
             read_warnings,
             others: Vec::new(),
@@ -268,6 +283,9 @@ mod tests {
             offset: 0,
         }]));
         assert_eq!(read(records).unwrap_err(), "module 1 of 1");
+        let mut records = beginning();
+        records.push(Record::Sites(vec![vec![0], vec![0, 1]]));
+        assert_eq!(read(records).unwrap_err(), "instruction 1 of 1");
     }
 
     /// Three windows of 100 accesses, the second of which stands for twice as much as it said, the third for half.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
 /// Version of the record layout below, and the oldest that it holds all of; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 8;
+pub const SCHEMA_VERSION: u32 = 9;
 /// See [`SCHEMA_VERSION`].
 pub const OLDEST_SCHEMA_VERSION: u32 = 3;
 
@@ -17,6 +17,8 @@ pub const OLDEST_SCHEMA_VERSION: u32 = 3;
 pub type ModuleId = u32;
 /// Index of an instruction in the profile's instruction table.
 pub type InstrId = u32;
+/// Index of an allocation site in the profile's table of them.
+pub type SiteId = u32;
 
 /// First record of every profile: what was run, where and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,8 +152,13 @@ pub enum Memory {
         /// Address in the object file.
         offset: u64,
     },
-    /// The `[heap]` mapping or an anonymous mapping.
+    /// The `[heap]` mapping or an anonymous mapping; of no block that is known.
     Heap,
+    /// A block of the heap.
+    Allocated {
+        /// Where it was allocated.
+        site: SiteId,
+    },
     /// The stack of a thread, with what it has for itself in the same mapping (thread-local data, the C library's own).
     Stack,
     /// Any other mapping.
@@ -406,6 +413,8 @@ pub enum Record {
     Symbols(Vec<Vec<Frame>>),
     /// Names of static objects: module, start offset, size, name.
     DataSymbols(Vec<(ModuleId, u64, u64, String)>),
+    /// More allocation sites: the calls that led to each, the one of the allocator first.
+    Sites(Vec<Vec<InstrId>>),
     /// Last of its process in a finished profile; the first process's comes last of all.
     Footer(Footer),
     /// Says which process the records behind it belong to. A later one of the same number replaces

@@ -207,7 +207,7 @@ impl Table<'_> {
         let used = FIXED + others.len() * OTHER + if samples { SAMPLES } else { 0 };
         let room = style.width.saturating_sub(used);
         let (name, context) = name_of(subject, room);
-        let is_place = subject.line > 0 && subject.offset.is_none();
+        let is_place = subject.line > 0 && subject.offset.is_none() && subject.data.is_none();
         let cut = if is_place { fit_end } else { fit };
         let name = cut(&name, room, style);
         let _ = write!(line, "  {}", style.paint(Ink::Strong, &name));
@@ -249,6 +249,11 @@ impl Table<'_> {
         let sites: Vec<String> = sites.take(SITES).map(site).collect();
         if !sites.is_empty() {
             parts.push(format!("inlined into {}", sites.join(", ")));
+        }
+        if !subject.callers.is_empty() {
+            let callers = subject.callers.iter();
+            let callers: Vec<String> = callers.map(|f| short_function(f, NAME)).collect();
+            parts.push(format!("called by {}", callers.join(", by ")));
         }
         let data = row.data.iter().filter(|(_, share)| *share >= 0.05);
         let name = |&(datum, share): &(u32, f64)| {
@@ -379,6 +384,11 @@ pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
     if let Some(kind) = s.data {
         let context = match kind {
             DataKind::Static => format!("static in {}", s.object),
+            DataKind::Heap if s.line > 0 => {
+                let function = short_function(&s.function, room.saturating_sub(8));
+                let place = format!("{}:{}", base_name(&s.file), s.line);
+                return (format!("heap of {function}"), place);
+            }
             DataKind::Heap | DataKind::Stack | DataKind::Mapping => String::new(),
         };
         return (s.name.clone(), context);

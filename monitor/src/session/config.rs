@@ -54,6 +54,8 @@ pub struct RunConfig {
     pub args: Vec<OsString>,
     /// How its profile is taken.
     pub profile: ProfileConfig,
+    /// Have the program load a shim that notes which call made each block of its heap.
+    pub heap_sites: bool,
     /// Print nothing but errors.
     pub quiet: bool,
 }

@@ -26,6 +26,7 @@ mod engine;
 mod finish;
 mod follow;
 mod full;
+mod heap;
 mod leave;
 mod limits;
 mod looks;

@@ -35,6 +35,8 @@ struct Open {
     /// Windows left out so far.
     dropped: u64,
     seed: u64,
+    /// Whether allocation sites are looked for.
+    heap_sites: bool,
     /// Finds names while the session lasts.
     ahead: Option<Ahead>,
 }
@@ -46,6 +48,7 @@ impl Output {
             writer,
             current: 0,
             control,
+            heap_sites: false,
             limit: (!config.full).then_some(config.most_bytes),
             most_bytes: config.most_bytes,
             thinning: None,
@@ -65,6 +68,16 @@ impl Output {
         if let Some(ahead) = &self.open().ahead {
             ahead.seen(modules, instrs);
         }
+    }
+
+    /// Allocation sites are to be looked for from now on.
+    pub fn want_heap_sites(&self) {
+        self.open().heap_sites = true;
+    }
+
+    /// Whether they are.
+    pub fn wants_heap_sites(&self) -> bool {
+        self.open().heap_sites
     }
 
     /// Who has looked up names so far.

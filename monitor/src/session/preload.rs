@@ -1,12 +1,11 @@
 //! The shim in a program that is about to start: named in the environment on its stack, where the dynamic linker finds it.
 //!
 //! Not in the environment that `execve` is given: that would pass to the program's children, whose linker complains on their standard
-//! error where the descriptors have been closed, as many programs do for their children. So each new image of the one process that is
+//! error where the descriptors have been closed, as many programs do for their children. So each new image of a process that is
 //! watched is given it at the stop behind its `execve`, and the shim takes it out again once it is loaded: the program never sees it.
 //!
 //! Source: System V ABI for x86-64, section 3.4.1 "Initial Stack and Register State"; ld.so(8).
 
-use crate::engine::counter::shim::Inherited;
 use crate::tracee::maps::Maps;
 use crate::tracee::{Stopped, TraceError};
 
@@ -17,23 +16,23 @@ const AT_BASE: u64 = 7;
 const AT_SECURE: u64 = 23;
 const WORD: usize = 8;
 
-/// Names the shim in the environment of the image that `stopped` is about to start. Statically linked and set-user-id
-/// programs, those of other architectures, and those that have closed our descriptors are left as they are.
+/// Adds `variables`, which name the shim, to the environment of the image that `stopped` is about to start. Statically linked and
+/// set-user-id programs and those of other architectures are left as they are.
 ///
 /// # Errors
 /// [`TraceError`]; the image is as it was, unless the last write failed.
-pub fn into(stopped: &Stopped, shim: &Inherited) -> Result<(), TraceError> {
+pub fn into(stopped: &Stopped, variables: &[(&str, String)]) -> Result<(), TraceError> {
     let mut regs = stopped.regs()?;
     let maps = Maps::read(stopped.tid()).unwrap_or_default();
     let Some(end) = maps.find(regs.rsp).map(|mapping| mapping.end) else {
         return Ok(());
     };
-    if regs.cs != USER_CS || !shim.is_in(stopped.tid()) {
+    if regs.cs != USER_CS {
         return Ok(());
     }
     let mut bytes = vec![0; (end - regs.rsp) as usize];
     stopped.read(regs.rsp, &mut bytes)?;
-    if let Some((rsp, start)) = with_preload(regs.rsp, &bytes, &shim.environment()) {
+    if let Some((rsp, start)) = with_preload(regs.rsp, &bytes, variables) {
         stopped.write(rsp, &start)?;
         regs.rsp = rsp;
         stopped.set_regs(&regs)?;

@@ -1,5 +1,6 @@
 //! From samples with process addresses to profile records with modules and object-file offsets.
 
+use super::heap::Heap;
 use super::names::Names;
 use super::output::Output;
 use super::root::{self, ForeignFiles, PerfMap};
@@ -9,7 +10,7 @@ use crate::observe::{
 use crate::profile::ProfileError;
 use crate::profile::types::{
     Estimate, FirstTouch, FirstTouches, Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome,
-    ProcessRecord, Record, SampleRecord, Shared, TakenSample, WindowRecord, sample_flags,
+    ProcessRecord, Record, SampleRecord, Shared, SiteId, TakenSample, WindowRecord, sample_flags,
 };
 use crate::symbols;
 use crate::tracee::maps::{Backing, Mapping, Maps};
@@ -42,6 +43,11 @@ pub struct Recorder {
     instr_ids: FxHashMap<Instr, InstrId>,
     by_ip: FxHashMap<u64, InstrId>,
     written: (usize, usize),
+    /// Allocation sites and how many of them are written, where they are looked for, and what tells them once it is there.
+    sites: Vec<Vec<InstrId>>,
+    site_ids: FxHashMap<Vec<InstrId>, SiteId>,
+    sites_written: usize,
+    heap: Option<Heap>,
     /// Where names of generated code are to be found, once there is any.
     perf_map: Option<PerfMap>,
     /// Instructions whose names are being looked up.
@@ -69,6 +75,10 @@ impl Recorder {
             instr_ids: FxHashMap::default(),
             by_ip: FxHashMap::default(),
             written: (0, 0),
+            sites: Vec::new(),
+            site_ids: FxHashMap::default(),
+            sites_written: 0,
+            heap: None,
             perf_map: None,
             told: 0,
             touched: FxHashSet::default(),
@@ -87,6 +97,7 @@ impl Recorder {
     pub fn new_image(&mut self, command: Vec<String>) -> Result<(), ProfileError> {
         self.by_ip.clear();
         self.newer = None;
+        self.heap = None;
         self.stacks_of.clear();
         self.stacks.clear();
         // It may have got mounts of its own, or another user, just before.
@@ -142,6 +153,7 @@ impl Recorder {
         maps: &Maps,
     ) -> Vec<TakenSample> {
         self.may_read = true;
+        self.look_at_heap(maps);
         let taken = samples
             .into_iter()
             .map(|sample| {
@@ -300,6 +312,33 @@ impl Recorder {
         Some(id)
     }
 
+    /// Before several addresses are asked about: finds what tells allocation sites, and has it be looked at anew.
+    fn look_at_heap(&mut self, maps: &Maps) {
+        match &mut self.heap {
+            Some(heap) => heap.look_again(),
+            None if self.output.wants_heap_sites() => {
+                self.heap = Heap::find(Pid::from_raw(self.process.pid), maps);
+            }
+            None => {}
+        }
+    }
+
+    /// What is known of an address in the heap.
+    fn heap(&mut self, address: u64, maps: &Maps) -> Memory {
+        let Some(returns) = self.heap.as_mut().and_then(|heap| heap.site(address)) else {
+            return Memory::Heap;
+        };
+        // In the call, not behind it.
+        let calls: Vec<u64> = returns.iter().map(|at| at - 1).collect();
+        let calls: Vec<InstrId> = calls.into_iter().map(|ip| self.instr(ip, maps)).collect();
+        let next = self.sites.len() as SiteId;
+        let site = *self.site_ids.entry(calls).or_insert_with_key(|calls| {
+            self.sites.push(calls.clone());
+            next
+        });
+        Memory::Allocated { site }
+    }
+
     /// What an address lies in: by `maps`, or where it was mapped since those were read, by newer ones.
     fn memory(&mut self, address: u64, maps: &Maps) -> Memory {
         if maps.find(address).is_some() {
@@ -332,7 +371,7 @@ impl Recorder {
         };
         let module = match mapping.path {
             Backing::Stack => return Memory::Stack,
-            Backing::Heap => return Memory::Heap,
+            Backing::Heap => return self.heap(address, maps),
             // What is shared with others has no file as a rule where it is called a device.
             Backing::File(ref path) if mapping.shared && is_device(path) => None,
             Backing::File(_) => self.module(mapping, maps),
@@ -342,7 +381,7 @@ impl Recorder {
                 // The kernel merges anonymous memory that happens to lie behind it.
                 match module.filter(|&m| self.ends[m as usize].is_none_or(|end| address < end)) {
                     Some(module) => Some(module),
-                    None => return Memory::Heap,
+                    None => return self.heap(address, maps),
                 }
             }
             _ => None,
@@ -374,6 +413,11 @@ impl Recorder {
             let instrs = self.instrs[self.written.1..].to_vec();
             self.append(&Record::Instrs(instrs))?;
             self.written.1 = self.instrs.len();
+        }
+        if self.sites_written < self.sites.len() {
+            let sites = self.sites[self.sites_written..].to_vec();
+            self.append(&Record::Sites(sites))?;
+            self.sites_written = self.sites.len();
         }
         self.append(&Record::Window(window))
     }

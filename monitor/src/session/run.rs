@@ -4,6 +4,7 @@ use super::attach::{self, NotAttached};
 use super::counter::{self, NoCounter};
 use super::finish::Ended;
 use super::follow::Session;
+use super::heap::HeapShim;
 use super::limits;
 use super::needs::{self, Lacking};
 use super::output::Output;
@@ -17,7 +18,7 @@ use crate::profile::types::{Header, Record, SCHEMA_VERSION, Warning};
 use crate::profile::{ProfileError, Writer};
 use crate::tracee::hub::{self, Follow};
 use crate::tracee::launch::{self, LaunchError};
-use crate::tracee::{Event, TraceError, procinfo};
+use crate::tracee::{Event, Stopped, TraceError, procinfo};
 use nix::unistd::Pid;
 use std::ffi::CString;
 use std::rc::Rc;
@@ -41,6 +42,9 @@ pub enum RunError {
     /// The program could not be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// The shim that notes allocation sites cannot be made.
+    #[error("the shim for --heap-sites cannot be made: {0}")]
+    HeapShim(std::io::Error),
     /// Nobody could ask a profiler in the background anything.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
@@ -121,6 +125,8 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         let start = Instant::now();
         let shim = source.map(|source| Ok((Rc::new(Inherited::create()?), source)));
         let shim = shim.transpose().map_err(NoCounter::Shim)?;
+        let heap = config.heap_sites.then(HeapShim::create).transpose();
+        let heap = heap.map_err(RunError::HeapShim)?;
         let environment = shim.as_ref().map(|_| counter::environment());
         let options = launch::options(following);
         let (pid, running, exec_result) = launch::launch_with(
@@ -134,15 +140,17 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         if let Some((shim, _)) = &shim {
             let shim = Rc::clone(shim);
             shim.hide();
-            // An image that could not be given the shim runs without.
-            hub::at_exec(
-                pid,
-                Box::new(move |stopped| {
-                    if let Err(error) = preload::into(stopped, &shim) {
-                        tracing::debug!(%error, "no shim");
-                    }
-                }),
-            );
+            at_each_image(Some(pid), move |stopped| match shim.is_in(stopped.tid()) {
+                true => preload::into(stopped, &shim.environment()),
+                false => Ok(()),
+            });
+        }
+        if let Some(shim) = heap {
+            let first = Some(pid).filter(|_| following == hub::Follow::Threads);
+            at_each_image(first, move |stopped| match shim.suits(stopped.tid()) {
+                true => preload::into(stopped, &shim.environment()),
+                false => Ok(()),
+            });
         }
         limits::raise();
         let stopped = match launch::until_exec(running)? {
@@ -155,6 +163,9 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         signals.program = Some(pid);
         signals.control = server.as_ref().map(Server::control);
         let output = Output::new(writer, &config.profile, signals.control.clone());
+        if config.heap_sites {
+            output.want_heap_sites();
+        }
         let mut session = Session::new(&config.profile, &mut signals, output, pid, start);
         session.failed(header_written.err());
         if let Some((shim, source)) = shim {
@@ -178,6 +189,19 @@ pub fn run(config: &RunConfig, started: impl FnOnce(Pid) + Send) -> Result<Outco
         }),
         (completed, _) => completed,
     }
+}
+
+/// Has each new image of this process, or of all, be given a shim. One that could not be runs without.
+fn at_each_image(
+    pid: Option<Pid>,
+    give: impl Fn(&Stopped) -> std::result::Result<(), TraceError> + 'static,
+) {
+    let visit = move |stopped: &Stopped| {
+        if let Err(error) = give(stopped) {
+            tracing::debug!(%error, "no shim");
+        }
+    };
+    hub::at_exec(pid, Box::new(visit));
 }
 
 /// Watches the running process of `config` for a while and writes its profile; calls `started` once

@@ -148,7 +148,7 @@ struct Hub {
     /// Whether somebody may ask which call a thread was in.
     notes_calls: bool,
     /// What is to be done at each new image of a process, before its first instruction.
-    at_exec: Option<(Pid, AtExec)>,
+    at_exec: Option<(Option<Pid>, AtExec)>,
 }
 
 /// See [`at_exec`].
@@ -207,9 +207,9 @@ pub fn add(tid: Pid) {
     with(|hub| hub.birth(tid));
 }
 
-/// Has `visit` called at each `execve` of process `pid` from now on, with the thread before its first instruction. It must not
+/// Has `visit` called at each `execve` of process `pid`, or of any, from now on, with the thread before its first instruction. It must not
 /// call this module.
-pub fn at_exec(pid: Pid, visit: AtExec) {
+pub fn at_exec(pid: Option<Pid>, visit: AtExec) {
     with(|hub| hub.at_exec = Some((pid, visit)));
 }
 
@@ -488,9 +488,9 @@ impl Hub {
                 match stopped.reason {
                     StopReason::Exec => {
                         let executed = self.executed(tid);
-                        if let Some((_, visit)) =
-                            self.at_exec.as_ref().filter(|(pid, _)| *pid == tid)
-                        {
+                        let wanted =
+                            |(pid, _): &&(Option<Pid>, AtExec)| pid.is_none_or(|pid| pid == tid);
+                        if let Some((_, visit)) = self.at_exec.as_ref().filter(wanted) {
                             visit(stopped);
                         }
                         return executed;

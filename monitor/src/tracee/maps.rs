@@ -103,6 +103,17 @@ impl Maps {
         })
     }
 
+    /// Where code lies whose accesses are not the program's: the kernel's vDSO, and our shim for the heap.
+    pub fn uncounted(&self) -> Vec<Range<u64>> {
+        let is = |m: &&Mapping| match &m.path {
+            Backing::Vdso => true,
+            Backing::File(path) => m.exec && path.contains(statcache_abi::heap::IMAGE),
+            _ => false,
+        };
+        let found = self.0.iter().filter(is);
+        found.map(|m| m.start..m.end).collect()
+    }
+
     /// The mapping that holds `address`.
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let after = self.0.partition_point(|m| m.start <= address);

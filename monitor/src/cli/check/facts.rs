@@ -106,6 +106,7 @@ pub(super) fn observe_child_into(profile: &Path) -> Child {
             background: false,
             most_bytes: 32 << 20,
         },
+        heap_sites: false,
         quiet: true,
     };
     let result = session::run(&config, |_| {});

@@ -1,6 +1,6 @@
 //! The shim from the monitor's side: the object itself, the control block shared with it, and the events it reports.
 //!
-//! What the shim does is said in `preload/src/lib.rs`; the layout of the block is `statcache_abi`'s. Nothing here stops or traces the target.
+//! What the shim does is said in `preload/src/watchpoints/mod.rs`; the layout of the block is `statcache_abi`'s. Nothing here stops or traces the target.
 //!
 //! Unsafe invariant: `block` is a shared mapping of `BLOCK_BYTES` of a file at least as long, until drop, and only one thread here uses it
 //! (`Shim` is not `Send`). It is made of integers, any bits of which are valid. What the target changes in it is atomic, or else written

@@ -26,7 +26,7 @@ mod syscalls;
 
 use crate::arch::{Flow, Kind, evaluate};
 use crate::observe::Access;
-use crate::tracee::maps::{Backing, Maps};
+use crate::tracee::maps::Maps;
 use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, near};
 use decode::Decoder;
 use guard::Guard;
@@ -106,7 +106,7 @@ pub struct Window {
 pub struct Stepper {
     decoder: Decoder,
     guard: Guard,
-    vdso: Range<u64>,
+    uncounted: Vec<Range<u64>>,
 }
 
 /// One turn of the loop.
@@ -125,7 +125,7 @@ impl Stepper {
         Stepper {
             decoder: Decoder::new(),
             guard: Guard::new(),
-            vdso: 0..0,
+            uncounted: Vec::new(),
         }
     }
 
@@ -150,11 +150,7 @@ impl Stepper {
         };
         let tid = stopped.tid();
         let maps = read_maps(&stopped)?;
-        self.vdso = maps
-            .0
-            .iter()
-            .find(|mapping| mapping.path == Backing::Vdso)
-            .map_or(0..0, |mapping| mapping.start..mapping.end);
+        self.uncounted = maps.uncounted();
         let mut turn = self.guard.install(stopped, &maps)?;
         let mut interrupted = false;
         let stopped = loop {
@@ -225,7 +221,7 @@ impl Stepper {
                 turn => turn,
             });
         }
-        let reported = !self.vdso.contains(&regs.rip);
+        let reported = !self.uncounted.iter().any(|code| code.contains(&regs.rip));
         let mut touched = Vec::with_capacity(2);
         let view = View::new(&stopped, regs);
         for access in &decoded.accesses {

@@ -2,7 +2,7 @@
 
 use super::trace::Code;
 use crate::arch::AddressExpr;
-use crate::tracee::maps::{self, Backing, Mapping, Maps};
+use crate::tracee::maps::{self, Mapping, Maps};
 use crate::tracee::{Result, TraceError, procinfo};
 use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,7 +24,7 @@ pub struct TargetCode {
     /// `/proc/PID/pagemap`, where that may be read.
     pagemap: Option<File>,
     maps: Maps,
-    vdso: Range<u64>,
+    uncounted: Vec<Range<u64>>,
     pages: Pages,
     /// Code that may change, pages of a file's code that were written (they may be again), and all such pages as they
     /// were a moment ago.
@@ -56,7 +56,7 @@ impl TargetCode {
             memory,
             pagemap: File::open(format!("/proc/{pid}/pagemap")).ok(),
             maps: Maps::default(),
-            vdso: 0..0,
+            uncounted: Vec::new(),
             pages: Pages::default(),
             changing: Vec::new(),
             written: FxHashSet::default(),
@@ -123,8 +123,7 @@ impl TargetCode {
         let now = code(&maps);
         let moved = code(&self.maps).iter().any(|old| !now.contains(old));
         let changed = moved || self.is_any_written();
-        let vdso = maps.0.iter().find(|m| m.path == Backing::Vdso);
-        self.vdso = vdso.map_or(0..0, |m| m.start..m.end);
+        self.uncounted = maps.uncounted();
         let changing = maps.changing_code();
         for old in &self.changing {
             self.lost.extend(maps::without(old, &changing));
@@ -247,7 +246,7 @@ impl Code for TargetCode {
     }
 
     fn counted(&self, ip: u64) -> bool {
-        !self.vdso.contains(&ip)
+        !self.uncounted.iter().any(|code| code.contains(&ip))
     }
 
     fn begins_sequence(&self, address: &AddressExpr) -> bool {

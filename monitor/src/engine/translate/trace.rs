@@ -61,7 +61,7 @@ pub trait Code {
     /// Whether what is at `ip` may become other code while it is executed.
     fn changes(&mut self, ip: u64) -> bool;
 
-    /// Whether accesses made by code at `ip` count. Those of the vDSO do not: it is the kernel's.
+    /// Whether accesses made by code at `ip` count. Those of the vDSO, which is the kernel's, and of our shim do not.
     fn counted(&self, ip: u64) -> bool;
 
     /// Whether a store to this address begins a restartable sequence (rseq(2)): the kernel must see

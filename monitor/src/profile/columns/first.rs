@@ -1,6 +1,6 @@
 //! First touches in columns.
 
-use super::{Column, memory_kind, memory_of_kind};
+use super::{ALLOCATED, Column, memory_kind, memory_of_kind};
 use crate::profile::types::{FirstTouch, FirstTouches, Memory, Since};
 use crate::varint::{difference, narrow, sum, unzigzag, zigzag};
 
@@ -27,6 +27,9 @@ pub(super) fn put_first(put: &mut impl FnMut(Column, u64), window_tid: i32, firs
         if let Memory::Static { module, offset: at } = touch.memory {
             put(Column::FirstMemoryModule, u64::from(module));
             put(Column::FirstMemoryOffset, difference(at, &mut offset));
+        }
+        if let Memory::Allocated { site } = touch.memory {
+            put(Column::FirstMemoryModule, u64::from(site));
         }
         let thread = zigzag(i64::from(touch.tid) - i64::from(window_tid));
         put(Column::FirstThread, thread << 1 | u64::from(!touch.of_all));
@@ -70,6 +73,9 @@ pub(super) fn get_first(
             0 => Memory::Static {
                 module: narrow(get(Column::FirstMemoryModule)?)?,
                 offset: sum(get(Column::FirstMemoryOffset)?, &mut offset),
+            },
+            ALLOCATED => Memory::Allocated {
+                site: narrow(get(Column::FirstMemoryModule)?)?,
             },
             kind => memory_of_kind(kind)?,
         };

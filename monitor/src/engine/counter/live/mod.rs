@@ -9,7 +9,7 @@
 //! [`signals`] delivers and waits, [`execute`] steps one instruction, [`ask`] talks to the shim, by putting a thread into it as [`ring`] does, [`others`] has all other threads come and go, [`machine`] is the whole as
 //! the sampler sees it.
 //!
-//! Source: ptrace(2); `preload/src/lib.rs`.
+//! Source: ptrace(2); `preload/src/watchpoints/mod.rs`.
 
 mod ask;
 mod execute;

@@ -1,6 +1,6 @@
 //! A stopped thread put into the shim, to serve the request in the block, and back to where it was.
 //!
-//! No signal is used: each is the program's (`preload/src/requests/rung.rs` says what goes wrong). Its registers are changed while it is
+//! No signal is used: each is the program's (`preload/src/watchpoints/requests/rung.rs` says what goes wrong). Its registers are changed while it is
 //! stopped; what it does in the shim it does with all signals blocked, and from there it goes home by itself, should we be
 //! gone. Where it slept in a system call the kernel is left to decide what becomes of that, with a signal that has come meanwhile or
 //! without: made again, gone on with, or failed with `EINTR`. The same where it was about to make one again for the shim.

@@ -12,11 +12,11 @@
 
 use statcache_abi::{Event, PAGE_BYTES, access, kind};
 
-use crate::frame::{Context, SignalInfo, TF, code, reg, sig};
-use crate::insn::{LONGEST, shape};
-use crate::state::{Held, block, count, lock};
-use crate::threads::{Current, STEP_EVENTS};
-use crate::{pages, process, requests, signals, sys, text, threads, user};
+use crate::watchpoints::frame::{Context, SignalInfo, TF, code, reg, sig};
+use crate::watchpoints::insn::{LONGEST, shape};
+use crate::watchpoints::state::{Held, block, count, lock};
+use crate::watchpoints::threads::{Current, STEP_EVENTS};
+use crate::watchpoints::{pages, process, requests, signals, sys, text, threads, user};
 
 /// Bits of the page fault error code, and of a protection.
 const ERROR_WRITE: u64 = 2;

@@ -6,10 +6,10 @@
 //! vouch for; the kernel checks the program's side. A type that is read is made of integers, so
 //! that any bits are valid.
 
-use crate::pages;
-use crate::state::Held;
-use crate::sys;
-use crate::text::syscall;
+use crate::watchpoints::pages;
+use crate::watchpoints::state::Held;
+use crate::watchpoints::sys;
+use crate::watchpoints::text::syscall;
 
 const PROCESS_VM_READV: u64 = 310;
 const PROCESS_VM_WRITEV: u64 = 311;

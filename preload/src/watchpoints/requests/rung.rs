@@ -12,11 +12,11 @@ use super::inside::{enter, leave};
 use super::others::everyone_inside;
 use super::watches::{arm, begin, disarm, end};
 use super::{finish, settle_down, under_shim};
-use crate::frame::{Context, SS_AUTODISARM, SS_DISABLE, StackSetting, reg};
-use crate::state::{Held, block, block_raw, lock};
-use crate::sys::{self, nr};
-use crate::threads::{self, Current, READY, TAKEN_IN};
-use crate::{maps, process, signals, syscalls, text, user};
+use crate::watchpoints::frame::{Context, SS_AUTODISARM, SS_DISABLE, StackSetting, reg};
+use crate::watchpoints::state::{Held, block, block_raw, lock};
+use crate::watchpoints::sys::{self, nr};
+use crate::watchpoints::threads::{self, Current, READY, TAKEN_IN};
+use crate::watchpoints::{maps, process, signals, syscalls, text, user};
 use core::sync::atomic::Ordering;
 use statcache_abi::{Block, Request, op, result};
 

@@ -11,11 +11,11 @@
 
 use statcache_abi::{PAGE_BYTES, ended, result};
 
-use crate::frame::{Context, StackSetting, reg, sig};
-use crate::state::{Held, connect, count, lock, lock_in_child};
-use crate::sys::nr;
-use crate::threads::Current;
-use crate::{pages, requests, signals, sys, syscalls, text, threads, user};
+use crate::watchpoints::frame::{Context, StackSetting, reg, sig};
+use crate::watchpoints::state::{Held, connect, count, lock, lock_in_child};
+use crate::watchpoints::sys::nr;
+use crate::watchpoints::threads::Current;
+use crate::watchpoints::{pages, requests, signals, sys, syscalls, text, threads, user};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 const CLONE_VM: u64 = 0x100;

@@ -6,14 +6,14 @@
 
 use super::dispositions::{is_ours, ours, stands_in};
 use super::{program_mask, set_program_mask};
-use crate::frame::{
+use crate::watchpoints::frame::{
     Context, KernelAction, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackSetting, reg, sig,
 };
-use crate::state::Held;
-use crate::sys::nr;
-use crate::threads::Current;
-use crate::user::EFAULT;
-use crate::{sys, syscalls, text, user};
+use crate::watchpoints::state::Held;
+use crate::watchpoints::sys::nr;
+use crate::watchpoints::threads::Current;
+use crate::watchpoints::user::EFAULT;
+use crate::watchpoints::{sys, syscalls, text, user};
 
 pub(super) const EINVAL: i64 = -22;
 

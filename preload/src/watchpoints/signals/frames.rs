@@ -8,13 +8,13 @@
 
 use super::calls::set_alternate;
 use super::{program_mask, set_program_mask};
-use crate::frame::{
+use crate::watchpoints::frame::{
     Context, DF_RF, Frame, KernelAction, SS_AUTODISARM, SS_DISABLE, SignalInfo, StackSetting, TF,
     fp_bytes, fp_initial, reg, sa, sig,
 };
-use crate::state::Held;
-use crate::threads::Current;
-use crate::user;
+use crate::watchpoints::state::Held;
+use crate::watchpoints::threads::Current;
+use crate::watchpoints::user;
 
 /// Below the stack pointer, what a function may use without moving it (System V ABI).
 pub(super) const RED_ZONE: u64 = 128;

@@ -1,9 +1,9 @@
 //! The requests: to arm a watch and to drop it, to begin and to end.
 
 use super::others::{everyone_inside, in_use};
-use crate::pages;
-use crate::state::{Held, lock};
-use crate::threads::READY;
+use crate::watchpoints::pages;
+use crate::watchpoints::state::{Held, lock};
+use crate::watchpoints::threads::READY;
 use statcache_abi::{PAGE_BYTES, Request, ended, result};
 
 pub(super) fn arm(request: &Request) -> i32 {
@@ -45,7 +45,7 @@ pub(super) fn arm_here(request: &Request) -> i32 {
     let protection = match held.find_page(page).and_then(|at| held.pages.get(at)) {
         Some(page) => page.protection,
         None => {
-            let protection = crate::maps::protection(page);
+            let protection = crate::watchpoints::maps::protection(page);
             let Some(protection) = protection else {
                 return result::UNSUITABLE;
             };

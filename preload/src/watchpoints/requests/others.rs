@@ -4,12 +4,12 @@
 
 use super::ring;
 use super::rung::goes_on;
-use crate::frame::sig;
-use crate::state::{Waiting, lock};
-use crate::sys::{self, File, nr};
-use crate::text;
-use crate::threads::{self, NO_CALL};
-use crate::touch::uses;
+use crate::watchpoints::frame::sig;
+use crate::watchpoints::state::{Waiting, lock};
+use crate::watchpoints::sys::{self, File, nr};
+use crate::watchpoints::text;
+use crate::watchpoints::threads::{self, NO_CALL};
+use crate::watchpoints::touch::uses;
 use core::sync::atomic::Ordering;
 use statcache_abi::PAGE_BYTES;
 

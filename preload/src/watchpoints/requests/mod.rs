@@ -25,11 +25,11 @@ pub use rung::rung;
 
 use statcache_abi::{Request, op, result};
 
-use crate::frame::{Context, SignalInfo, code, reg, sig};
-use crate::state::{block, lock};
-use crate::sys;
-use crate::threads::{self, Current, TAKEN_IN};
-use crate::{maps, process, signals, syscalls, text, user};
+use crate::watchpoints::frame::{Context, SignalInfo, code, reg, sig};
+use crate::watchpoints::state::{block, lock};
+use crate::watchpoints::sys;
+use crate::watchpoints::threads::{self, Current, TAKEN_IN};
+use crate::watchpoints::{maps, process, signals, syscalls, text, user};
 use core::sync::atomic::Ordering;
 use inside::{leave, settle_down};
 use others::everyone_inside;

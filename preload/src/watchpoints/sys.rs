@@ -5,8 +5,8 @@
 //! Unsafe invariant: the kernel is handed numbers, null, or the address of a live value of the size
 //! it is told; paths end in NUL. For what `mprotect` and `dispatch` do the caller answers.
 
-use crate::frame::{KernelAction, SignalInfo, StackSetting};
-use crate::text::syscall;
+use crate::watchpoints::frame::{KernelAction, SignalInfo, StackSetting};
+use crate::watchpoints::text::syscall;
 
 /// System call numbers of x86-64 that the shim makes or treats specially.
 #[allow(missing_docs)]
@@ -161,7 +161,7 @@ pub fn sigaltstack(new: &StackSetting) -> i64 {
 /// # Safety
 /// `selector` must stay valid for as long as the thread lives.
 pub unsafe fn dispatch(on: bool, selector: *const u8) -> bool {
-    let (begin, bytes) = crate::text::range();
+    let (begin, bytes) = crate::watchpoints::text::range();
     let arguments = if on {
         [
             PR_SET_SYSCALL_USER_DISPATCH,

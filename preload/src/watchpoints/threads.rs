@@ -11,9 +11,9 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 
 use statcache_abi::Event;
 
-use crate::frame::{SS_AUTODISARM, SignalInfo, StackSetting, sig};
-use crate::state::Held;
-use crate::sys;
+use crate::watchpoints::frame::{SS_AUTODISARM, SignalInfo, StackSetting, sig};
+use crate::watchpoints::state::Held;
+use crate::watchpoints::sys;
 
 /// Threads that can be under the shim at a time.
 pub const THREADS: usize = 256;

@@ -16,9 +16,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use statcache_abi::{Block, Counts, EVENTS, Event, MAX_PAGES, MAX_WATCHES, kind};
 
-use crate::frame::{KernelAction, sig};
-use crate::sys;
-use crate::text::SITES;
+use crate::watchpoints::frame::{KernelAction, sig};
+use crate::watchpoints::sys;
+use crate::watchpoints::text::SITES;
 
 /// A page with at least one watch, or still open in a thread that has not closed it yet.
 #[derive(Clone, Copy)]
@@ -272,7 +272,7 @@ impl State {
                 }
                 self.sites_used += 1;
                 *entry = rip;
-                crate::text::returns(place).store(rip, Ordering::Relaxed);
+                crate::watchpoints::text::returns(place).store(rip, Ordering::Relaxed);
                 return Some(place);
             }
         }

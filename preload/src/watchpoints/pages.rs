@@ -6,9 +6,9 @@
 
 use statcache_abi::{Event, MAX_PAGES, PAGE_BYTES, ended, flag, kind, result};
 
-use crate::state::{Held, State, Watch, block, count, publish};
-use crate::sys;
-use crate::threads::{self, Current};
+use crate::watchpoints::state::{Held, State, Watch, block, count, publish};
+use crate::watchpoints::sys;
+use crate::watchpoints::threads::{self, Current};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 

@@ -115,7 +115,7 @@ global_asm!(
     "shim_returns: .skip 8 * 1024",
     "shim_home: .skip 8 * 19",
     ".popsection",
-    rung = sym crate::requests::rung,
+    rung = sym crate::watchpoints::requests::rung,
 );
 
 unsafe extern "C" {

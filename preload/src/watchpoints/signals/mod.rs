@@ -28,11 +28,11 @@ pub use dispositions::{
 };
 pub use frames::sigreturn;
 
-use crate::frame::{Context, DEFAULT, IGNORE, KernelAction, SignalInfo, reg, sa, sig};
-use crate::state::{count, lock};
-use crate::sys::nr;
-use crate::threads::{Current, Own, READY, TAKEN_IN};
-use crate::{pages, process, requests, step, sys, syscalls, threads};
+use crate::watchpoints::frame::{Context, DEFAULT, IGNORE, KernelAction, SignalInfo, reg, sa, sig};
+use crate::watchpoints::state::{count, lock};
+use crate::watchpoints::sys::nr;
+use crate::watchpoints::threads::{Current, Own, READY, TAKEN_IN};
+use crate::watchpoints::{pages, process, requests, step, sys, syscalls, threads};
 use core::sync::atomic::{AtomicI32, Ordering};
 use dispositions::stands_in;
 use frames::enter_program_handler;

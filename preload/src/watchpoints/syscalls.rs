@@ -19,12 +19,12 @@
 
 use statcache_abi::{PAGE_BYTES, ended, result};
 
-use crate::frame::{Context, SignalInfo, code, reg, sig};
-use crate::state::{Held, count, lock};
-use crate::sys::{self, nr};
-use crate::threads::{Current, NO_CALL};
-use crate::touch::{Touch, is_quick, touch};
-use crate::{pages, process, requests, signals, text};
+use crate::watchpoints::frame::{Context, SignalInfo, code, reg, sig};
+use crate::watchpoints::state::{Held, count, lock};
+use crate::watchpoints::sys::{self, nr};
+use crate::watchpoints::threads::{Current, NO_CALL};
+use crate::watchpoints::touch::{Touch, is_quick, touch};
+use crate::watchpoints::{pages, process, requests, signals, text};
 use core::sync::atomic::Ordering;
 
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;

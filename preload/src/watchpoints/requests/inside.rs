@@ -4,10 +4,10 @@
 //! `threads`, which is static.
 
 use super::others::{InCall, ask, doorbells_pending, in_call, wait_for};
-use crate::frame::{Context, SS_AUTODISARM, SS_DISABLE, reg};
-use crate::state::{Held, Waiting, block, lock};
-use crate::threads::{self, Current, NO_CALL, TAKEN_IN, Thread};
-use crate::{pages, signals, sys, syscalls, text, user};
+use crate::watchpoints::frame::{Context, SS_AUTODISARM, SS_DISABLE, reg};
+use crate::watchpoints::state::{Held, Waiting, block, lock};
+use crate::watchpoints::threads::{self, Current, NO_CALL, TAKEN_IN, Thread};
+use crate::watchpoints::{pages, signals, sys, syscalls, text, user};
 use core::sync::atomic::Ordering;
 use statcache_abi::{ended, result};
 
@@ -69,7 +69,7 @@ pub fn enter(held: &mut Held, context: &mut Context) -> bool {
         thread.shared.tid.store(0, Ordering::Release);
         return false;
     }
-    crate::state::count(|counts| &counts.entered, 1);
+    crate::watchpoints::state::count(|counts| &counts.entered, 1);
     thread.step.pages = 0;
     thread.opened = 0;
     thread.exec = false;
@@ -100,7 +100,7 @@ pub(super) fn leave(current: &mut Option<Current>, context: &mut Context) {
     };
     {
         let mut held = lock();
-        crate::step::abandon(&mut held, thread, context);
+        crate::watchpoints::step::abandon(&mut held, thread, context);
         syscalls::settle(&mut held, Some(thread), context);
     }
     context.mask = signals::program_mask(thread, context);
@@ -115,7 +115,7 @@ pub fn leave_place(thread: &mut Current) {
     thread.shared.selector.store(0, Ordering::Relaxed);
     // SAFETY: only ends the dispatch.
     unsafe { sys::dispatch(false, core::ptr::null()) };
-    thread.set_alternate(crate::frame::StackSetting::NONE);
+    thread.set_alternate(crate::watchpoints::frame::StackSetting::NONE);
     thread.shared.fs.store(0, Ordering::Relaxed);
     thread.shared.inside.store(0, Ordering::Release);
     thread.shared.tid.store(0, Ordering::Release);

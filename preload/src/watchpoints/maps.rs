@@ -5,8 +5,8 @@
 
 use statcache_abi::PAGE_BYTES;
 
-use crate::state::block_raw;
-use crate::sys::{self, File, nr};
+use crate::watchpoints::state::block_raw;
+use crate::watchpoints::sys::{self, File, nr};
 
 const EXEC: u32 = 4;
 

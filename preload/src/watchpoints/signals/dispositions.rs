@@ -1,9 +1,9 @@
 //! The program's dispositions: the shim's handler in their place, and they back in its.
 
 use super::handler;
-use crate::frame::{DEFAULT, IGNORE, KernelAction, sa, sig};
-use crate::state::Held;
-use crate::{sys, text};
+use crate::watchpoints::frame::{DEFAULT, IGNORE, KernelAction, sa, sig};
+use crate::watchpoints::state::Held;
+use crate::watchpoints::{sys, text};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Not 0 while a handler of ours may stand in the kernel; no thread is under the shim otherwise.

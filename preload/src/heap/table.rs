@@ -1,0 +1,189 @@
+//! Which block lies where: see `statcache_abi::heap` for the layout.
+//!
+//! Unsafe invariant: a chunk's `shadow` above 1 is a mapping of ours of `WORDS` words that is never unmapped.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use statcache_abi::heap::{
+    CHUNK, CHUNKS, Chunk, GRANULE, LARGE, LARGES, Large, PROBES, WORDS, Word, entry, slot,
+};
+
+use crate::raw::syscall;
+
+pub(super) static DIRECTORY: [Chunk; CHUNKS] = [const { Chunk::NONE }; CHUNKS];
+pub(super) static LIST: [Large; LARGES] = [const { Large::NONE }; LARGES];
+/// Large blocks noted so far.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+/// A chunk for whose shadow there is no memory.
+const REFUSED: u64 = 1;
+/// Places that are looked at for one that is free.
+const LOOKS: u64 = 64;
+
+/// A block of `bytes` has come to lie at `block`.
+pub(super) fn came(block: u64, bytes: u64, site: u32) {
+    let Some(word) = word_of(block, true) else {
+        return;
+    };
+    if bytes < LARGE {
+        word.store(entry::small(bytes, site), Relaxed);
+    } else {
+        let noted = listed(block, bytes, site).map_or(0, entry::large);
+        word.store(noted, Relaxed);
+    }
+}
+
+/// Puts a large block into the list, and says in which place.
+fn listed(start: u64, bytes: u64, site: u32) -> Option<u32> {
+    let number = NOTED.fetch_add(1, Relaxed);
+    let order = 2 * number + 1;
+    for look in 0..LOOKS {
+        let place = (number + look) % LARGES as u64;
+        let large = LIST.get(place as usize)?;
+        let was = large.order.load(Relaxed);
+        if was & 1 == 0
+            && large
+                .order
+                .compare_exchange(was, order, Acquire, Relaxed)
+                .is_ok()
+        {
+            large.bytes.store(bytes, Relaxed);
+            large.site.store(u64::from(site), Relaxed);
+            large.start.store(start, Release);
+            return Some(place as u32);
+        }
+    }
+    None
+}
+
+/// The block has been freed, or is about to be: it is what was there last, until another comes.
+pub(super) fn went(block: u64) {
+    let Some(word) = word_of(block, false) else {
+        return;
+    };
+    let held = word.load(Relaxed);
+    if let Some(place) = entry::place(held) {
+        if let Some(large) = LIST.get(place as usize) {
+            large.order.fetch_and(!1, Relaxed);
+        }
+        word.store(0, Relaxed);
+    } else {
+        word.store(entry::freed(held), Relaxed);
+    }
+}
+
+/// What has been noted of the block, to be put back with [`came_back`].
+pub(super) fn held(block: u64) -> u32 {
+    word_of(block, false).map_or(0, |word| word.load(Relaxed))
+}
+
+/// The block has not been freed after all.
+pub(super) fn came_back(block: u64, held: u32) {
+    let Some(word) = word_of(block, false) else {
+        return;
+    };
+    if let Some(large) = entry::place(held).and_then(|place| LIST.get(place as usize)) {
+        large.order.fetch_or(1, Relaxed);
+    }
+    word.store(held, Relaxed);
+}
+
+/// The shadow's word of an address, made where there is none and `make` says so.
+fn word_of(address: u64, make: bool) -> Option<&'static Word> {
+    let number = address / CHUNK;
+    let first = slot(number);
+    for look in 0..PROBES {
+        let chunk = DIRECTORY.get((first + look) % CHUNKS)?;
+        let held = chunk.number.load(Acquire);
+        if held == number {
+            let shadow = chunk.shadow.load(Acquire);
+            if shadow <= REFUSED {
+                return None;
+            }
+            let word = shadow + address % CHUNK / GRANULE * size_of::<Word>() as u64;
+            // SAFETY: this module's invariant; the index is below `WORDS`.
+            return Some(unsafe { &*(word as *const Word) });
+        }
+        if held == 0 {
+            if !make || number == 0 {
+                return None;
+            }
+            let taken = chunk.number.compare_exchange(0, number, Release, Relaxed);
+            if taken.is_ok() {
+                chunk.shadow.store(piece(), Release);
+            }
+            // By this thread or another: with what it is now.
+            return word_of(address, false);
+        }
+    }
+    None
+}
+
+/// Memory for the shadow of one chunk, zeroed.
+fn piece() -> u64 {
+    const MMAP: u64 = 9;
+    const READ_WRITE: u64 = 3;
+    const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x4022;
+    let bytes = (WORDS * size_of::<Word>()) as u64;
+    let arguments = [
+        0,
+        bytes,
+        READ_WRITE,
+        PRIVATE_ANONYMOUS_NORESERVE,
+        u64::MAX,
+        0,
+    ];
+    // SAFETY: a new mapping.
+    let at = unsafe { syscall(MMAP, arguments) };
+    u64::try_from(at).unwrap_or(REFUSED).max(REFUSED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_come_and_go() {
+        let base = 0x7f00_1230_0000;
+        came(base, 100, 7);
+        let word = held(base);
+        assert!(entry::lives(word));
+        assert_eq!((entry::granules(word), entry::site(word)), (7, 7));
+        went(base);
+        let word = held(base);
+        assert!(!entry::lives(word));
+        assert_eq!((entry::granules(word), entry::site(word)), (7, 7));
+        // Nothing is made for what has never come.
+        went(0x7f00_5550_0000);
+        assert!(word_of(0x7f00_5550_0000, false).is_none());
+    }
+
+    #[test]
+    fn large_blocks_are_listed() {
+        let base = 0x7f10_0000_0010;
+        came(base, 1 << 30, 9);
+        let held = held(base);
+        let place = entry::place(held).expect("listed");
+        let large = &LIST[place as usize];
+        assert_eq!(large.start.load(Relaxed), base);
+        assert_eq!(large.bytes.load(Relaxed), 1 << 30);
+        assert_eq!(large.order.load(Relaxed) & 1, 1);
+        went(base);
+        assert_eq!(large.order.load(Relaxed) & 1, 0);
+        came_back(base, held);
+        assert_eq!(large.order.load(Relaxed) & 1, 1);
+    }
+
+    #[test]
+    fn a_full_list_loses_notes_and_nothing_else() {
+        let base = 0x7f20_0000_0000;
+        let at = |n: u64| base + n * (1 << 16);
+        for n in 0..2 * LARGES as u64 {
+            came(at(n), LARGE, 1);
+        }
+        for n in 0..2 * LARGES as u64 {
+            went(at(n));
+        }
+        came(base, LARGE, 1);
+        assert!(entry::place(held(base)).is_some());
+    }
+}

@@ -1,0 +1,198 @@
+//! The calls that led to the allocator: return addresses, found by what compilers say of their frames.
+//!
+//! Where a function has put its caller's frame is a matter of its return address alone, but for functions with frames of
+//! varying size, which have a frame pointer: so a frame costs one look at a table (`RULES`), and the unwind information, which is some
+//! hundred times slower to read, is read once for each return address. Of what cannot be told that way, generated code and frames said by
+//! expressions among it, the chain ends.
+//!
+//! Source: DWARF 5, section 6.4; Linux Standard Base 5.0, "Exception Frames"; System V ABI for x86-64, figure 3.36 "DWARF Register Number
+//! Mapping".
+//!
+//! Unsafe invariant: what unwind information of a loaded object says of a frame that is on the stack is true, as it is where exceptions
+//! are thrown: the places it names are mapped. Such information is read where the dynamic linker says it lies.
+
+mod rules;
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use rules::{Cfa, Rule};
+use statcache_abi::heap::FRAMES;
+
+/// By a hash of the return address the rest of that hash, and the rule packed: a word, so that both are of one moment.
+static RULES: [AtomicU64; LENGTH] = [const { AtomicU64::new(0) }; LENGTH];
+const LENGTH: usize = 1 << 14;
+/// From the first frame to the last, at most: what lies further is no caller's frame.
+const FARTHEST: u64 = 1 << 23;
+
+/// Return addresses, from the one at `at` on the stack outwards, and how many; `frame` is rbp as it was there.
+///
+/// # Safety
+/// The return address of a call that is under way must lie at `at`.
+pub(super) unsafe fn callers(at: *const u64, frame: u64) -> ([u64; FRAMES], usize) {
+    let mut found = [0; FRAMES];
+    let mut count = 0;
+    let first = at as u64;
+    let (mut place, mut frame) = (first, frame);
+    for slot in &mut found {
+        // SAFETY: the caller's contract, then this module's invariant.
+        let address = unsafe { (place as *const u64).read() };
+        if address < 4096 {
+            break;
+        }
+        *slot = address;
+        count += 1;
+        let Some(rule) = rule(address) else {
+            break;
+        };
+        // Behind the return address: the caller's stack pointer.
+        let cfa = match rule.cfa {
+            Cfa::Stack(offset) => (place + 8).wrapping_add(u64::from(offset)),
+            Cfa::Frame(offset) => frame.wrapping_add(u64::from(offset)),
+        };
+        let next = cfa.wrapping_sub(8);
+        if next <= place || next - first > FARTHEST || next % 8 != 0 {
+            break;
+        }
+        if rule.saved != 0 {
+            let saved = cfa.wrapping_sub(u64::from(rule.saved));
+            if saved <= place || saved >= next {
+                break;
+            }
+            // SAFETY: this module's invariant.
+            frame = unsafe { (saved as *const u64).read() };
+        }
+        place = next;
+    }
+    (found, count)
+}
+
+/// Code may have gone, and other code come in its place.
+pub(super) fn forget() {
+    for word in &RULES {
+        word.store(0, Relaxed);
+    }
+}
+
+/// The rule at a return address; `None` where the chain ends.
+fn rule(address: u64) -> Option<Rule> {
+    let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let name = hash & !0xffff_ffff;
+    let word = RULES.get((hash >> 18) as usize % LENGTH)?;
+    let held = word.load(Relaxed);
+    if held & !0xffff_ffff == name && held as u32 != 0 {
+        return Rule::unpack(held as u32);
+    }
+    // The instruction behind a call may be another function's, where the call does not return.
+    let rule = super::resolve::unwind_table(address - 1).and_then(|table| {
+        // SAFETY: the linker says so.
+        unsafe { rules::read(table, address - 1) }
+    });
+    word.store(name | u64::from(Rule::pack(rule)), Relaxed);
+    rule
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+
+    /// Where this function's own return address lies is known from inside by its frame pointer alone, which the compiler need not keep: so
+    /// a function that is nothing but a call has it read.
+    #[unsafe(naked)]
+    unsafe extern "C" fn enter(_: extern "C" fn(*const u64, u64), _: u64) {
+        core::arch::naked_asm!("mov rax, rdi", "mov rdi, rsp", "mov rsi, rbp", "jmp rax")
+    }
+
+    thread_local! {
+        static FOUND: std::cell::RefCell<Vec<u64>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+
+    extern "C" fn note(at: *const u64, frame: u64) {
+        // SAFETY: `enter` has passed where its return address lies.
+        let (found, count) = unsafe { callers(at, frame) };
+        FOUND.with_borrow_mut(|list| *list = found[..count].to_vec());
+    }
+
+    #[inline(never)]
+    fn innermost(n: u64) -> u64 {
+        // SAFETY: `note` is what it says.
+        unsafe { enter(note, n) };
+        black_box(n + 1)
+    }
+
+    /// A frame of varying alignment, which compilers keep a frame pointer for.
+    #[repr(align(64))]
+    struct Aligned([u64; 40]);
+
+    #[inline(never)]
+    fn aligned(n: u64) -> u64 {
+        let mut room = Aligned([n; 40]);
+        black_box(&mut room);
+        innermost(n) + room.0[3]
+    }
+
+    #[inline(never)]
+    fn outermost(n: u64) -> u64 {
+        aligned(n) + black_box(1)
+    }
+
+    #[test]
+    fn callers_are_those_of_the_standard_library() {
+        for round in 0..3 {
+            black_box(outermost(round));
+            if round == 1 {
+                forget();
+            }
+            let found = FOUND.take();
+            assert_eq!(found.len(), FRAMES);
+            let starts: Vec<u64> = found
+                .iter()
+                // SAFETY: any address may be asked about.
+                .map(|address| unsafe { start_of(*address) })
+                .collect();
+            let wanted = [
+                innermost as *const () as u64,
+                aligned as *const () as u64,
+                outermost as *const () as u64,
+            ];
+            assert_eq!(starts[..3], wanted, "{found:x?}");
+        }
+    }
+
+    /// Begin of the function that holds the call which returns to `address`, as the unwinder of the compiler says.
+    unsafe fn start_of(address: u64) -> u64 {
+        unsafe extern "C" {
+            fn _Unwind_FindEnclosingFunction(pc: u64) -> u64;
+        }
+        // SAFETY: it looks the address up in tables.
+        unsafe { _Unwind_FindEnclosingFunction(address - 1) }
+    }
+
+    #[test]
+    fn rules_of_whole_libraries_pack() {
+        // Every function of this program that a return address of the last test can lie in, and of the C library.
+        let mut told = 0;
+        let mut asked = 0;
+        for start in [innermost as *const () as u64, libc_function()] {
+            for address in (start..start + (64 << 10)).step_by(5) {
+                let Some(table) = super::super::resolve::unwind_table(address) else {
+                    continue;
+                };
+                asked += 1;
+                // SAFETY: the linker says so.
+                if let Some(rule) = unsafe { rules::read(table, address) } {
+                    assert_eq!(Rule::unpack(Rule::pack(Some(rule))), Some(rule));
+                    told += 1;
+                }
+            }
+        }
+        assert!(asked > 10_000 && told * 10 > asked * 9, "{told} of {asked}");
+    }
+
+    fn libc_function() -> u64 {
+        unsafe extern "C" {
+            fn qsort();
+        }
+        qsort as *const () as u64
+    }
+}
