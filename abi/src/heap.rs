@@ -7,13 +7,14 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// What its file is called in mappings.
+/// Its file, a memfd: in mappings behind `/memfd:`.
 pub const IMAGE: &str = "heap-of-statcache";
 /// Name of the heap shim's exported [`Places`].
 pub const PLACES: &str = "statcache_heap_places";
 /// Changes with any change of layout or meaning.
 pub const VERSION: u64 = 1;
-/// Bytes of the address space per word of the shadow: what allocators align blocks to.
+/// Bytes of the address space per word of the shadow: what glibc aligns blocks to. Of two smaller ones that begin in one granule, as
+/// some allocators have them, the last that came is known.
 pub const GRANULE: u64 = 16;
 /// Bytes of the address space per piece of shadow.
 pub const CHUNK: u64 = 2 << 20;

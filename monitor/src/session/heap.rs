@@ -6,7 +6,8 @@
 //!
 //! Source: ld.so(8), `LD_PRELOAD`; proc(5), `/proc/PID/mem`.
 
-use crate::tracee::maps::{Backing, Maps};
+use super::root;
+use crate::tracee::maps::Maps;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::Pid;
 use object::elf::{DT_NEEDED, DT_STRSZ, DT_STRTAB};
@@ -17,19 +18,29 @@ use statcache_abi::heap::{
     CHUNK, CHUNKS, Chunk, FRAMES, GRANULE, IMAGE, LARGE, LARGES, Large, PLACES, PROBES, Places,
     SITES, VERSION, entry, slot,
 };
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 /// The shim, an ELF shared object.
 static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstatcache_heap.so"));
 /// Lowest number for its descriptor in programs, below the usual limit of 1024.
 const HIGH_FD: i32 = 900;
-/// The dynamic linker that passes constructors what they need; the shim asks for what is this C library's, too.
-const LINKER: &str = "ld-linux-x86-64.so.2";
+/// What the dynamic linker of glibc has since 2.35, when the C library got `_dl_find_object`, and those of other C libraries have not. From
+/// 2.34 on `dlsym` is in the C library itself.
+const OF_LINKER: &str = "__rseq_offset";
 /// Libraries that end the program where another comes before them.
-const FIRST: [&str; 5] = ["libasan.", "libtsan.", "libmsan.", "liblsan.", "libhwasan."];
+const FIRST: [&str; 6] = [
+    "libasan.",
+    "libtsan.",
+    "libmsan.",
+    "liblsan.",
+    "libhwasan.",
+    "libclang_rt.",
+];
 const WORD: u64 = 8;
 
 /// The shim's image, inherited by the processes that we start.
@@ -60,14 +71,16 @@ impl HeapShim {
         [("LD_PRELOAD", path)]
     }
 
-    /// Whether the program that `pid` is about to start loads it and is none the worse: one that is linked dynamically, by the GNU C
-    /// Library's linker, without a library that insists on being first, in a process that still has our descriptor.
+    /// Whether the program that `pid` is about to start loads it and is none the worse: one that is linked dynamically, with a C library
+    /// that the shim knows, without a library that insists on being first, in a process that still has our descriptor and our files.
     pub fn suits(&self, pid: Pid) -> bool {
         let file = |path: String| fs::metadata(path).ok().map(|f| (f.dev(), f.ino()));
         let number = self.0.as_raw_fd();
         let ours = file(format!("/proc/self/fd/{number}"));
         let is_there = ours.is_some() && file(format!("/proc/{pid}/fd/{number}")) == ours;
-        is_there && is_suited(pid).unwrap_or(false)
+        let has_our_files =
+            !root::is_foreign(pid) && file(format!("/proc/{pid}/root/")) == file("/".to_owned());
+        is_there && has_our_files && is_suited(pid).unwrap_or(false)
     }
 }
 
@@ -80,7 +93,10 @@ fn is_suited(pid: Pid) -> Option<bool> {
     let linker = headers
         .iter()
         .find_map(|h| h.interpreter(endian, data).ok()?)?;
-    let linker = String::from_utf8_lossy(linker);
+    let linker = Path::new(OsStr::from_bytes(linker));
+    let linker = object::ReadCache::new(File::open(linker).ok()?);
+    let linker = ElfFile64::<Endianness, _>::parse(&linker).ok()?;
+    let known = linker.dynamic_symbols().any(|s| s.name() == Ok(OF_LINKER));
     let dynamic = headers.iter().find_map(|h| h.dynamic(endian, data).ok()?)?;
     let value = |tag| {
         let found = dynamic.iter().find(move |d| d.d_tag(endian) == tag);
@@ -94,8 +110,17 @@ fn is_suited(pid: Pid) -> Option<bool> {
         .iter()
         .filter(|d| d.d_tag(endian) == u64::from(DT_NEEDED));
     let names = needs.filter_map(|d| strings.get(d.d_val(endian) as usize..));
-    let insists = |name: &[u8]| FIRST.iter().any(|first| name.starts_with(first.as_bytes()));
-    Some(linker.ends_with(LINKER) && !names.into_iter().any(insists))
+    let names = names.filter_map(|name| name.split(|byte| *byte == 0).next());
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let preloaded = environment
+        .split(|byte| *byte == 0)
+        .filter_map(|variable| variable.strip_prefix(b"LD_PRELOAD="))
+        .flat_map(|list| list.split(|byte| b": ".contains(byte)));
+    let insists = |path: &[u8]| {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        FIRST.iter().any(|first| name.starts_with(first.as_bytes()))
+    };
+    Some(known && !names.chain(preloaded).any(insists))
 }
 
 /// The tables of one process image, found once the shim is loaded there.
@@ -123,8 +148,7 @@ struct Block {
 impl Heap {
     /// Where the process with these mappings has loaded the shim.
     pub fn find(pid: Pid, maps: &Maps) -> Option<Heap> {
-        let own = |path: &Backing| matches!(path, Backing::File(path) if path.contains(IMAGE));
-        let mapping = maps.0.iter().find(|m| own(&m.path))?;
+        let mapping = maps.0.iter().find(|m| m.path.is_heap_shim())?;
         let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
         let elf = ElfFile64::<Endianness>::parse(SHIM).ok()?;
         let symbol = elf.dynamic_symbols().find(|s| s.name() == Ok(PLACES))?;

@@ -218,6 +218,7 @@ impl Recorder {
     }
 
     fn touches(&mut self, found: &[Touch], tid: i32, begun: u64, maps: &Maps) -> Vec<FirstTouch> {
+        self.look_at_heap(maps);
         let touches = found.iter().map(|touch| FirstTouch {
             ip: self.instr(touch.ip, maps),
             position: touch.position.saturating_sub(begun),

@@ -44,6 +44,17 @@ pub enum Backing {
     Other(String),
 }
 
+impl Backing {
+    /// Whether it is our shim for the heap.
+    pub fn is_heap_shim(&self) -> bool {
+        let name = |path: &String| {
+            let name = path.strip_prefix("/memfd:");
+            name.is_some_and(|name| name.starts_with(statcache_abi::heap::IMAGE))
+        };
+        matches!(self, Backing::File(path) if name(path))
+    }
+}
+
 impl Mapping {
     /// Whether its code is what the file says and cannot change under us: private, file-backed,
     /// executable and not writable.
@@ -107,8 +118,7 @@ impl Maps {
     pub fn uncounted(&self) -> Vec<Range<u64>> {
         let is = |m: &&Mapping| match &m.path {
             Backing::Vdso => true,
-            Backing::File(path) => m.exec && path.contains(statcache_abi::heap::IMAGE),
-            _ => false,
+            path => m.exec && path.is_heap_shim(),
         };
         let found = self.0.iter().filter(is);
         found.map(|m| m.start..m.end).collect()

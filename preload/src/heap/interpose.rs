@@ -202,10 +202,14 @@ unsafe extern "C" fn mmap(
 }
 
 unsafe extern "C" fn munmap(start: u64, bytes: u64, _: u64, _: *const u64, _: u64) -> i32 {
-    table::went(start);
     type Next = unsafe extern "C" fn(u64, u64) -> i32;
+    let Some(next) = next!(Function::Munmap, Next) else {
+        return -1;
+    };
+    // Before it can be another thread's.
+    table::unmapped(start, bytes);
     // SAFETY: this module's invariant.
-    next!(Function::Munmap, Next).map_or(-1, |next| unsafe { next(start, bytes) })
+    unsafe { next(start, bytes) }
 }
 
 unsafe extern "C" fn dlclose(handle: u64, _: u64, _: u64, _: *const u64, _: u64) -> i32 {

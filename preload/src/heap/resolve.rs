@@ -58,27 +58,22 @@ pub(super) fn next(function: Function) -> usize {
         .map_or(0, |at| at.load(Relaxed))
 }
 
-/// All at once, with the first call in the process, which is made by the dynamic linker or a constructor: before there are threads. The
-/// linker may allocate to answer.
+/// All at once, with the first call in the process, which is made by the dynamic linker or a constructor: before there are threads. Who is
+/// called while it is looking allocates from `EARLY`; dlsym(3) itself does not since glibc 2.34, where it finds what is asked for.
 #[cold]
 pub(super) fn find() {
     let first = STATE.compare_exchange(UNKNOWN, SOUGHT, Acquire, Relaxed);
     if first.is_err() {
         return;
     }
-    for (n, (name, at)) in NAMES.iter().zip(&FOUND).enumerate() {
+    for (name, at) in NAMES.iter().zip(&FOUND) {
         // SAFETY: a string that ends in 0.
         let found = unsafe { linker::next_symbol(name.as_ptr().cast()) } as usize;
-        at.store(
-            if found == 0 {
-                linker::internal(n)
-            } else {
-                found
-            },
-            Relaxed,
-        );
+        at.store(found, Relaxed);
     }
-    STATE.store(KNOWN, Release);
+    // Asked too early, before the linker has bound this very call.
+    let first = FOUND.first().map_or(0, |at| at.load(Relaxed));
+    STATE.store(if first == 0 { UNKNOWN } else { KNOWN }, Release);
 }
 
 /// Bytes for who allocates before the allocator is known.
@@ -133,20 +128,10 @@ pub(super) unsafe fn copy_early(from: u64, to: u64, bytes: u64) {
 mod linker {
     use core::arch::global_asm;
 
-    // Nothing here has to exist: an undefined symbol that is weak is null. The second table has what old C libraries call the allocator
-    // themselves, whose dlsym is in a library of its own that programs need not have.
+    // Weak: neither is linked with, nor has to exist when this is.
     global_asm!(
         ".weak dlsym",
         ".weak _dl_find_object",
-        ".weak __libc_malloc",
-        ".weak __libc_calloc",
-        ".weak __libc_realloc",
-        ".weak __libc_free",
-        ".weak __libc_memalign",
-        ".weak __libc_valloc",
-        ".weak __libc_pvalloc",
-        ".weak __mmap",
-        ".weak __munmap",
         ".hidden statcache_next_symbol",
         ".globl statcache_next_symbol",
         ".type statcache_next_symbol, @function",
@@ -177,14 +162,6 @@ mod linker {
         "2: mov eax, -1",
         "ret",
         ".cfi_endproc",
-        ".pushsection .data.rel.ro, \"aw\"",
-        ".hidden statcache_internals",
-        ".globl statcache_internals",
-        ".balign 8",
-        "statcache_internals:",
-        ".quad __libc_malloc, __libc_calloc, __libc_realloc, __libc_free, __libc_memalign, __libc_memalign, 0",
-        ".quad __libc_valloc, __libc_pvalloc, __mmap, __munmap, 0",
-        ".popsection",
     );
 
     unsafe extern "C" {
@@ -194,14 +171,6 @@ mod linker {
         /// `_dl_find_object` (glibc 2.35); -1 where there is none.
         #[link_name = "statcache_find_object"]
         pub fn find_object(address: u64, found: *mut [u64; 12]) -> i32;
-        #[link_name = "statcache_internals"]
-        static INTERNALS: [usize; super::NAMES.len()];
-    }
-
-    /// What the C library calls its own function by that number, 0 for none.
-    pub fn internal(function: usize) -> usize {
-        // SAFETY: a table of that length, above.
-        unsafe { INTERNALS.get(function).copied().unwrap_or(0) }
     }
 }
 
@@ -210,10 +179,6 @@ mod linker {
     /// Nothing: in tests no allocator stands behind us.
     pub unsafe fn next_symbol(_: *const u8) -> *const () {
         core::ptr::null()
-    }
-
-    pub fn internal(_: usize) -> usize {
-        0
     }
 
     #[cfg(test)]
@@ -228,15 +193,78 @@ mod linker {
     }
 }
 
-/// Address of the table of unwind information (`.eh_frame_hdr`) of the object that holds `address`.
+/// What the dynamic linker knows of the object at an address.
+pub(super) struct Found {
+    /// Address of its table of unwind information (`.eh_frame_hdr`).
+    pub table: u64,
+    /// Whether it goes without dlclose(3): what the C library loads for conversions of characters.
+    pub may_go: bool,
+}
+
+/// The object that holds `address`, with its unwind information.
 ///
 /// Source: the GNU C Library's manual, "Dynamic Linker Introspection".
-pub(super) fn unwind_table(address: u64) -> Option<u64> {
+pub(super) fn object(address: u64) -> Option<Found> {
     /// `struct dl_find_object`: flags, begin and end of the object, its link map, its table, and room for more.
+    const MAP: usize = 3;
     const TABLE: usize = 4;
     let mut found = [0u64; 12];
     // SAFETY: it writes one such structure, for which there is room.
     let answer = unsafe { linker::find_object(address, &raw mut found) };
     let table = found.get(TABLE).copied().filter(|table| *table != 0);
-    table.filter(|_| answer == 0)
+    let table = table.filter(|_| answer == 0)?;
+    let map = found.get(MAP).copied().unwrap_or(0);
+    // SAFETY: a `struct link_map` of an object that is loaded; its second word is a string.
+    let may_go = map != 0 && unsafe { holds((map as *const u64).add(1).read(), b"/gconv/") };
+    Some(Found { table, may_go })
+}
+
+/// Whether the string at `at` holds `part`.
+///
+/// # Safety
+/// It must be 0 or end in 0.
+unsafe fn holds(at: u64, part: &[u8; 7]) -> bool {
+    if at == 0 {
+        return false;
+    }
+    let mut last = [0u8; 7];
+    for n in 0.. {
+        // SAFETY: the caller's contract; nothing is read behind its end.
+        let byte = unsafe { (at as *const u8).add(n).read() };
+        if byte == 0 {
+            break;
+        }
+        last.rotate_left(1);
+        last[6] = byte;
+        if last == *part {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_paths() {
+        let of = |text: &core::ffi::CStr| unsafe { holds(text.as_ptr() as u64, b"/gconv/") };
+        assert!(of(c"/usr/lib/x86_64-linux-gnu/gconv/UTF-16.so"));
+        assert!(!of(c"/usr/lib/gconv"));
+        assert!(!of(c""));
+        assert!(!unsafe { holds(0, b"/gconv/") });
+    }
+
+    #[test]
+    fn early_memory_ends() {
+        let first = early(100);
+        assert!(is_early(first) && first % 16 == 0);
+        assert_ne!(early(0), early(0));
+        assert_eq!(early(1 << 40), 0);
+        assert_eq!(early(u64::MAX), 0);
+        while early(4096) != 0 {}
+        assert_eq!(early(4096), 0);
+        assert!(!is_early(0));
+    }
 }

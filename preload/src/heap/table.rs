@@ -24,21 +24,21 @@ pub(super) fn came(block: u64, bytes: u64, site: u32) {
     let Some(word) = word_of(block, true) else {
         return;
     };
-    if bytes < LARGE {
-        word.store(entry::small(bytes, site), Relaxed);
-    } else {
-        let noted = listed(block, bytes, site).map_or(0, entry::large);
-        word.store(noted, Relaxed);
-    }
+    let noted = match bytes < LARGE {
+        true => entry::small(bytes, site),
+        false => entry::large(listed(block, bytes, site)),
+    };
+    // What was said to begin there does so no more, or another allocator cuts it up.
+    retire(word.swap(noted, Relaxed));
 }
 
 /// Puts a large block into the list, and says in which place.
-fn listed(start: u64, bytes: u64, site: u32) -> Option<u32> {
+fn listed(start: u64, bytes: u64, site: u32) -> u32 {
     let number = NOTED.fetch_add(1, Relaxed);
     let order = 2 * number + 1;
     for look in 0..LOOKS {
         let place = (number + look) % LARGES as u64;
-        let large = LIST.get(place as usize)?;
+        let large = &LIST[place as usize];
         let was = large.order.load(Relaxed);
         if was & 1 == 0
             && large
@@ -46,13 +46,43 @@ fn listed(start: u64, bytes: u64, site: u32) -> Option<u32> {
                 .compare_exchange(was, order, Acquire, Relaxed)
                 .is_ok()
         {
-            large.bytes.store(bytes, Relaxed);
-            large.site.store(u64::from(site), Relaxed);
-            large.start.store(start, Release);
-            return Some(place as u32);
+            fill(large, start, bytes, site);
+            return place as u32;
         }
     }
-    None
+    // All live: the one that is taken is told as what it lies in, if anything.
+    let large = &LIST[(number % LARGES as u64) as usize];
+    large.order.store(order, Relaxed);
+    fill(large, start, bytes, site);
+    (number % LARGES as u64) as u32
+}
+
+fn fill(large: &Large, start: u64, bytes: u64, site: u32) {
+    large.bytes.store(bytes, Relaxed);
+    large.site.store(u64::from(site), Relaxed);
+    large.start.store(start, Release);
+}
+
+/// A large block, where `word` names one, lives no more.
+fn retire(word: u32) {
+    if let Some(large) = entry::place(word).and_then(|place| LIST.get(place as usize)) {
+        large.order.fetch_and(!1, Relaxed);
+    }
+}
+
+/// As [`went`], of `bytes` from the begin of what was mapped: the rest of it stays.
+pub(super) fn unmapped(start: u64, bytes: u64) {
+    let place = entry::place(held(start));
+    let whole = place
+        .and_then(|place| LIST.get(place as usize))
+        .map(|large| {
+            let site = large.site.load(Relaxed) as u32;
+            (large.bytes.load(Relaxed), site)
+        });
+    went(start);
+    if let Some((whole, site)) = whole.filter(|(whole, _)| *whole > bytes) {
+        came(start.wrapping_add(bytes), whole - bytes, site);
+    }
 }
 
 /// The block has been freed, or is about to be: it is what was there last, until another comes.
@@ -61,14 +91,13 @@ pub(super) fn went(block: u64) {
         return;
     };
     let held = word.load(Relaxed);
-    if let Some(place) = entry::place(held) {
-        if let Some(large) = LIST.get(place as usize) {
-            large.order.fetch_and(!1, Relaxed);
-        }
-        word.store(0, Relaxed);
+    retire(held);
+    let freed = if entry::place(held).is_some() {
+        0
     } else {
-        word.store(entry::freed(held), Relaxed);
-    }
+        entry::freed(held)
+    };
+    word.store(freed, Relaxed);
 }
 
 /// What has been noted of the block, to be put back with [`came_back`].
@@ -171,6 +200,26 @@ mod tests {
         assert_eq!(large.order.load(Relaxed) & 1, 0);
         came_back(base, held);
         assert_eq!(large.order.load(Relaxed) & 1, 1);
+    }
+
+    #[test]
+    fn what_is_left_of_a_mapping_stays() {
+        let base = 0x7f30_0000_0000;
+        came(base, 1 << 20, 5);
+        unmapped(base, 1 << 12);
+        assert_eq!(held(base), 0);
+        let place = entry::place(held(base + (1 << 12))).expect("listed");
+        let large = &LIST[place as usize];
+        assert_eq!(large.bytes.load(Relaxed), (1 << 20) - (1 << 12));
+        assert_eq!(
+            (large.site.load(Relaxed), large.order.load(Relaxed) & 1),
+            (5, 1)
+        );
+        // Cut up by another allocator.
+        came(base + (1 << 12), 64, 6);
+        assert_eq!(large.order.load(Relaxed) & 1, 0);
+        unmapped(base + (1 << 12), 1 << 12);
+        assert!(!entry::lives(held(base + (1 << 12))));
     }
 
     #[test]

@@ -83,11 +83,14 @@ fn rule(address: u64) -> Option<Rule> {
         return Rule::unpack(held as u32);
     }
     // The instruction behind a call may be another function's, where the call does not return.
-    let rule = super::resolve::unwind_table(address - 1).and_then(|table| {
+    let object = super::resolve::object(address - 1);
+    let rule = object.as_ref().and_then(|object| {
         // SAFETY: the linker says so.
-        unsafe { rules::read(table, address - 1) }
+        unsafe { rules::read(object.table, address - 1) }
     });
-    word.store(name | u64::from(Rule::pack(rule)), Relaxed);
+    if object.is_none_or(|object| !object.may_go) {
+        word.store(name | u64::from(Rule::pack(rule)), Relaxed);
+    }
     rule
 }
 
@@ -175,12 +178,12 @@ mod tests {
         let mut asked = 0;
         for start in [innermost as *const () as u64, libc_function()] {
             for address in (start..start + (64 << 10)).step_by(5) {
-                let Some(table) = super::super::resolve::unwind_table(address) else {
+                let Some(object) = super::super::resolve::object(address) else {
                     continue;
                 };
                 asked += 1;
                 // SAFETY: the linker says so.
-                if let Some(rule) = unsafe { rules::read(table, address) } {
+                if let Some(rule) = unsafe { rules::read(object.table, address) } {
                     assert_eq!(Rule::unpack(Rule::pack(Some(rule))), Some(rule));
                     told += 1;
                 }
