@@ -159,7 +159,13 @@ fn static_programs_go_without() {
         (shell_status(&found), &found.stdout, lossy(&found.stderr)),
         (0, &alone.stdout, String::new())
     );
-    assert!(readable(&place.path().join("p")).sites.is_empty());
+    let profile = readable(&place.path().join("p"));
+    assert!(profile.sites.is_empty());
+    let said: Vec<&str> = profile.warnings().map(|w| w.what.as_str()).collect();
+    assert!(
+        said.iter().any(|what| what.contains("allocation sites")),
+        "{said:?}"
+    );
 }
 
 /// Sanitizers refuse to start behind another library.

@@ -92,7 +92,7 @@ fn gzip() {
 
 #[test]
 fn xz_with_threads() {
-    transparent(&["xz", "-c", "-T2", "text"], b"");
+    transparent(&["xz", "-1", "-c", "-T2", "text"], b"");
 }
 
 #[test]
@@ -414,7 +414,7 @@ fn same_seed_gives_the_same_samples() {
     // In memory: the name of a temporary file is drawn from /dev/urandom, and its number of digits
     // changes what formatting it costs.
     let query = "pragma temp_store=memory; \
-        with recursive c(x) as (select 1 union all select x+1 from c limit 20000) \
+        with recursive c(x) as (select 1 union all select x+1 from c limit 5000) \
         select x % 13, count(*), sum(x*x) from c group by 1 order by 3 desc;";
     let sample = |seed: &str| {
         let profiles = directory();

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define NODES 20000
-#define ROUNDS 30
+#define ROUNDS 12
 #define APART __attribute__((noinline, noclone))
 
 struct node { struct node *next; long value[5]; };
@@ -85,7 +85,7 @@ static void *churn(void *seed) {
     size_t bytes[HELD] = {0};
     uint64_t random = (uintptr_t)seed * 2654435761u + 1;
     long bad = 0;
-    for (long n = 0; n < 60000; n++) {
+    for (long n = 0; n < 20000; n++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         size_t at = random >> 40 & (HELD - 1), size = 1 + (random >> 20 & 1023);
         if ((random >> 50 & 255) == 0) size *= 300;

@@ -184,6 +184,13 @@ impl Session<'_> {
                 "statcache attach PID watches one of them",
             );
         }
+        if windows > 0 && self.output.lacks_heap_sites() {
+            warn(
+                "no heap could be told by allocation sites: the program is linked statically or to a sanitizer, or its C library is not glibc 2.35 or newer"
+                    .into(),
+                "none: the lines that touch its heap tell what they touch",
+            );
+        }
         let all_s = seen_s + lost_s;
         if windows > 0 && lost_s > 0.03 && lost_s > 0.02 * all_s {
             warn(

@@ -35,8 +35,8 @@ struct Open {
     /// Windows left out so far.
     dropped: u64,
     seed: u64,
-    /// Whether allocation sites are looked for.
-    heap_sites: bool,
+    /// Where allocation sites are looked for: whether any process has what tells them.
+    heap_sites: Option<bool>,
     /// Finds names while the session lasts.
     ahead: Option<Ahead>,
 }
@@ -48,7 +48,7 @@ impl Output {
             writer,
             current: 0,
             control,
-            heap_sites: false,
+            heap_sites: None,
             limit: (!config.full).then_some(config.most_bytes),
             most_bytes: config.most_bytes,
             thinning: None,
@@ -72,12 +72,22 @@ impl Output {
 
     /// Allocation sites are to be looked for from now on.
     pub fn want_heap_sites(&self) {
-        self.open().heap_sites = true;
+        self.open().heap_sites = Some(false);
     }
 
     /// Whether they are.
     pub fn wants_heap_sites(&self) -> bool {
-        self.open().heap_sites
+        self.open().heap_sites.is_some()
+    }
+
+    /// Some process has what tells them.
+    pub fn found_heap_sites(&self) {
+        self.open().heap_sites = Some(true);
+    }
+
+    /// Whether they were looked for in vain.
+    pub fn lacks_heap_sites(&self) -> bool {
+        self.open().heap_sites == Some(false)
     }
 
     /// Who has looked up names so far.

@@ -319,6 +319,9 @@ impl Recorder {
             Some(heap) => heap.look_again(),
             None if self.output.wants_heap_sites() => {
                 self.heap = Heap::find(Pid::from_raw(self.process.pid), maps);
+                if self.heap.is_some() {
+                    self.output.found_heap_sites();
+                }
             }
             None => {}
         }

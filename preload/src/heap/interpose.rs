@@ -4,7 +4,7 @@
 //! dlclose(3)), and pointers are passed on as they came. `at` is where the return address of the call lies (`entries`).
 
 use super::resolve::{self, Function};
-use super::{sites, table, unwind};
+use super::{memo, sites, table, unwind};
 #[cfg(feature = "heap")]
 use statcache_abi::heap::{Places, VERSION};
 
@@ -14,8 +14,14 @@ use statcache_abi::heap::{Places, VERSION};
 /// As [`unwind::callers`].
 unsafe fn site(at: *const u64, frame: u64) -> u32 {
     // SAFETY: the caller's contract.
-    let (frames, count) = unsafe { unwind::callers(at, frame) };
-    sites::number(frames.get(..count).unwrap_or(&[]))
+    if let Some(site) = unsafe { memo::find(at) } {
+        return site;
+    }
+    // SAFETY: the caller's contract.
+    let chain = unsafe { unwind::callers(at, frame) };
+    let site = sites::number(chain.addresses.get(..chain.count).unwrap_or(&[]));
+    memo::keep(at, &chain, site);
+    site
 }
 
 const ENOMEM: i32 = 12;
@@ -216,7 +222,9 @@ unsafe extern "C" fn dlclose(handle: u64, _: u64, _: u64, _: *const u64, _: u64)
     type Next = unsafe extern "C" fn(u64) -> i32;
     // SAFETY: this module's invariant.
     let answer = next!(Function::Dlclose, Next).map_or(-1, |next| unsafe { next(handle) });
+    // In this order: what is kept is kept by rules.
     unwind::forget();
+    memo::forget();
     answer
 }
 

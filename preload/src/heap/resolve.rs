@@ -249,17 +249,19 @@ mod tests {
 
     #[test]
     fn parts_of_paths() {
+        // SAFETY: it ends in 0.
         let of = |text: &core::ffi::CStr| unsafe { holds(text.as_ptr() as u64, b"/gconv/") };
         assert!(of(c"/usr/lib/x86_64-linux-gnu/gconv/UTF-16.so"));
         assert!(!of(c"/usr/lib/gconv"));
         assert!(!of(c""));
+        // SAFETY: none.
         assert!(!unsafe { holds(0, b"/gconv/") });
     }
 
     #[test]
     fn early_memory_ends() {
         let first = early(100);
-        assert!(is_early(first) && first % 16 == 0);
+        assert!(is_early(first) && first.is_multiple_of(16));
         assert_ne!(early(0), early(0));
         assert_eq!(early(1 << 40), 0);
         assert_eq!(early(u64::MAX), 0);

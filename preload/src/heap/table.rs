@@ -29,7 +29,8 @@ pub(super) fn came(block: u64, bytes: u64, site: u32) {
         false => entry::large(listed(block, bytes, site)),
     };
     // What was said to begin there does so no more, or another allocator cuts it up.
-    retire(word.swap(noted, Relaxed));
+    retire(word.load(Relaxed));
+    word.store(noted, Relaxed);
 }
 
 /// Puts a large block into the list, and says in which place.

@@ -24,30 +24,54 @@ const LENGTH: usize = 1 << 14;
 /// From the first frame to the last, at most: what lies further is no caller's frame.
 const FARTHEST: u64 = 1 << 23;
 
-/// Return addresses, from the one at `at` on the stack outwards, and how many; `frame` is rbp as it was there.
+/// Return addresses on a stack.
+pub(super) struct Chain {
+    /// The addresses, the callee's first, then 0s.
+    pub addresses: [u64; FRAMES],
+    /// How far from the first each lies, in bytes.
+    pub offsets: [u32; FRAMES],
+    /// How many there are.
+    pub count: usize,
+    /// Each alone says where the next one is, and will as long as nothing is closed.
+    pub plain: bool,
+}
+
+/// The chain from the return address at `at` on outwards; `frame` is rbp as it was there.
 ///
 /// # Safety
 /// The return address of a call that is under way must lie at `at`.
-pub(super) unsafe fn callers(at: *const u64, frame: u64) -> ([u64; FRAMES], usize) {
-    let mut found = [0; FRAMES];
-    let mut count = 0;
+pub(super) unsafe fn callers(at: *const u64, frame: u64) -> Chain {
+    let mut chain = Chain {
+        addresses: [0; FRAMES],
+        offsets: [0; FRAMES],
+        count: 0,
+        plain: true,
+    };
     let first = at as u64;
     let (mut place, mut frame) = (first, frame);
-    for slot in &mut found {
+    for (slot, offset) in chain.addresses.iter_mut().zip(&mut chain.offsets) {
         // SAFETY: the caller's contract, then this module's invariant.
         let address = unsafe { (place as *const u64).read() };
         if address < 4096 {
+            // What is there may be another time's return address.
+            chain.plain = false;
             break;
         }
         *slot = address;
-        count += 1;
-        let Some(rule) = rule(address) else {
+        *offset = (place - first) as u32;
+        chain.count += 1;
+        let (rule, stays) = rule(address);
+        chain.plain &= stays;
+        let Some(rule) = rule else {
             break;
         };
         // Behind the return address: the caller's stack pointer.
         let cfa = match rule.cfa {
             Cfa::Stack(offset) => (place + 8).wrapping_add(u64::from(offset)),
-            Cfa::Frame(offset) => frame.wrapping_add(u64::from(offset)),
+            Cfa::Frame(offset) => {
+                chain.plain = false;
+                frame.wrapping_add(u64::from(offset))
+            }
         };
         let next = cfa.wrapping_sub(8);
         if next <= place || next - first > FARTHEST || next % 8 != 0 {
@@ -63,7 +87,7 @@ pub(super) unsafe fn callers(at: *const u64, frame: u64) -> ([u64; FRAMES], usiz
         }
         place = next;
     }
-    (found, count)
+    chain
 }
 
 /// Code may have gone, and other code come in its place.
@@ -73,14 +97,16 @@ pub(super) fn forget() {
     }
 }
 
-/// The rule at a return address; `None` where the chain ends.
-fn rule(address: u64) -> Option<Rule> {
+/// The rule at a return address, `None` where the chain ends, and whether it will hold on.
+fn rule(address: u64) -> (Option<Rule>, bool) {
     let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let name = hash & !0xffff_ffff;
-    let word = RULES.get((hash >> 18) as usize % LENGTH)?;
+    let Some(word) = RULES.get((hash >> 18) as usize % LENGTH) else {
+        return (None, false);
+    };
     let held = word.load(Relaxed);
     if held & !0xffff_ffff == name && held as u32 != 0 {
-        return Rule::unpack(held as u32);
+        return (Rule::unpack(held as u32), true);
     }
     // The instruction behind a call may be another function's, where the call does not return.
     let object = super::resolve::object(address - 1);
@@ -88,10 +114,11 @@ fn rule(address: u64) -> Option<Rule> {
         // SAFETY: the linker says so.
         unsafe { rules::read(object.table, address - 1) }
     });
-    if object.is_none_or(|object| !object.may_go) {
+    let stays = object.is_some_and(|object| !object.may_go);
+    if stays {
         word.store(name | u64::from(Rule::pack(rule)), Relaxed);
     }
-    rule
+    (rule, stays)
 }
 
 #[cfg(test)]
@@ -112,8 +139,8 @@ mod tests {
 
     extern "C" fn note(at: *const u64, frame: u64) {
         // SAFETY: `enter` has passed where its return address lies.
-        let (found, count) = unsafe { callers(at, frame) };
-        FOUND.with_borrow_mut(|list| *list = found[..count].to_vec());
+        let chain = unsafe { callers(at, frame) };
+        FOUND.with_borrow_mut(|list| *list = chain.addresses[..chain.count].to_vec());
     }
 
     #[inline(never)]
