@@ -151,7 +151,7 @@ fn static_programs_go_without() {
     let found = under(
         place.path(),
         place.path(),
-        &["-q", "--heap-sites"],
+        &["-q", "--full", "--heap-sites"],
         &words,
         b"",
     );
