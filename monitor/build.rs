@@ -39,6 +39,11 @@ fn main() {
             // What only the unit tests and the other builds use.
             "-Adead_code",
         ];
+        let mut more = more.to_vec();
+        if feature == "heap" {
+            // Before a library's constructor sees what the environment holds of it.
+            more.push("-Clink-arg=-Wl,-z,initfirst");
+        }
         compile(&source, &out, "cdylib", name, &more);
     }
 }

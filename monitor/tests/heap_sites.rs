@@ -168,6 +168,58 @@ fn static_programs_go_without() {
     );
 }
 
+/// Constructors of libraries come before the program's own, and may have the environment copied.
+#[test]
+fn libraries_find_the_environment_as_it_was() {
+    let place = directory();
+    let source = |name: &str, text: &str| {
+        let path = place.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    let library = source(
+        "library.c",
+        "#include <stdlib.h>\n__attribute__((constructor)) static void first(void) { setenv(\"SET\", \"1\", 1); }",
+    );
+    let program = source(
+        "program.c",
+        "#include <stdio.h>\n#include <stdlib.h>\nint main(void) { puts(getenv(\"LD_PRELOAD\") ? \"seen\" : getenv(\"SET\")); }",
+    );
+    let cc = |words: &[&str]| {
+        let output = Command::new("cc")
+            .args(words)
+            .current_dir(place.path())
+            .output();
+        let Ok(output) = output else {
+            println!("SKIP libraries_find_the_environment_as_it_was: no cc here");
+            return false;
+        };
+        assert!(output.status.success(), "{}", lossy(&output.stderr));
+        true
+    };
+    let [library, program] = [library, program].map(|path| path.to_str().expect("text").to_owned());
+    let rpath = format!("-Wl,--no-as-needed,-rpath,{}", place.path().display());
+    if !cc(&["-shared", "-fPIC", "-o", "liblibrary.so", &library])
+        || !cc(&["-o", "program", &program, &rpath, "-L.", "-llibrary"])
+    {
+        return;
+    }
+    let words = [place.path().join("program")];
+    let words = [words[0].to_str().expect("text")];
+    let found = under(
+        place.path(),
+        place.path(),
+        &["-q", "--full", "--heap-sites"],
+        &words,
+        b"",
+    );
+    assert_eq!(
+        (shell_status(&found), lossy(&found.stdout)),
+        (0, "1\n".to_owned()),
+        "{found:?}"
+    );
+}
+
 /// Sanitizers refuse to start behind another library.
 #[test]
 fn sanitized_programs_go_without() {

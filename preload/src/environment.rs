@@ -1,4 +1,4 @@
-//! The environment that a program is started with, before anything has run in it.
+//! The environment that a program is started with.
 //!
 //! Unsafe invariant: it is read by the kernel (`peek`), into integers; who writes it vouches that it is the list.
 

@@ -217,6 +217,7 @@ mod tests {
         for record in [
             Record::Shares(vec![(3, estimate)]),
             Record::Looks(vec![(0, 12.5), (3, 0.0)]),
+            Record::Sites(vec![vec![4, 9], Vec::new(), vec![0]]),
         ] {
             let bytes = encode(&record, Effort::High).unwrap();
             let Decoded::Record(read, _) = decode(&bytes) else {

@@ -254,9 +254,10 @@ mod tests {
         };
         assert!(read(b"hello world, this is text").contains("not a statcache profile"));
         let mut newer = frame::preamble();
-        newer[frame::MAGIC.len()] = 9;
+        let next = SCHEMA_VERSION + 1;
+        newer[frame::MAGIC.len()] = next as u8;
         assert!(read(&newer).contains(&format!(
-            "format 9, this statcache reads formats {OLDEST_SCHEMA_VERSION} to {SCHEMA_VERSION}"
+            "format {next}, this statcache reads formats {OLDEST_SCHEMA_VERSION} to {SCHEMA_VERSION}"
         )));
         let text = Profile::read(Path::new("/nonexistent.prof"))
             .unwrap_err()

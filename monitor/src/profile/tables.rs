@@ -250,6 +250,7 @@ pub(super) fn in_order(symbols: &mut [DataSymbol]) {
 mod tests {
     use super::*;
     use crate::profile::example::{self, beginning};
+    use crate::profile::types::{FirstTouch, FirstTouches, Since};
 
     fn read(records: impl IntoIterator<Item = Record>) -> Result<Profile, String> {
         Profile::from_records(records)
@@ -286,6 +287,24 @@ mod tests {
         let mut records = beginning();
         records.push(Record::Sites(vec![vec![0], vec![0, 1]]));
         assert_eq!(read(records).unwrap_err(), "instruction 1 of 1");
+        let mut records = beginning();
+        records.push(Record::Sites(vec![vec![0]]));
+        let mut window = example::window(0, 10, estimate(1.0, 1.0, 1.0));
+        window.first_touches = Some(FirstTouches {
+            touches: vec![FirstTouch {
+                ip: 0,
+                position: 0,
+                memory: Memory::Allocated { site: 1 },
+                tid: 1,
+                of_all: true,
+                since: Since::AtLeast(0),
+            }],
+            seen: 1,
+            one_in: 1,
+            epochs: Vec::new(),
+        });
+        records.push(Record::Window(window));
+        assert_eq!(read(records).unwrap_err(), "allocation site 1 of 1");
     }
 
     /// Three windows of 100 accesses, the second of which stands for twice as much as it said, the third for half.

@@ -118,19 +118,29 @@ impl Table<'_> {
         // What misses nowhere has no place in a list of misses, unless nothing misses.
         let misses = |r: &Row| r.miss.iter().any(|m| m.miss_share >= LEAST_SHARE);
         let any = self.ranking.rows.iter().any(misses);
-        let mut weak = false;
+        let (mut weak, mut heap) = (false, false);
         let mut listed = 0;
         for row in shown.filter(|r| !any || misses(r)) {
             weak |= row.miss.iter().any(|m| m.weak);
+            let subject = &self.ranking.subjects.list[row.subject as usize];
+            heap |= is_whole_heap(subject) && misses(row);
             listed += 1;
             self.row(row, &others, samples, style, &mut out);
         }
         self.rest(listed, style, &mut out);
+        let mut notes = Vec::new();
         if weak {
-            let text = match self.ranking.rough {
+            notes.push(match self.ranking.rough {
                 true => "~ rough at this line size: misses may be another one's, whatever the interval; cure: --full".to_owned(),
                 false => format!("~ weak: too few samples, or all but unknown; cure: {}", cure(self.header)),
-            };
+            });
+        }
+        if heap {
+            notes.push(
+                "heap: 'statcache run --heap-sites' tells which call allocated it".to_owned(),
+            );
+        }
+        for text in notes {
             for line in wrap(&text, style.width, 2).lines() {
                 let _ = writeln!(out, "{}", style.paint(Ink::Faint, line));
             }
@@ -359,6 +369,11 @@ impl Table<'_> {
             );
         }
     }
+}
+
+/// Whether this is all of the heap, as no allocation sites were looked for.
+fn is_whole_heap(subject: &Subject) -> bool {
+    subject.data == Some(DataKind::Heap) && subject.name == "heap"
 }
 
 /// Columns before the other caches, and the two spaces before the name.

@@ -16,8 +16,7 @@ pub(super) static LIST: [Large; LARGES] = [const { Large::NONE }; LARGES];
 static NOTED: AtomicU64 = AtomicU64::new(0);
 /// A chunk for whose shadow there is no memory.
 const REFUSED: u64 = 1;
-/// Places that are looked at for one that is free.
-const LOOKS: u64 = 64;
+const PAGE: u64 = 4096;
 
 /// A block of `bytes` has come to lie at `block`.
 pub(super) fn came(block: u64, bytes: u64, site: u32) {
@@ -29,7 +28,7 @@ pub(super) fn came(block: u64, bytes: u64, site: u32) {
         false => entry::large(listed(block, bytes, site)),
     };
     // What was said to begin there does so no more, or another allocator cuts it up.
-    retire(word.load(Relaxed));
+    retire(block, word.load(Relaxed));
     word.store(noted, Relaxed);
 }
 
@@ -37,25 +36,29 @@ pub(super) fn came(block: u64, bytes: u64, site: u32) {
 fn listed(start: u64, bytes: u64, site: u32) -> u32 {
     let number = NOTED.fetch_add(1, Relaxed);
     let order = 2 * number + 1;
-    for look in 0..LOOKS {
+    for look in 0..LARGES as u64 {
         let place = (number + look) % LARGES as u64;
         let large = &LIST[place as usize];
         let was = large.order.load(Relaxed);
-        if was & 1 == 0
+        let free = was & 1 == 0;
+        if free
             && large
                 .order
                 .compare_exchange(was, order, Acquire, Relaxed)
                 .is_ok()
         {
             fill(large, start, bytes, site);
+            // The next one need not look at these again.
+            NOTED.fetch_add(look, Relaxed);
             return place as u32;
         }
     }
     // All live: the one that is taken is told as what it lies in, if anything.
-    let large = &LIST[(number % LARGES as u64) as usize];
+    let place = number % LARGES as u64;
+    let large = &LIST[place as usize];
     large.order.store(order, Relaxed);
     fill(large, start, bytes, site);
-    (number % LARGES as u64) as u32
+    place as u32
 }
 
 fn fill(large: &Large, start: u64, bytes: u64, site: u32) {
@@ -64,25 +67,55 @@ fn fill(large: &Large, start: u64, bytes: u64, site: u32) {
     large.start.store(start, Release);
 }
 
-/// A large block, where `word` names one, lives no more.
-fn retire(word: u32) {
-    if let Some(large) = entry::place(word).and_then(|place| LIST.get(place as usize)) {
+/// The large block that `word` says begins at `block`, unless its place has been given to another.
+fn large(block: u64, word: u32) -> Option<&'static Large> {
+    let large = LIST.get(entry::place(word)? as usize)?;
+    (large.start.load(Relaxed) == block).then_some(large)
+}
+
+/// The large block that `word` says begins at `block` lives no more.
+fn retire(block: u64, word: u32) {
+    if let Some(large) = large(block, word) {
         large.order.fetch_and(!1, Relaxed);
     }
 }
 
-/// As [`went`], of `bytes` from the begin of what was mapped: the rest of it stays.
+/// These bytes have been unmapped, or are about to be: all of what was mapped there, a part of it or several.
 pub(super) fn unmapped(start: u64, bytes: u64) {
-    let place = entry::place(held(start));
-    let whole = place
-        .and_then(|place| LIST.get(place as usize))
-        .map(|large| {
-            let site = large.site.load(Relaxed) as u32;
-            (large.bytes.load(Relaxed), site)
-        });
-    went(start);
-    if let Some((whole, site)) = whole.filter(|(whole, _)| *whole > bytes) {
-        came(start.wrapping_add(bytes), whole - bytes, site);
+    let word = held(start);
+    let whole = match large(start, word) {
+        Some(large) => large.bytes.load(Relaxed) == bytes,
+        None => entry::lives(word) && u64::from(entry::granules(word)) * GRANULE == bytes,
+    };
+    if whole {
+        return went(start);
+    }
+    let end = start.saturating_add(bytes);
+    for large in &LIST {
+        let (from, length) = (large.start.load(Relaxed), large.bytes.load(Relaxed));
+        let to = from.saturating_add(length);
+        if large.order.load(Relaxed) & 1 == 0 || from >= end || to <= start {
+            continue;
+        }
+        let site = large.site.load(Relaxed) as u32;
+        if from < start {
+            large.bytes.store(start - from, Relaxed);
+        } else {
+            went(from);
+        }
+        if to > end {
+            came(end, to - end, site);
+        }
+    }
+    // Small ones that were mapped, each of whole pages.
+    let mut page = start;
+    while page < end {
+        if has_shadow(page) {
+            went(page);
+            page += PAGE;
+        } else {
+            page = (page / CHUNK + 1) * CHUNK;
+        }
     }
 }
 
@@ -92,7 +125,7 @@ pub(super) fn went(block: u64) {
         return;
     };
     let held = word.load(Relaxed);
-    retire(held);
+    retire(block, held);
     let freed = if entry::place(held).is_some() {
         0
     } else {
@@ -111,10 +144,15 @@ pub(super) fn came_back(block: u64, held: u32) {
     let Some(word) = word_of(block, false) else {
         return;
     };
-    if let Some(large) = entry::place(held).and_then(|place| LIST.get(place as usize)) {
+    if let Some(large) = large(block, held) {
         large.order.fetch_or(1, Relaxed);
     }
     word.store(held, Relaxed);
+}
+
+/// Whether anything may be noted in the chunk of an address.
+fn has_shadow(address: u64) -> bool {
+    word_of(address, false).is_some()
 }
 
 /// The shadow's word of an address, made where there is none and `make` says so.
@@ -170,9 +208,17 @@ fn piece() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// The tables are the process's.
+    fn alone() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     #[test]
     fn blocks_come_and_go() {
+        let _turn = alone();
         let base = 0x7f00_1230_0000;
         came(base, 100, 7);
         let word = held(base);
@@ -189,6 +235,7 @@ mod tests {
 
     #[test]
     fn large_blocks_are_listed() {
+        let _turn = alone();
         let base = 0x7f10_0000_0010;
         came(base, 1 << 30, 9);
         let held = held(base);
@@ -205,6 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_mapping_stays() {
+        let _turn = alone();
         let base = 0x7f30_0000_0000;
         came(base, 1 << 20, 5);
         unmapped(base, 1 << 12);
@@ -224,9 +272,57 @@ mod tests {
     }
 
     #[test]
+    fn a_mapping_is_cut_on_both_sides_and_goes() {
+        let _turn = alone();
+        let base = 0x7f40_0000_0000;
+        came(base, 1 << 20, 5);
+        // Head and tail, as who wants it aligned does, and a hole.
+        unmapped(base, 1 << 16);
+        unmapped(base + (3 << 18), 1 << 18);
+        let middle = base + (1 << 16);
+        let place = entry::place(held(middle)).expect("listed");
+        let large = &LIST[place as usize];
+        assert_eq!(large.bytes.load(Relaxed), (3 << 18) - (1 << 16));
+        unmapped(base + (1 << 18), 1 << 17);
+        assert_eq!(large.bytes.load(Relaxed), (1 << 18) - (1 << 16));
+        let right = base + (1 << 18) + (1 << 17);
+        let place = entry::place(held(right)).expect("listed");
+        assert_eq!(
+            LIST[place as usize].bytes.load(Relaxed),
+            (3 << 18) - (1 << 18) - (1 << 17)
+        );
+        // All that is left, by one call.
+        unmapped(base, 1 << 20);
+        let live = |large: &&Large| {
+            let start = large.start.load(Relaxed);
+            large.order.load(Relaxed) & 1 != 0 && (base..base + (1 << 20)).contains(&start)
+        };
+        assert_eq!(LIST.iter().filter(live).count(), 0);
+        // Small ones beside each other.
+        for n in 0..4 {
+            came(base + n * 8192, 8192, 6);
+        }
+        unmapped(base, 4 * 8192);
+        assert!((0..4).all(|n| !entry::lives(held(base + n * 8192))));
+    }
+
+    #[test]
     fn a_full_list_loses_notes_and_nothing_else() {
+        let _turn = alone();
         let base = 0x7f20_0000_0000;
         let at = |n: u64| base + n * (1 << 16);
+        // Those that stay are not taken for those that come and go.
+        for n in 0..1000 {
+            came(at(n), LARGE, 2);
+        }
+        for _ in 0..2 * LARGES as u64 {
+            came(at(1000), LARGE, 3);
+            went(at(1000));
+        }
+        for n in 0..1000 {
+            assert!(large(at(n), held(at(n))).is_some(), "{n}");
+            went(at(n));
+        }
         for n in 0..2 * LARGES as u64 {
             came(at(n), LARGE, 1);
         }

@@ -65,6 +65,11 @@ fn outcomes_of_every_kind_survive() {
             ),
             sample([Outcome::NeverReused { at: 12 }; 5], Memory::Stack),
             sample([Outcome::NotFollowed; 5], Memory::Mapping),
+            sample(
+                [Outcome::NotFollowed; 5],
+                Memory::Allocated { site: u32::MAX },
+            ),
+            sample([Outcome::NotFollowed; 5], Memory::Allocated { site: 0 }),
         ],
         declined: 2,
         first_touches: None,
@@ -163,13 +168,14 @@ fn first_touches_survive() {
         },
         ip: n as InstrId,
         position: 1000 - n,
-        memory: match n % 4 {
+        memory: match n % 5 {
             0 => Memory::Static {
                 module: 3,
                 offset: n.wrapping_sub(2),
             },
             1 => Memory::Heap,
             2 => Memory::Stack,
+            3 => Memory::Allocated { site: n as u32 },
             _ => Memory::Mapping,
         },
         tid: if n.is_multiple_of(3) {
