@@ -1,4 +1,6 @@
 //! System calls from wherever they are needed; those that watchpoints must be able to tell from the program's are `text`'s.
+//!
+//! Unsafe invariant: the callers', by contract; the instruction itself changes what is said at it.
 
 /// Makes a system call; the kernel's answer, `-errno` included. `errno` itself is not touched.
 ///

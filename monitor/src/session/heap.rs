@@ -4,6 +4,8 @@
 //! own memory, while it goes on: an address is of the block that lies there when it is asked about, shortly after it was touched, or
 //! else of the one that lay there last.
 //!
+//! Unsafe invariant: a descriptor is taken over where it was made.
+//!
 //! Source: ld.so(8), `LD_PRELOAD`; proc(5), `/proc/PID/mem`.
 
 use super::root;
