@@ -4,13 +4,11 @@
 //! own memory, while it goes on: an address is of the block that lies there when it is asked about, shortly after it was touched, or
 //! else of the one that lay there last.
 //!
-//! Unsafe invariant: a descriptor is taken over where it was made.
-//!
 //! Source: ld.so(8), `LD_PRELOAD`; proc(5), `/proc/PID/mem`.
 
 use super::root;
+use crate::engine::counter::shim::memory_file;
 use crate::tracee::maps::Maps;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::Pid;
 use object::elf::{DT_NEEDED, DT_STRSZ, DT_STRTAB};
 use object::read::elf::{Dyn, ElfFile64, ProgramHeader};
@@ -29,8 +27,6 @@ use std::path::Path;
 
 /// The shim, an ELF shared object.
 static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libstatcache_heap.so"));
-/// Lowest number for its descriptor in programs, below the usual limit of 1024.
-const HIGH_FD: i32 = 900;
 /// What the dynamic linker of glibc has since 2.35, when the C library got `_dl_find_object`, and those of other C libraries have not. From
 /// 2.34 on `dlsym` is in the C library itself.
 const OF_LINKER: &str = "__rseq_offset";
@@ -55,16 +51,9 @@ impl HeapShim {
     /// # Errors
     /// The operating system's, for memory or descriptors.
     pub fn create() -> std::io::Result<HeapShim> {
-        let name = CString::new(IMAGE)?;
-        let file = File::from(memfd_create(name.as_c_str(), MFdFlags::empty())?);
+        let file = File::from(memory_file(&CString::new(IMAGE)?)?);
         file.write_all_at(SHIM, 0)?;
-        // Out of the way: a program finds its own descriptors where it does without us.
-        let high = nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_DUPFD(HIGH_FD));
-        Ok(HeapShim(match high {
-            // SAFETY: a descriptor just made, owned by nobody else.
-            Ok(high) => unsafe { std::os::fd::FromRawFd::from_raw_fd(high) },
-            Err(_) => file.into(),
-        }))
+        Ok(HeapShim(file.into()))
     }
 
     /// The variable with which a program loads the shim.

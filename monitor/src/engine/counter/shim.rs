@@ -70,7 +70,11 @@ const BLOCK: &str = "block-of-statcache";
 /// Lowest number for descriptors that programs inherit; below the usual limit of 1024.
 const HIGH_FD: i32 = 900;
 
-fn memory_file(name: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
+/// A new file in memory, which processes that we start inherit.
+///
+/// # Errors
+/// The operating system's.
+pub fn memory_file(name: &std::ffi::CStr) -> std::io::Result<OwnedFd> {
     // SAFETY: a NUL-terminated name; no other memory is involved.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
     if fd < 0 {
