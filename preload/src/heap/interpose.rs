@@ -24,6 +24,18 @@ unsafe fn site(at: *const u64, frame: u64) -> u32 {
     site
 }
 
+/// Notes a block that has been made for the caller, unless it is null; gives it back.
+///
+/// # Safety
+/// As [`unwind::callers`].
+unsafe fn noted(block: u64, bytes: u64, at: *const u64, frame: u64) -> u64 {
+    if block != 0 {
+        // SAFETY: the caller's contract.
+        table::came(block, bytes, unsafe { site(at, frame) });
+    }
+    block
+}
+
 const ENOMEM: i32 = 12;
 
 macro_rules! next {
@@ -41,25 +53,20 @@ unsafe extern "C" fn malloc(size: u64, _: u64, _: u64, at: *const u64, frame: u6
     // SAFETY: this module's invariant.
     let block = next!(Function::Malloc, Of1)
         .map_or_else(|| resolve::early(size), |next| unsafe { next(size) });
-    if block != 0 {
-        // SAFETY: this module's invariant.
-        table::came(block, size, unsafe { site(at, frame) });
-    }
-    block
+    // SAFETY: this module's invariant.
+    unsafe { noted(block, size, at, frame) }
 }
 
 unsafe extern "C" fn calloc(count: u64, size: u64, _: u64, at: *const u64, frame: u64) -> u64 {
-    let bytes = count.wrapping_mul(size);
+    // What overflows is refused, here or behind.
+    let bytes = count.saturating_mul(size);
     // SAFETY: this module's invariant. Early memory is zeroed.
     let block = next!(Function::Calloc, Of2).map_or_else(
         || resolve::early(bytes),
         |next| unsafe { next(count, size) },
     );
-    if block != 0 {
-        // SAFETY: this module's invariant.
-        table::came(block, bytes, unsafe { site(at, frame) });
-    }
-    block
+    // SAFETY: this module's invariant.
+    unsafe { noted(block, bytes, at, frame) }
 }
 
 unsafe extern "C" fn realloc(old: u64, size: u64, _: u64, at: *const u64, frame: u64) -> u64 {
@@ -132,11 +139,8 @@ unsafe fn aligned(
 ) -> u64 {
     // SAFETY: this module's invariant.
     let block = next!(function, Of2).map_or(0, |next| unsafe { next(alignment, size) });
-    if block != 0 {
-        // SAFETY: this module's invariant.
-        table::came(block, size, unsafe { site(at, frame) });
-    }
-    block
+    // SAFETY: this module's invariant.
+    unsafe { noted(block, size, at, frame) }
 }
 
 unsafe extern "C" fn posix_memalign(
@@ -173,11 +177,8 @@ unsafe extern "C" fn pvalloc(size: u64, _: u64, _: u64, at: *const u64, frame: u
 unsafe fn pages(function: Function, size: u64, at: *const u64, frame: u64) -> u64 {
     // SAFETY: this module's invariant.
     let block = next!(function, Of1).map_or(0, |next| unsafe { next(size) });
-    if block != 0 {
-        // SAFETY: this module's invariant.
-        table::came(block, size, unsafe { site(at, frame) });
-    }
-    block
+    // SAFETY: this module's invariant.
+    unsafe { noted(block, size, at, frame) }
 }
 
 /// mmap(2). What files hold is named by the file.
