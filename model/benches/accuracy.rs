@@ -11,7 +11,7 @@
 //! [`LIMIT_DRAWS`] runs of [`LIMIT_SAMPLES`] samples each, which resolve more of the run's course
 //! and are closer to the exact value; "oracle": the interval covers the exact value.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/model/common/mod.rs"]
 mod common;
 
 use common::{HELD_OUT, JUDGES, STREAMS, contiguous, sizes, sparse, stream};

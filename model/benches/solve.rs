@@ -8,7 +8,7 @@
 // criterion_group! makes an undocumented public function.
 #![allow(missing_docs)]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/model/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

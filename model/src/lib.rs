@@ -73,11 +73,11 @@
 //! points. Held out, then used: 95 to 100 %, width up to 2.0 points, but `bursts`
 //! (working sets that change every few hundred references, below the samples' spacing), with random replacement
 //! 80 % and 4.1 points. Four streams looked at once, at the end (nursery, requests, mergesort,
-//! drift): 93 to 100 %, 1.2 to 2.3 points. Samples in clusters of eight: `tests/coverage`.
+//! drift): 93 to 100 %, 1.2 to 2.3 points. Samples in clusters of eight: `tests/model/coverage.rs`.
 //! Sparser sampling of changing working sets is NOT covered:
 //! at 16 million references LRU 86 % on `scans`, 83 % on `bursts` (an earlier build).
 //! With gaps widths stay above 2 points where windows are too short to decide (phases 22).
-//! Watches given up in dependence on the distance (7 to 23 %, `tests/given_up`): inside the interval at all
+//! Watches given up in dependence on the distance (7 to 23 %, `tests/model/given_up.rs`): inside the interval at all
 //! sizes and for both objects; without the mark outside at 4 or more of 27 sizes.
 //! Watches cut at drawn horizons, three in four: inside the interval at all sizes (zipf, uniform);
 //! with 66 % cut of a stream whose distances mostly exceed a million, at 16 of 27 sizes.

@@ -2,7 +2,7 @@
 //!
 //! A sample repeats itself: its five outcomes differ by a few references, its neighbours share
 //! thread, instructions and memory. Columns of differences put the like beside the like, so that
-//! deflate (in [`super::frame`]) finds it; measured sizes are in the tests of `tests/profile.rs`.
+//! deflate (in [`super::frame`]) finds it; measured sizes are in the tests of `tests/profiles/profile.rs`.
 //! Empty columns at the end are left out: what only windows of several threads have costs others nothing.
 
 mod first;

@@ -1,8 +1,5 @@
 //! Putting programs where they are to be run.
 
-// Each test program uses its part.
-#![allow(dead_code)]
-
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;

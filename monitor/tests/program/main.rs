@@ -1,0 +1,28 @@
+//! The program from the outside: each test runs `statcache` as its users do.
+
+mod support;
+
+mod attach;
+mod background;
+mod check;
+mod completion;
+mod cores;
+mod counter_attach;
+mod counter_run;
+mod counter_session;
+mod cpython;
+mod doomed;
+mod follow;
+mod generated;
+mod heap_sites;
+mod languages;
+mod readme;
+mod run;
+mod run_killed;
+mod run_refused;
+mod run_signals;
+mod servers;
+mod sharing;
+mod shim_truth;
+mod stress;
+mod surroundings;

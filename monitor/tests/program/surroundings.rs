@@ -1,0 +1,203 @@
+//! Programs that trace others, filter their system calls, limit their address space, lock their memory, or need parts of it for themselves: they do what they do alone.
+
+use crate::support::c;
+use crate::support::cli::{WAYS, lossy, native, readable, shell_status, text, under};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `words` print and return the same under `options`; what the profiler said.
+fn same(words: &[&str], options: &[&str]) -> (Output, statcache::profile::Profile) {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let alone = native(place.path(), words, b"");
+    let found = under(place.path(), place.path(), options, words, b"");
+    let said = lossy(&found.stderr);
+    assert_eq!(
+        (shell_status(&found), lossy(&found.stdout)),
+        (shell_status(&alone), lossy(&alone.stdout)),
+        "{words:?} {options:?}: {said}"
+    );
+    let profile = readable(&place.path().join("p"));
+    (found, profile)
+}
+
+#[test]
+fn tracers_trace() {
+    let Some((_place, program)) = c::build("tracer") else {
+        return;
+    };
+    let program = text(&program);
+    for options in WAYS {
+        let (found, _) = same(&[&program], options);
+        assert!(
+            lossy(&found.stdout).starts_with("traced yes, status 4\ncloned, status 5\n0 refused\n")
+        );
+        let said = lossy(&found.stderr);
+        assert!(said.contains("traces them itself"), "{said}");
+    }
+    same(&[&program], &["--no-follow"]);
+}
+
+/// Where its limit can be raised by what we map, the program is observed; where it cannot, it is not. It has the same room in both.
+#[test]
+fn address_space_is_the_programs() {
+    let Some((_place, program)) = c::build("limited") else {
+        return;
+    };
+    let program = text(&program);
+    for options in WAYS {
+        let soft = format!("ulimit -S -v 2000000; exec {program}");
+        // The shell that it replaces makes less than a million, and it makes more than 150 million. A sampled run may have no window:
+        // it is a short one.
+        let (runs, least) = if options.is_empty() {
+            (5, 0)
+        } else {
+            (1, 150_000_000)
+        };
+        let observed = || -> u64 {
+            let (_, profile) = same(&["sh", "-c", &soft], options);
+            profile.windows.iter().map(|w| w.accesses).sum()
+        };
+        assert!((0..runs).any(|_| observed() > least), "{options:?}");
+        let hard = format!("ulimit -v 2000000; exec {program}");
+        same(&["sh", "-c", &hard], options);
+        // Children inherit it.
+        let inherited = format!("ulimit -S -v 2000000; {program}; {program}");
+        same(&["sh", "-c", &inherited], options);
+    }
+    // At a moment of its own: seen where its system calls are.
+    same(&[&program, "2000000"], &["--full"]);
+}
+
+/// A program at a low fixed address has all of what is behind it for its heap, and is observed also where that leaves no room near its code.
+#[test]
+fn heaps_grow_from_where_programs_end() {
+    let Some((_place, program)) = c::build_with("heap", &["-no-pie"]) else {
+        return;
+    };
+    let program = text(&program);
+    // From before the heap grows on, and with windows of a moment when it has.
+    for (options, rounds, least) in [
+        (&["--full"][..], "300", 14_000_000),
+        (&[], "60000", 100_000),
+    ] {
+        let (found, profile) = same(&[&program, rounds], options);
+        if lossy(&found.stdout).starts_with("skip") {
+            println!("SKIP heap: the kernel does not grant it alone");
+            return;
+        }
+        let observed: u64 = profile.windows.iter().map(|w| w.accesses).sum();
+        println!("{options:?}: {observed}");
+        assert!(observed > least, "{options:?}: {observed}");
+    }
+}
+
+/// What we map into it is not allocated as a whole, as what it maps itself is.
+#[test]
+fn locked_memory_does_not_grow_by_ours() {
+    let Some((_place, program)) = c::build("locks") else {
+        return;
+    };
+    // A short run may have no window.
+    for run in 0..5 {
+        let (found, profile) = same(&[&text(&program)], &[]);
+        let printed = lossy(&found.stdout);
+        if printed.starts_with("not allowed") {
+            println!("SKIP locked_memory_does_not_grow_by_ours: it may not be locked here");
+            return;
+        }
+        assert_eq!(printed, "locked\nlittle\n");
+        if !profile.windows.is_empty() {
+            return;
+        }
+        println!("run {run}: nothing was mapped");
+    }
+    panic!("nothing was mapped");
+}
+
+/// The window in which the filter comes ends there, whatever it does with calls it does not know.
+#[test]
+fn filters_of_system_calls_meet_none_of_ours() {
+    let Some((_place, program)) = c::build("filtered") else {
+        return;
+    };
+    let program = text(&program);
+    for how in ["fail", "kill"] {
+        let dense: &[&str] = &["--overhead", "400"];
+        for options in WAYS.into_iter().chain([dense]) {
+            let (found, _) = same(&[&program, how], options);
+            assert_eq!(shell_status(&found), 0, "{how} {options:?}: {found:?}");
+        }
+    }
+}
+
+/// One that comes between windows ends what was still to be prepared for them.
+#[test]
+fn filters_that_come_late_meet_none_of_ours() {
+    let Some((_place, program)) = c::build("filtered") else {
+        return;
+    };
+    let program = text(&program);
+    // Some of these lie between the first window and the second, on most machines.
+    for rounds in ["200", "250", "300", "350", "400", "450", "500", "600"] {
+        let (found, _) = same(&[&program, "kill", rounds], &[]);
+        assert_eq!(shell_status(&found), 0, "{rounds}: {found:?}");
+    }
+}
+
+/// A thread that sleeps in a page fault while it is observed keeps nobody from serving it.
+#[test]
+fn page_faults_are_served_by_other_threads() {
+    let Some((_place, program)) = c::build("serves") else {
+        return;
+    };
+    let program = text(&program);
+    let dense: &[&str] = &["--overhead", "400"];
+    for options in WAYS.into_iter().chain([dense]) {
+        let (found, _) = same(&[&program], options);
+        if lossy(&found.stdout).starts_with("not allowed") {
+            println!(
+                "SKIP page_faults_are_served_by_other_threads: userfaultfd(2) is not allowed here"
+            );
+            return;
+        }
+    }
+}
+
+#[test]
+fn shadows_of_sanitizers_stay_free() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tracees/threads.c");
+    for sanitizer in ["address", "thread"] {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let program = place.path().join("program");
+        let built = Command::new("cc")
+            .args(["-O1", "-g", "-pthread", &format!("-fsanitize={sanitizer}")])
+            .arg("-o")
+            .args([&program, &source])
+            .output();
+        match built {
+            Ok(output) if output.status.success() => {}
+            why => {
+                println!("SKIP {sanitizer}: cannot be built here: {why:?}");
+                continue;
+            }
+        }
+        let program = text(&program);
+        // That for leaks traces the process that it is in, which nobody else may do meanwhile.
+        let words = [
+            "env",
+            "ASAN_OPTIONS=detect_leaks=0",
+            &program,
+            "2",
+            "60",
+            "5",
+        ];
+        let alone = native(place.path(), &words, b"");
+        if shell_status(&alone) != 7 {
+            println!("SKIP {sanitizer}: {}", lossy(&alone.stderr));
+            continue;
+        }
+        for options in WAYS {
+            same(&words, options);
+        }
+    }
+}
