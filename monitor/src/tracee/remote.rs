@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 /// Results by which the kernel remembers that an interrupted call may start over. Source: linux/errno.h.
 const RESTARTS: RangeInclusive<i64> = -516..=-512;
 /// `ERESTART_RESTARTBLOCK`: starts over as `restart_syscall`.
-const RESTART_BLOCK: i64 = -516;
+pub const RESTART_BLOCK: i64 = -516;
 
 /// Whether the thread is stopped in the return from a call that a signal interrupted, and that starts over unless a
 /// handler runs.

@@ -9,7 +9,7 @@
 
 use super::SYSCALL_CODE;
 use crate::engine::counter::shim::{HOME, Shim};
-use crate::tracee::remote::{restart_pending, restarted};
+use crate::tracee::remote::{RESTART_BLOCK, restart_pending, restarted};
 use crate::tracee::stops::ERESTARTNOHAND;
 use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, hub};
 
@@ -93,16 +93,35 @@ struct Interrupted {
     error: u64,
 }
 
+/// The call that `stopped` slept in, if it did. Where the kernel has already seen to it that a sleep goes on, and another stop came before
+/// its `restart_syscall`, that is taken back: made by a handler's way home, the shim's too, it fails with `EINTR` (signal(7)).
+fn interrupted(stopped: &Stopped, found: &Regs) -> Result<Option<Interrupted>> {
+    if restart_pending(found) {
+        return Ok(Some(Interrupted {
+            number: found.orig_rax,
+            error: found.rax,
+        }));
+    }
+    if found.rax != libc::SYS_restart_syscall as u64 {
+        return Ok(None);
+    }
+    let mut code = SYSCALL_CODE.map(|_| 0);
+    // Where there is nothing to be read nothing is executed either.
+    let goes_on = stopped.read(found.rip, &mut code).is_ok() && code == SYSCALL_CODE;
+    let known = found.orig_rax as i64 >= 0;
+    Ok(goes_on.then_some(Interrupted {
+        number: if known { found.orig_rax } else { found.rax },
+        error: RESTART_BLOCK as u64,
+    }))
+}
+
 /// Has `stopped` serve the request that has been left in the block.
 ///
 /// # Errors
 /// What ptrace refuses.
 pub fn ring(stopped: Stopped, shim: &Shim) -> Result<Rung> {
     let found = stopped.regs()?;
-    let asleep = restart_pending(&found).then_some(Interrupted {
-        number: found.orig_rax,
-        error: found.rax,
-    });
+    let asleep = interrupted(&stopped, &found)?;
     let start = restarted(&found);
     let call = asleep
         .as_ref()
@@ -177,5 +196,79 @@ pub fn ring(stopped: Stopped, shim: &Shim) -> Result<Rung> {
             Ok(Rung::Served(stopped))
         }
         event => Ok(Rung::Gone(event)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tracee::{Running, launch, procinfo};
+
+    fn stopped(running: Running) -> Stopped {
+        match running.wait().expect("waited") {
+            Event::Stopped(stopped) => stopped,
+            gone => panic!("{gone:?}"),
+        }
+    }
+
+    /// A sleep as a stop finds it, and as the next stop does where the kernel has seen to it that it goes on: it is the same sleep, and
+    /// goes on as one.
+    #[test]
+    fn a_sleep_that_is_about_to_go_on_is_one_still() {
+        let words = [c"sleep".into(), c"0.6".into()];
+        let (_, running, _) = launch::launch(&c"/bin/sleep".into(), &words).expect("launched");
+        let mut at = stopped(running);
+        while at.reason != StopReason::Exec {
+            at = stopped(at.resume(Resume::Continue, 0).expect("resumed"));
+        }
+        let tid = at.tid();
+        let asleep = || {
+            procinfo::sleeps_in(tid).is_some_and(|(number, ..)| number == libc::SYS_clock_nanosleep)
+        };
+        let running = at.resume(Resume::Continue, 0).expect("resumed");
+        while !asleep() {
+            std::thread::yield_now();
+        }
+        running.interrupt().expect("asked");
+        let at = stopped(running);
+        let found = at.regs().expect("read");
+        let told = interrupted(&at, &found).expect("read").expect("asleep");
+        let number = libc::SYS_clock_nanosleep as u64;
+        assert_eq!((told.number, told.error as i64), (number, RESTART_BLOCK));
+        for orig_rax in [number, u64::MAX] {
+            let goes_on = Regs {
+                orig_rax,
+                ..restarted(&found)
+            };
+            at.set_regs(&goes_on).expect("set");
+            let told = interrupted(&at, &goes_on)
+                .expect("read")
+                .expect("asleep still");
+            let known = if orig_rax == number {
+                number
+            } else {
+                goes_on.rax
+            };
+            assert_eq!((told.number, told.error as i64), (known, RESTART_BLOCK));
+            // Elsewhere it is a number in a register.
+            let elsewhere = Regs {
+                rip: goes_on.rip + 1,
+                ..goes_on
+            };
+            assert!(interrupted(&at, &elsewhere).expect("read").is_none());
+        }
+        // As the ring leaves it.
+        at.set_regs(&found).expect("set");
+        let at = stopped(at.resume(Resume::Syscall, 0).expect("resumed"));
+        assert_eq!(
+            at.regs().expect("read").orig_rax,
+            libc::SYS_restart_syscall as u64
+        );
+        let at = stopped(at.resume(Resume::Syscall, 0).expect("resumed"));
+        assert_eq!(at.regs().expect("read").rax, 0);
+        let end = stopped(at.resume(Resume::Continue, 0).expect("resumed"));
+        assert_eq!(end.reason, StopReason::Exiting);
+        let end = end.resume(Resume::Continue, 0).expect("resumed").wait();
+        assert!(matches!(end, Ok(Event::Exited(0))), "{end:?}");
     }
 }
