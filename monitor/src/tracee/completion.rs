@@ -12,7 +12,7 @@
 //! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::maps::Maps;
-use super::remote::{self, LOADS, restart_pending};
+use super::remote::{self, LOADS, is_made_again, restart_pending};
 use super::stops::ERESTARTNOINTR;
 use super::{Regs, Result, StopReason, Stopped, procinfo};
 use nix::sys::ptrace;
@@ -77,6 +77,9 @@ impl Completion {
             return None;
         }
         let call = Call::of(stopped.tid(), regs)?;
+        if is_made_again(stopped, regs) {
+            return None;
+        }
         // Who looks at the program's calls may not like one from elsewhere, nor another than it has made.
         if procinfo::is_filtered(stopped.tid()) || stopped.dispatcher().is_some() {
             return None;

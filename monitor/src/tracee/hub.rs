@@ -478,7 +478,7 @@ impl Hub {
                 }
                 if matches!(
                     stopped.reason,
-                    StopReason::Interrupt | StopReason::Signal(_)
+                    StopReason::Interrupt | StopReason::Signal(_) | StopReason::Syscall
                 ) {
                     self.note_call(stopped);
                 }

@@ -1,16 +1,16 @@
 //! Stops that only we have caused must not show: what a stopped thread is told so that it goes on as if
 //! it had not been. Source: ptrace(2), signal(7).
 
-use super::remote::restart_pending;
+use super::remote::{is_made_again, restart_pending};
 use super::{Result, Stopped, transfers};
 
 /// Whether an interrupted thread is at its own registers, and if so tells the kernel that it is in no
-/// system call. One that sleeps in a call is not: the call is made again, or fails, at its resume.
+/// system call. One that sleeps in a call is not, nor one that is about to sleep on: the call is made again, or fails, at its resume.
 pub fn leave_kernel(stopped: &Stopped) -> bool {
     let Ok(mut regs) = stopped.regs() else {
         return false;
     };
-    if restart_pending(&regs) {
+    if restart_pending(&regs) || is_made_again(stopped, &regs) {
         return false;
     }
     regs.orig_rax = u64::MAX;
@@ -62,10 +62,94 @@ pub fn mend(stopped: &Stopped) -> Result<bool> {
     if regs.rax as i64 == -i64::from(libc::EINTR) && AGAIN.contains(&(regs.orig_rax as i64)) {
         regs.rax = (-ERESTARTNOHAND) as u64;
         stopped.set_regs(&regs)?;
-    } else if transfers::starts_over(stopped.tid(), &regs) {
+    } else if transfers::starts_over(stopped.tid(), &regs) && !is_made_again(stopped, &regs) {
         regs.rax = (-ERESTARTNOINTR) as u64;
         stopped.set_regs(&regs)?;
         return Ok(true);
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tracee::completion::Completion;
+    use crate::tracee::remote::restarted;
+    use crate::tracee::{Event, Regs, Resume, Running, StopReason, launch, procinfo};
+
+    fn stopped(running: Running) -> Stopped {
+        match running.wait().expect("waited") {
+            Event::Stopped(stopped) => stopped,
+            gone => panic!("{gone:?}"),
+        }
+    }
+
+    /// A thread that is to make its `write` again has the number of the call, 1, where a result would be: it has not written one byte.
+    #[test]
+    fn a_call_that_is_about_to_be_made_again_has_no_result() {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let fifo = place.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        let mut both = std::fs::OpenOptions::new();
+        let full = both.read(true).write(true).open(&fifo).expect("opened");
+        let script = format!("exec yes > {}", fifo.display());
+        let words = [
+            c"sh".into(),
+            c"-c".into(),
+            std::ffi::CString::new(script).expect("no NUL"),
+        ];
+        let (_, running, _) = launch::launch(&c"/bin/sh".into(), &words).expect("launched");
+        let (mut at, mut executed) = (stopped(running), 0);
+        loop {
+            executed += u32::from(at.reason == StopReason::Exec);
+            if executed == 2 {
+                break;
+            }
+            at = stopped(at.resume(Resume::Continue, 0).expect("resumed"));
+        }
+        let tid = at.tid();
+        let running = at.resume(Resume::Continue, 0).expect("resumed");
+        while procinfo::sleeps_in(tid).is_none_or(|(number, _)| number != libc::SYS_write) {
+            std::thread::yield_now();
+        }
+        running.interrupt().expect("asked");
+        let at = stopped(running);
+        let found = at.regs().expect("read");
+        assert!(restart_pending(&found) && !is_made_again(&at, &found));
+        let again = Regs {
+            orig_rax: found.orig_rax,
+            ..restarted(&found)
+        };
+        at.set_regs(&again).expect("set");
+        assert!(transfers::has_fallen_short(&again), "so it looks");
+        assert!(is_made_again(&at, &again));
+        assert!(!mend(&at).expect("read") && !leave_kernel(&at));
+        assert!(Completion::begin(&at, &again).is_none());
+        assert_eq!(at.regs().expect("read"), again);
+        // Behind the call it is a result.
+        assert!(!is_made_again(
+            &at,
+            &Regs {
+                rip: found.rip,
+                ..again
+            }
+        ));
+        // It goes on, and ends when nobody is left to read.
+        let running = at.resume(Resume::Continue, 0).expect("resumed");
+        nix::sys::signal::kill(tid, nix::sys::signal::Signal::SIGTERM).expect("sent");
+        let at = stopped(running);
+        assert_eq!(at.reason, StopReason::Signal(libc::SIGTERM));
+        let mut event = at
+            .resume(Resume::Continue, libc::SIGTERM)
+            .expect("resumed")
+            .wait();
+        while let Ok(Event::Stopped(at)) = event {
+            event = at.resume(Resume::Continue, 0).expect("resumed").wait();
+        }
+        assert!(
+            matches!(event, Ok(Event::Killed(libc::SIGTERM))),
+            "{event:?}"
+        );
+        drop(full);
+    }
 }

@@ -1,7 +1,7 @@
 //! System calls that move many bytes. One that a stop interrupts on the way returns what it has moved so far, as it would for
 //! a signal; a program that gets no signal need not reckon with that.
 //!
-//! Who sleeps in such a call is left asleep ([`would_be_cut`]). Of those that run, what can be had again is asked for again
+//! Who sleeps in such a call is left asleep ([`would_be_cut`], [`is_better_left`]). Of those that run, what can be had again is asked for again
 //! ([`starts_over`]), and what goes through pipes and sockets is gone on with (`completion`). Not seen to: `sendmsg`, `sendfile` and their like.
 //! Source: signal(7), pipe(7), recv(2), random(4); linux/drivers/char/mem.c, `read_zero`.
 //!
@@ -17,6 +17,26 @@ pub const SYS_IO_PGETEVENTS: i64 = 333;
 /// Whether a thread sleeps in a call that would return early if it were stopped now.
 pub fn would_be_cut(tid: Pid) -> bool {
     procinfo::sleeps_in(tid).is_some_and(|(number, args)| may_return_early(number, args))
+}
+
+/// Whether a thread sleeps in a call that a stop would cut, or whose time limit would begin anew behind one: were it stopped again and again,
+/// it would never be over.
+pub fn is_better_left(tid: Pid) -> bool {
+    procinfo::sleeps_in(tid)
+        .is_some_and(|(number, args)| may_return_early(number, args) || begins_anew(number, args))
+}
+
+/// Whether a call has a time limit of its own that the kernel forgets when it is to be made again, as it does not of `poll`, `nanosleep` and their
+/// like (signal(7); restart_syscall(2)).
+fn begins_anew(number: i64, args: [u64; 6]) -> bool {
+    match number {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => args[3] as i32 > 0,
+        // A limit in memory, if any.
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => args[3] != 0,
+        libc::SYS_rt_sigtimedwait => args[2] != 0,
+        libc::SYS_io_getevents | SYS_IO_PGETEVENTS => args[4] != 0,
+        _ => false,
+    }
 }
 
 /// Whether a sleep in this call may be in the middle of what the call is to move or to wait for.
@@ -102,6 +122,16 @@ mod tests {
         assert!(may_return_early(libc::SYS_recvmsg, with(2, wait_all)));
         assert!(!may_return_early(libc::SYS_io_getevents, with(1, 1)));
         assert!(may_return_early(libc::SYS_io_getevents, with(1, 2)));
+    }
+
+    #[test]
+    fn limits_that_begin_anew() {
+        let epoll = |limit: i64| begins_anew(libc::SYS_epoll_wait, [3, 1, 1, limit as u64, 0, 8]);
+        // The kernel takes an int: what lies above is anything.
+        assert!(epoll(20) && epoll(20 | 7 << 32) && !epoll(0) && !epoll(-1) && !epoll(0xffff_ffff));
+        assert!(begins_anew(libc::SYS_rt_sigtimedwait, [1, 0, 1, 8, 0, 0]));
+        assert!(!begins_anew(libc::SYS_rt_sigtimedwait, [1, 1, 0, 8, 0, 0]));
+        assert!(!begins_anew(libc::SYS_poll, [1; 6]) && !begins_anew(libc::SYS_futex, [1; 6]));
     }
 
     #[test]

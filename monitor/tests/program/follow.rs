@@ -405,6 +405,20 @@ fn transfers_that_ignored_signals_have_cut_are_completed() {
 }
 
 /// Signals of the program's own cut such calls also alone: it asks again for the rest, and all of it comes once.
+/// Windows come more often than these limits pass.
+#[test]
+fn time_limits_of_sleeps_pass_beside_a_busy_thread() {
+    let Some((_place, program)) = build("limits") else {
+        return;
+    };
+    let profiles = directory();
+    let words = [&text(&program) as &str];
+    for way in [&["--overhead", "100"][..], &["--full"]] {
+        let found = under(Path::new("/"), profiles.path(), way, &words, b"");
+        assert_eq!(lossy(&found.stdout), "6 waits\n", "{way:?}");
+    }
+}
+
 #[test]
 fn transfers_that_signals_cut_too_lose_nothing() {
     let said = "pipe whole, socket whole\n";

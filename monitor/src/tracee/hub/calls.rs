@@ -1,7 +1,7 @@
 //! The system call that a thread is in when it is stopped: mended where the stop has cut it, gone on with where it has moved less than it was to.
 
 use super::super::completion::{Completion, Progress};
-use super::super::{Regs, StopReason, Stopped, procinfo, transfers};
+use super::super::{Regs, StopReason, Stopped, procinfo, remote, transfers};
 use super::{Thread, mend};
 
 impl Thread {
@@ -50,7 +50,8 @@ impl Thread {
             _ => return false,
         };
         let may_be_cut = |regs: Regs| {
-            regs.rax as i64 == -i64::from(libc::EINTR) || transfers::has_fallen_short(&regs)
+            regs.rax as i64 == -i64::from(libc::EINTR)
+                || transfers::has_fallen_short(&regs) && !remote::is_made_again(stopped, &regs)
         };
         if self.completion.is_none() && !stopped.regs().is_ok_and(may_be_cut) {
             return false;

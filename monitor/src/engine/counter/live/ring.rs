@@ -9,7 +9,7 @@
 
 use super::SYSCALL_CODE;
 use crate::engine::counter::shim::{HOME, Shim};
-use crate::tracee::remote::{RESTART_BLOCK, restart_pending, restarted};
+use crate::tracee::remote::{RESTART_BLOCK, is_made_again, restart_pending, restarted};
 use crate::tracee::stops::ERESTARTNOHAND;
 use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, hub};
 
@@ -102,12 +102,7 @@ fn interrupted(stopped: &Stopped, found: &Regs) -> Result<Option<Interrupted>> {
             error: found.rax,
         }));
     }
-    if found.rax != libc::SYS_restart_syscall as u64 {
-        return Ok(None);
-    }
-    let mut code = SYSCALL_CODE.map(|_| 0);
-    // Where there is nothing to be read nothing is executed either.
-    let goes_on = stopped.read(found.rip, &mut code).is_ok() && code == SYSCALL_CODE;
+    let goes_on = found.rax == libc::SYS_restart_syscall as u64 && is_made_again(stopped, found);
     let known = found.orig_rax as i64 >= 0;
     Ok(goes_on.then_some(Interrupted {
         number: if known { found.orig_rax } else { found.rax },

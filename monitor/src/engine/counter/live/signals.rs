@@ -9,6 +9,7 @@ use super::{
 };
 use crate::engine::translate::window::{Control, Waited, WindowEnd};
 use crate::observe::Access;
+use crate::tracee::remote::restart_pending;
 use crate::tracee::{Event, Resume, Running, StopReason, Stopped, near, procinfo};
 
 impl<C: Control> Live<'_, C> {
@@ -168,7 +169,8 @@ impl<C: Control> Live<'_, C> {
             let stopped = self.take();
             let mut code = [0; 2];
             stopped.read(regs.rip, &mut code)?;
-            if code == SYSCALL_CODE {
+            // To be made, or made again.
+            if code == SYSCALL_CODE || restart_pending(&regs) {
                 let stopped = self.go(stopped, Resume::Syscall, 0)?;
                 if stopped.reason != StopReason::Syscall {
                     self.signalled(stopped)?;
