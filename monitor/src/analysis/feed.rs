@@ -348,6 +348,8 @@ fn options(profile: &Profile) -> model::Options {
     model::Options {
         seed: profile.header.seed,
         contiguous: gapless,
+        // What lies before windows with gaps between them is unknown anyway, and soon forgotten.
+        from_start: !(profile.header.full && profile.is_attached()),
         footprint_bytes: profile
             .footer
             .as_ref()

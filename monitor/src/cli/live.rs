@@ -59,15 +59,19 @@ fn table(live: &[Status], now: f64, style: &Style) -> String {
             status.samples,
             status.bytes.div_ceil(1024),
         );
-        let plain = |text: String| text.replace(char::is_control, " ");
-        let output = plain(status.output.display().to_string());
+        let output = plain(&status.output.display().to_string());
         // Where the profile is must be there in full, to be copied.
         let taken = figures.len() + output.chars().count() + 4;
         let room = style.width.saturating_sub(taken).max(COMMAND);
-        let command = fit(&plain(status.command.join(" ")), room, style);
+        let command = fit(&plain(&status.command.join(" ")), room, style);
         let _ = writeln!(text, "{figures}  {command}  {output}");
     }
     text
+}
+
+/// Without what a terminal would take for more than text.
+fn plain(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Columns that a command has at least.
@@ -90,7 +94,7 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         tell!("statcache: {}", nobody(args.pid));
         return Ok(Exit::NotFound);
     };
-    let output = status.output.display();
+    let output = plain(&status.output.display().to_string());
     if let Some(error) = &status.error {
         tell!("statcache: {error}");
         return Ok(Exit::Failure);

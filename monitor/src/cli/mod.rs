@@ -110,6 +110,7 @@ fn line(error: &anyhow::Error) -> String {
             false => format!("{said}: {cause}"),
         })
         .unwrap_or_default()
+        .replace(char::is_control, " ")
 }
 
 /// Where a profile lies that was named by its path, or by the id of a process with a live one.
@@ -170,7 +171,11 @@ fn name(profile: &mut Profile, is_live: bool) {
     }
 }
 
+/// Whether whoever reads our answer has seen enough. (A profiler that goes while it is asked is another matter.)
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    if error.is::<crate::control::AskError>() {
+        return false;
+    }
     let kinds = error.chain().filter_map(|e| e.downcast_ref::<io::Error>());
     kinds
         .map(io::Error::kind)

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use statcache_model::{Policy, Stream};
 
@@ -168,8 +169,15 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
     let analysis = Analysis::new(shown)?;
     let sources = Disk { profile: shown };
     let style = terminal::stdout();
-    let mut text = report::render(&analysis, &args.options(), &sources, &style)?;
-    if args.process.is_none() && args.by.is_none() && args.source.is_none() {
+    let part = args.by.is_some() || args.source.is_some();
+    let text = report::render(&analysis, &args.options(), &sources, &style);
+    let mut text = match profile.others.is_empty() {
+        true => text?,
+        false => text.with_context(|| format!("in {}", report::processes::called(shown)))?,
+    };
+    if part {
+        text.insert_str(0, &report::processes::heading(&profile, shown, &style));
+    } else if args.process.is_none() {
         text.insert_str(0, &report::processes::list(&profile, shown, &style));
     }
     io::stdout().lock().write_all(text.as_bytes())?;
@@ -189,7 +197,11 @@ impl Sources for Disk<'_> {
         let started = Duration::try_from_secs_f64(self.profile.header.start_unix_s).ok()?;
         let newer = fs::metadata(&path)
             .and_then(|m| m.modified())
-            .is_ok_and(|modified| modified > UNIX_EPOCH + started);
+            .is_ok_and(|modified| {
+                UNIX_EPOCH
+                    .checked_add(started)
+                    .is_some_and(|t| modified > t)
+            });
         Some(Source {
             text: String::from_utf8_lossy(&bytes).into_owned(),
             newer,

@@ -22,7 +22,7 @@ pub const DEFAULT_FILE: &str = "statcache.prof";
 /// How samples are taken, as it is named on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EngineArg {
-    /// The best this host allows.
+    /// Windows of translated code, which every host allows.
     #[default]
     Auto,
     /// Windows of translated code; needs no hardware counters.
@@ -68,7 +68,7 @@ pub struct ProfileArgs {
     /// Leave the profiler in the background: 'statcache ps', 'report PID' and 'stop PID' find it.
     #[arg(long)]
     pub background: bool,
-    /// Keep the profile under this size, however long the run: older windows are thinned out.
+    /// Thin out older windows when the profile gets to about this size, however long the run; not with --full.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_most_bytes)]
     pub max_size: u64,
     /// Print nothing but errors.
@@ -178,8 +178,9 @@ fn summarize(output: &Path, outcome: &Outcome) {
     if outcome.windows == 0 || outcome.error.is_some() {
         return;
     }
-    // The curve takes a moment to compute: for somebody who looks, not for a script.
+    // The curve takes a moment to compute: for somebody who looks, not for a script. What went into a pipe is gone.
     if std::io::stderr().is_terminal()
+        && std::fs::metadata(output).is_ok_and(|m| m.is_file())
         && let Ok(place) = super::find(output)
         && let Ok(profile) = super::load(&place)
         && let Ok(analysis) = Analysis::new(report::processes::default(&profile))

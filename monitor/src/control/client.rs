@@ -104,7 +104,12 @@ fn exchange(pid: i32, what: &str, patience: Option<Duration>) -> io::Result<Answ
         connected => connected?,
     };
     // Who listens, not who answers: it may do neither.
-    let monitor = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    let monitor = peer.pid();
+    // In a directory that everybody may write to, others may have been first.
+    if ![0, nix::unistd::geteuid().as_raw()].contains(&peer.uid()) {
+        return Ok(Answer::Nobody);
+    }
     stream.set_read_timeout(patience)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     writeln!(stream, "{what}")?;

@@ -25,6 +25,7 @@ pub struct Status {
     /// The program's command line.
     pub command: Vec<String>,
     /// The profile, as an absolute path.
+    #[serde(with = "as_bytes")]
     pub output: PathBuf,
     /// Start, seconds since the Unix epoch.
     pub start_unix_s: f64,
@@ -42,6 +43,22 @@ pub struct Status {
     pub complete: bool,
     /// Why it is not what it should be, once complete.
     pub error: Option<String>,
+}
+
+/// A path as the bytes that it is: JSON has text only, and a name need not be any.
+mod as_bytes {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().as_bytes().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Vec::<u8>::deserialize(from).map(|bytes| OsString::from_vec(bytes).into())
+    }
 }
 
 /// Why there is no place for control sockets.
@@ -152,4 +169,20 @@ fn named(directory: &Path) -> Vec<i32> {
     let mut pids: Vec<i32> = sockets(directory).iter().filter_map(pid).collect();
     pids.sort_unstable();
     pids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_profile_may_have_any_name() {
+        let status = Status {
+            output: Path::new(std::ffi::OsStr::from_bytes(b"/tmp/caf\xe9.prof")).to_owned(),
+            ..Status::default()
+        };
+        let line = serde_json::to_string(&status).unwrap();
+        assert_eq!(serde_json::from_str::<Status>(&line).unwrap(), status);
+    }
 }

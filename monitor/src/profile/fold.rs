@@ -94,8 +94,12 @@ impl Fold {
         let torn = self.torn;
         let mut profiles = self.processes.into_iter().map(|tables| tables.finish(torn));
         let first = profiles.next().ok_or("no header")?;
+        // The first one's end is written last: who has none by then was left out, and only its windows may still be there.
+        let complete = first.footer.is_some();
         Ok(Profile {
-            others: profiles.collect(),
+            others: profiles
+                .filter(|other| other.footer.is_some() || !complete)
+                .collect(),
             ..first
         })
     }
@@ -131,10 +135,11 @@ mod tests {
             process(0, "ignored"),
             footer(6),
         ]);
-        let p = Profile::from_records(records).unwrap();
+        let p = Profile::from_records(records.clone()).unwrap();
         assert_eq!((p.header.command[0].as_str(), p.instrs.len()), ("./app", 1));
         assert_eq!(p.footer.as_ref().unwrap().exit_status, Some(6));
-        let [seven, three] = &p.others[..] else {
+        // The other has no end, and there is one of the whole.
+        let [seven] = &p.others[..] else {
             panic!("{:?}", p.others)
         };
         assert_eq!(
@@ -143,7 +148,14 @@ mod tests {
         );
         assert_eq!((seven.modules.len(), seven.instrs.len()), (1, 0));
         assert_eq!(seven.footer.as_ref().unwrap().exit_status, Some(5));
+        assert!(p.read_warnings.is_empty());
+        records.pop();
+        let broken_off = Profile::from_records(records).unwrap();
+        let [_, three] = &broken_off.others[..] else {
+            panic!("{:?}", broken_off.others)
+        };
         assert_eq!((three.header.pid, three.modules.len()), (103, 0));
-        assert_eq!((three.read_warnings.len(), p.read_warnings.len()), (1, 0));
+        let warnings = |p: &Profile| p.read_warnings.len();
+        assert_eq!((warnings(three), warnings(&broken_off)), (1, 1));
     }
 }

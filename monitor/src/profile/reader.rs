@@ -59,6 +59,8 @@ pub struct Profile {
 }
 
 /// How long a write of a record may take to be seen as a whole, and how often one is waited for.
+/// A thread's clock and the wall differ by less, seconds (proc_pid_stat(5) counts ticks of a hundredth).
+const CLOCKS_DIFFER_S: f64 = 0.05;
 const WRITING: Duration = Duration::from_millis(5);
 const LOOKS: u32 = 20;
 
@@ -82,9 +84,10 @@ impl Profile {
         };
         let mut read = bytes()?;
         let mut fold = Fold::of_bytes(&read, path)?;
-        // A reader may see half of what a live monitor is just writing.
+        // A reader may see half of what a live monitor is just writing. (Of a pipe nothing is left.)
+        let is_file = fs::metadata(path).is_ok_and(|m| m.is_file());
         for _ in 0..LOOKS {
-            if fold.torn.is_none() {
+            if fold.torn.is_none() || !is_file {
                 break;
             }
             std::thread::sleep(WRITING);
@@ -99,6 +102,14 @@ impl Profile {
             path: path.to_owned(),
             what,
         })
+    }
+
+    /// Whether the process ran before it was observed: its first thread had used more CPU time than there had been of the run. (One that
+    /// had used next to none is not told from one that was started.)
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        let first = self.windows.first();
+        first.is_some_and(|w| w.index == 0 && w.cpu_start_s > w.start_s + CLOCKS_DIFFER_S)
     }
 
     /// Folds the bytes of a profile file; `path` is only named in errors.
@@ -222,6 +233,37 @@ mod tests {
                 "cut at {n}"
             );
         }
+    }
+
+    #[test]
+    fn what_came_through_a_pipe_is_not_looked_for_again() {
+        use std::io::Write;
+        use std::os::fd::AsRawFd;
+        let mut records = beginning();
+        records.push(Record::Footer(Footer::default()));
+        let (all, _) = bytes(&records);
+        let (from, mut to) = std::io::pipe().unwrap();
+        to.write_all(&all[..all.len() - 3]).unwrap();
+        drop(to);
+        let path = format!("/proc/self/fd/{}", from.as_raw_fd());
+        let torn = Profile::read(Path::new(&path)).unwrap();
+        assert_eq!((torn.instrs.len(), torn.footer.is_some()), (1, false));
+    }
+
+    #[test]
+    fn a_process_that_ran_before_is_told_from_one_that_was_started() {
+        use crate::profile::example::window;
+        let with = |cpu_start_s, start_s| {
+            let mut records = beginning();
+            records.push(Record::Window(WindowRecord {
+                cpu_start_s,
+                start_s,
+                ..window(0, 1000, Estimate::default())
+            }));
+            Profile::from_records(records).unwrap().is_attached()
+        };
+        assert!(with(3.0, 0.01) && !with(0.01, 0.01) && !with(0.4, 0.5));
+        assert!(!Profile::from_records(beginning()).unwrap().is_attached());
     }
 
     #[test]

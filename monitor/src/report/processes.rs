@@ -60,6 +60,23 @@ pub fn names(profile: &Profile) -> String {
     names.join(", ")
 }
 
+/// A process by its id and command.
+#[must_use]
+pub fn called(process: &Profile) -> String {
+    let header = &process.header;
+    format!("process {} ({})", header.pid, header.command.join(" "))
+}
+
+/// Which process a part of a report is about; empty where there is one only.
+#[must_use]
+pub fn heading(profile: &Profile, shown: &Profile, style: &Style) -> String {
+    if profile.others.is_empty() {
+        return String::new();
+    }
+    let line = fit(&called(shown), style.width, style);
+    format!("{}\n\n", style.paint(Ink::Faint, &line))
+}
+
 /// The list; empty where there is one process only. `shown` is the one the report is about.
 #[must_use]
 pub fn list(profile: &Profile, shown: &Profile, style: &Style) -> String {
@@ -124,6 +141,14 @@ mod tests {
             let mut profile = process(first);
             profile.others = others.iter().map(|&windows| process(windows)).collect();
             assert_eq!(default(&profile).windows.len(), shown, "{first} {others:?}");
+            let style = Style {
+                width: 30,
+                colour: false,
+                unicode: false,
+            };
+            let heading = heading(&profile, default(&profile), &style);
+            assert_eq!(heading.is_empty(), others.is_empty(), "{heading}");
+            assert!(heading.lines().all(|line| line.len() <= 30), "{heading}");
         }
     }
 }

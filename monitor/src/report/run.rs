@@ -11,6 +11,8 @@ use crate::profile::types::{ENDED_EARLY, Footer, Header};
 use crate::sizes::format_size;
 
 /// Distance of the bounds of an undecided size from which it is worth a word.
+/// Exit statuses of who was ended by a signal (signal(7) has 64).
+const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=192;
 const UNDECIDED: f64 = 0.01;
 
 /// The first block of a report.
@@ -37,7 +39,9 @@ pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style
                 seconds(footer.cpu_s)
             ));
             facts.push(match footer.exit_status {
-                Some(status) if status > 128 => format!("ended by signal {}", status - 128),
+                Some(status) if SIGNALLED.contains(&status) => {
+                    format!("exit status {status} (as of signal {})", status - 128)
+                }
                 Some(status) => format!("exit status {status}"),
                 None => "went on after it was detached".to_owned(),
             });
@@ -115,10 +119,14 @@ fn observed(analysis: &Analysis<'_>, totals: &Totals) -> String {
         let _ = write!(windows, " of up to {} threads", most.unwrap_or(1));
     }
     if header.full {
-        let whole = |footer: &Footer| footer.warnings.iter().all(|w| w.what != ENDED_EARLY);
-        let what = match analysis.profile.footer.as_ref().is_some_and(whole) {
-            true => "the whole run",
-            false => "the run until the profile ended",
+        let ended = |footer: &Footer| {
+            footer.exit_status.is_some() && footer.warnings.iter().all(|w| w.what != ENDED_EARLY)
+        };
+        let ended = analysis.profile.footer.as_ref().is_some_and(ended);
+        let what = match (analysis.profile.is_attached(), ended) {
+            (false, true) => "the whole run",
+            (false, false) => "the run until the profile ended",
+            (true, _) => "all from where it was attached to",
         };
         return format!("{what}, {} accesses in {windows}; {how}", count(seen));
     }

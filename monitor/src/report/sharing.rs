@@ -204,6 +204,7 @@ fn row(figures: &SharingFigures, pair: &Pair, style: &Style) -> String {
         style.paint(ink, &said)
     );
     if fits {
+        let names = fit(&names, room, style);
         let _ = writeln!(out, "  {}", style.paint(Ink::Strong, &names));
     } else {
         let names = fit(&names, style.width - 9, style);

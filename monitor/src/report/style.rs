@@ -205,6 +205,7 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> String {
     let room = width.saturating_sub(indent).max(20);
     let mut out = String::new();
     let mut column = 0;
+    let text = text.replace(|c: char| c.is_control() && !c.is_whitespace(), "?");
     for word in text.split_whitespace() {
         let n = word.chars().count();
         if column > 0 && column + 1 + n > room {
@@ -314,6 +315,7 @@ mod tests {
             wrap("aaa bbb ccc ddd eee fff", 24, 2),
             "  aaa bbb ccc ddd eee\n  fff\n"
         );
+        assert_eq!(wrap("a\u{1b}[2Jb c\td", 24, 0), "a?[2Jb c d\n");
         let ascii = Style {
             width: 80,
             colour: false,

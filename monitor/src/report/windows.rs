@@ -56,7 +56,9 @@ pub(super) fn render(
         "{:>7} {:>10} {:>9} {:>8}",
         "window", "start", "accesses", "samples"
     );
-    for (i, &bytes) in sizes.iter().enumerate().take(fitting(style)) {
+    let shown = columns(sizes.len(), primary, style);
+    for &i in &shown {
+        let bytes = sizes[i];
         let name = label(header, bytes);
         // Over the ratio, not over the interval behind it.
         let _ = match i == primary {
@@ -77,7 +79,8 @@ pub(super) fn render(
             count(w.accesses as f64),
             count(row.samples as f64)
         );
-        for (i, m) in row.miss.iter().enumerate().take(fitting(style)) {
+        for &i in &shown {
+            let m = &row.miss[i];
             weak |= m.weak;
             let value = if m.weak {
                 format!("~{}", percent(m.miss_ratio))
@@ -113,8 +116,13 @@ pub(super) fn render(
     out
 }
 
-fn fitting(style: &Style) -> usize {
-    style.width.saturating_sub(37 + 12) / 10
+/// The caches that fit into a row, in order: the one that is ranked by in any case.
+fn columns(n: usize, primary: usize, style: &Style) -> Vec<usize> {
+    let room = (style.width.saturating_sub(37 + 12) / 10).max(1);
+    let mut shown = vec![primary];
+    shown.extend((0..n).filter(|&i| i != primary).take(room - 1));
+    shown.sort_unstable();
+    shown
 }
 
 /// Seconds from the start of the run to its end, or to that of its last window.
@@ -161,6 +169,20 @@ fn strip(points: &[(f64, f64)], end: f64, room: usize, style: &Style) -> (String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cache_that_windows_are_ranked_by_is_shown_however_narrow() {
+        let shown = |width| {
+            let style = Style {
+                width,
+                colour: false,
+                unicode: false,
+            };
+            columns(3, 1, &style)
+        };
+        assert_eq!([shown(40), shown(60)], [[1], [1]]);
+        assert_eq!((shown(70), shown(80)), (vec![0, 1], vec![0, 1, 2]));
+    }
 
     #[test]
     fn a_strip_holds_what_was_seen_last_until_something_newer() {

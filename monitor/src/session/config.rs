@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// How samples are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// The best this host allows.
+    /// Windows of translated code, which every host allows.
     #[default]
     Auto,
     /// Windows of translated code; needs no hardware counters.

@@ -5,6 +5,7 @@ use crate::session::{self, Outcome, ProfileConfig, RunError, host};
 use crate::session::{EngineChoice, RunConfig};
 use crate::tracee::launch::LaunchError;
 use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
@@ -84,7 +85,17 @@ pub(super) fn observe_child() -> Child {
     ];
     let mut child = Child::default();
     for place in places {
-        child = observe_child_into(&place.join(format!("statcache-check-{}.prof", process::id())));
+        // A directory of our own: others may have put links of any name where everybody may write.
+        let place = place.join(format!("statcache-check-{}", process::id()));
+        child = match fs::DirBuilder::new().mode(0o700).create(&place) {
+            Ok(()) => {
+                let child = observe_child_into(&place.join("p"));
+                // What cannot be removed is no news.
+                let _ = fs::remove_dir_all(&place);
+                child
+            }
+            Err(error) => Child::NotStarted(format!("cannot create {}: {error}", place.display())),
+        };
         if !matches!(child, Child::NotStarted(_)) {
             break;
         }
@@ -109,10 +120,7 @@ pub(super) fn observe_child_into(profile: &Path) -> Child {
         heap_sites: false,
         quiet: true,
     };
-    let result = session::run(&config, |_| {});
-    // Not there when nothing was written: no news.
-    let _ = fs::remove_file(profile);
-    match result {
+    match session::run(&config, |_| {}) {
         Ok(outcome) if outcome.accesses > 0 => {
             Child::Observed(outcome.accesses, outcome.status.unwrap_or(0))
         }
