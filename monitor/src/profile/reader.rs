@@ -59,10 +59,10 @@ pub struct Profile {
 }
 
 /// How long a write of a record may take to be seen as a whole, and how often one is waited for.
-/// A thread's clock and the wall differ by less, seconds (proc_pid_stat(5) counts ticks of a hundredth).
-const CLOCKS_DIFFER_S: f64 = 0.05;
 const WRITING: Duration = Duration::from_millis(5);
 const LOOKS: u32 = 20;
+/// A thread's clock and the wall differ by less, seconds (proc_pid_stat(5) counts ticks of a hundredth).
+const CLOCKS_DIFFER_S: f64 = 0.05;
 
 impl Profile {
     /// Reads the profile at `path`.

@@ -10,9 +10,9 @@ use crate::analysis::{Analysis, Totals};
 use crate::profile::types::{ENDED_EARLY, Footer, Header};
 use crate::sizes::format_size;
 
-/// Distance of the bounds of an undecided size from which it is worth a word.
 /// Exit statuses of who was ended by a signal (signal(7) has 64).
 const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=192;
+/// Distance of the bounds of an undecided size from which it is worth a word.
 const UNDECIDED: f64 = 0.01;
 
 /// The first block of a report.
@@ -40,7 +40,7 @@ pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style
             ));
             facts.push(match footer.exit_status {
                 Some(status) if SIGNALLED.contains(&status) => {
-                    format!("exit status {status} (as of signal {})", status - 128)
+                    format!("exit status {status} (128 + signal {})", status - 128)
                 }
                 Some(status) => format!("exit status {status}"),
                 None => "went on after it was detached".to_owned(),
