@@ -368,7 +368,7 @@ fn system_calls_turned_into_signals() {
 
 /// Runs a tracee under us some times, in each way: it ends with `status` and says `said`.
 fn says_always(name: &str, words: &[&str], status: i32, said: &str) {
-    const TIMES: usize = 3;
+    const TIMES: usize = 2;
     let Some((_place, program)) = build(name) else {
         return;
     };
