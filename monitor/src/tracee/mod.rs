@@ -175,6 +175,15 @@ impl Running {
         }
     }
 
+    /// As [`Running::wait`], of a thread that is sure to stop.
+    #[cfg(test)]
+    pub(crate) fn wait_to_stop(self) -> Stopped {
+        match self.wait().expect("waited") {
+            Event::Stopped(stopped) => stopped,
+            gone => panic!("{gone:?}"),
+        }
+    }
+
     /// As [`Running::wait`], after [`Stopped::resume_near`].
     ///
     /// # Errors

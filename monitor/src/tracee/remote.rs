@@ -26,17 +26,17 @@ pub fn restart_pending(regs: &Regs) -> bool {
 }
 
 /// `syscall`.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+pub const SYSCALL_CODE: [u8; 2] = [0x0f, 0x05];
 
 /// Whether the kernel has already seen to it that an interrupted call is made again, and another stop came before the thread's next instruction:
 /// rax has the call's number, and says nothing of a result. Source: linux/arch/x86/kernel/signal.c, `arch_do_signal_or_restart`.
 pub fn is_made_again(stopped: &Stopped, regs: &Regs) -> bool {
     let made = (regs.orig_rax as i64) >= 0 && regs.rax == regs.orig_rax;
-    let mut code = [0; SYSCALL.len()];
+    let mut code = [0; SYSCALL_CODE.len()];
     // Where there is nothing to be read nothing is executed either.
     (made || regs.rax == libc::SYS_restart_syscall as u64)
         && stopped.read(regs.rip, &mut code).is_ok()
-        && code == SYSCALL
+        && code == SYSCALL_CODE
 }
 
 /// Registers as the kernel would set them to start the call over: at the `syscall` instruction. Where nothing is

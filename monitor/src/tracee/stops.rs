@@ -75,14 +75,7 @@ mod tests {
     use super::*;
     use crate::tracee::completion::Completion;
     use crate::tracee::remote::restarted;
-    use crate::tracee::{Event, Regs, Resume, Running, StopReason, launch, procinfo};
-
-    fn stopped(running: Running) -> Stopped {
-        match running.wait().expect("waited") {
-            Event::Stopped(stopped) => stopped,
-            gone => panic!("{gone:?}"),
-        }
-    }
+    use crate::tracee::{Event, Regs, Resume, StopReason, launch, procinfo};
 
     /// A thread that is to make its `write` again has the number of the call, 1, where a result would be: it has not written one byte.
     #[test]
@@ -99,13 +92,16 @@ mod tests {
             std::ffi::CString::new(script).expect("no NUL"),
         ];
         let (_, running, _) = launch::launch(&c"/bin/sh".into(), &words).expect("launched");
-        let (mut at, mut executed) = (stopped(running), 0);
+        let (mut at, mut executed) = (running.wait_to_stop(), 0);
         loop {
             executed += u32::from(at.reason == StopReason::Exec);
             if executed == 2 {
                 break;
             }
-            at = stopped(at.resume(Resume::Continue, 0).expect("resumed"));
+            at = at
+                .resume(Resume::Continue, 0)
+                .expect("resumed")
+                .wait_to_stop();
         }
         let tid = at.tid();
         let running = at.resume(Resume::Continue, 0).expect("resumed");
@@ -113,7 +109,7 @@ mod tests {
             std::thread::yield_now();
         }
         running.interrupt().expect("asked");
-        let at = stopped(running);
+        let at = running.wait_to_stop();
         let found = at.regs().expect("read");
         assert!(restart_pending(&found) && !is_made_again(&at, &found));
         let again = Regs {
@@ -137,7 +133,7 @@ mod tests {
         // It goes on, and ends when nobody is left to read.
         let running = at.resume(Resume::Continue, 0).expect("resumed");
         nix::sys::signal::kill(tid, nix::sys::signal::Signal::SIGTERM).expect("sent");
-        let at = stopped(running);
+        let at = running.wait_to_stop();
         assert_eq!(at.reason, StopReason::Signal(libc::SIGTERM));
         let mut event = at
             .resume(Resume::Continue, libc::SIGTERM)

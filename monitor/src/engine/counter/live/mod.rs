@@ -26,6 +26,7 @@ use super::shim::Shim;
 use crate::engine::step::decode::Decoder;
 use crate::engine::translate::window::{Control, WindowEnd};
 use crate::observe::{Access, LINE_SHIFTS};
+use crate::tracee::remote::SYSCALL_CODE;
 use crate::tracee::{Event, Regs, Resume, Running, StopReason, Stopped, TraceError, procinfo};
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
@@ -150,7 +151,6 @@ const ENDING: [i64; 8] = [
 ];
 const SYS_USER_DISPATCH: i32 = 2;
 const TRAP_FLAG: u64 = 0x100;
-const SYSCALL_CODE: [u8; 2] = [0x0f, 0x05];
 /// Iterations of a string instruction up to which all of its accesses are known beforehand.
 const MOST_ITERATIONS: u64 = 64;
 /// Signals at a time that come before a request can be served.

@@ -197,14 +197,7 @@ pub fn ring(stopped: Stopped, shim: &Shim) -> Result<Rung> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tracee::{Running, launch, procinfo};
-
-    fn stopped(running: Running) -> Stopped {
-        match running.wait().expect("waited") {
-            Event::Stopped(stopped) => stopped,
-            gone => panic!("{gone:?}"),
-        }
-    }
+    use crate::tracee::{launch, procinfo};
 
     /// A sleep as a stop finds it, and as the next stop does where the kernel has seen to it that it goes on: it is the same sleep, and
     /// goes on as one.
@@ -212,9 +205,12 @@ mod tests {
     fn a_sleep_that_is_about_to_go_on_is_one_still() {
         let words = [c"sleep".into(), c"0.6".into()];
         let (_, running, _) = launch::launch(&c"/bin/sleep".into(), &words).expect("launched");
-        let mut at = stopped(running);
+        let mut at = running.wait_to_stop();
         while at.reason != StopReason::Exec {
-            at = stopped(at.resume(Resume::Continue, 0).expect("resumed"));
+            at = at
+                .resume(Resume::Continue, 0)
+                .expect("resumed")
+                .wait_to_stop();
         }
         let tid = at.tid();
         let asleep = || {
@@ -225,7 +221,7 @@ mod tests {
             std::thread::yield_now();
         }
         running.interrupt().expect("asked");
-        let at = stopped(running);
+        let at = running.wait_to_stop();
         let found = at.regs().expect("read");
         let told = interrupted(&at, &found).expect("read").expect("asleep");
         let number = libc::SYS_clock_nanosleep as u64;
@@ -254,14 +250,23 @@ mod tests {
         }
         // As the ring leaves it.
         at.set_regs(&found).expect("set");
-        let at = stopped(at.resume(Resume::Syscall, 0).expect("resumed"));
+        let at = at
+            .resume(Resume::Syscall, 0)
+            .expect("resumed")
+            .wait_to_stop();
         assert_eq!(
             at.regs().expect("read").orig_rax,
             libc::SYS_restart_syscall as u64
         );
-        let at = stopped(at.resume(Resume::Syscall, 0).expect("resumed"));
+        let at = at
+            .resume(Resume::Syscall, 0)
+            .expect("resumed")
+            .wait_to_stop();
         assert_eq!(at.regs().expect("read").rax, 0);
-        let end = stopped(at.resume(Resume::Continue, 0).expect("resumed"));
+        let end = at
+            .resume(Resume::Continue, 0)
+            .expect("resumed")
+            .wait_to_stop();
         assert_eq!(end.reason, StopReason::Exiting);
         let end = end.resume(Resume::Continue, 0).expect("resumed").wait();
         assert!(matches!(end, Ok(Event::Exited(0))), "{end:?}");
