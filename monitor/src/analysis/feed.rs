@@ -348,8 +348,9 @@ fn options(profile: &Profile) -> model::Options {
     model::Options {
         seed: profile.header.seed,
         contiguous: gapless,
-        // What lies before windows with gaps between them is unknown anyway, and soon forgotten.
-        from_start: !(profile.header.full && profile.is_attached()),
+        // Of a process that was attached to as well. Without its first touches a run observed as a whole has no misses that would evict what
+        // it comes back to: passes over 24 MiB were told to miss at 0.8 % in 16 MiB, for 58 %.
+        from_start: true,
         footprint_bytes: profile
             .footer
             .as_ref()
