@@ -6,6 +6,7 @@
 
 use crate::engine::counter::live::let_go;
 use crate::engine::counter::shim::Shim;
+use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::{Backing, Maps};
 use crate::tracee::procinfo::Position;
 use crate::tracee::remote::{self, CallSite, restart_pending, restarted};
@@ -300,7 +301,7 @@ fn tidy_by(pid: Pid, tid: Pid) -> Result<bool> {
         Event::Stopped(stopped)
             if matches!(stopped.reason, StopReason::Interrupt | StopReason::Group)
                 && stopped.must_be_native().is_none()
-                && !procinfo::is_filtered(tid) =>
+                && !matches!(filters::of(&stopped), Filters::Against(_)) =>
         {
             stopped
         }

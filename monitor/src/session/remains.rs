@@ -5,6 +5,7 @@ use crate::engine::counter::window::Losses;
 use crate::engine::translate::window::STORM;
 use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, Warning};
+use crate::tracee::filters::UNREADABLE;
 use crate::tracee::hub;
 use std::collections::BTreeMap;
 
@@ -90,7 +91,16 @@ pub fn warnings(
             remedy: "if it is a timer of the program's, a slower one".into(),
         });
     }
-    let others = || declined.iter().filter(|(reason, _)| **reason != STORM);
+    if let Some(times) = declined.get(UNREADABLE) {
+        warnings.push(Warning {
+            what: format!("{UNREADABLE}, left no room for {times} windows"),
+            remedy: "run statcache as root, or in the container whose filter it is".into(),
+        });
+    }
+    let others = || {
+        let told = |reason: &str| reason == STORM || reason == UNREADABLE;
+        declined.iter().filter(move |(reason, _)| !told(reason))
+    };
     let times: u64 = others().map(|(_, n)| n).sum();
     if times > 0 {
         let reasons: Vec<String> = others()

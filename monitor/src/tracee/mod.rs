@@ -6,6 +6,7 @@
 //! tracee outlives its tracer.
 
 mod completion;
+pub mod filters;
 pub mod hub;
 pub mod launch;
 pub mod maps;

@@ -5,6 +5,7 @@
 use nix::unistd::Pid;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::sync::OnceLock;
 
 /// The memory file of a process (proc(5), `/proc/pid/mem`).
 pub(crate) fn memory(tid: Pid, write: bool) -> std::io::Result<File> {
@@ -343,9 +344,11 @@ fn kib(status: &str, name: &str) -> Option<u64> {
     figure.trim_end_matches(" kB").parse().ok()
 }
 
-/// Whether a thread has a filter for its system calls that it has not from us, which may kill it for one of ours.
+/// Whether a thread has a filter for its system calls that it has not from us.
 pub fn is_filtered(tid: Pid) -> bool {
-    seccomp_filters(tid) > seccomp_filters(Pid::this())
+    // We take on none.
+    static OURS: OnceLock<u64> = OnceLock::new();
+    seccomp_filters(tid) > *OURS.get_or_init(|| seccomp_filters(Pid::this()))
 }
 
 /// Seccomp filters in force (proc(5), `Seccomp_filters`); strict mode counts as one.

@@ -1,6 +1,8 @@
 //! `statcache attach`: a running program does not notice that it is watched, and nothing stays behind.
 
-use crate::support::attached::{ask, attach, await_call, await_state, server, traces};
+use crate::support::attached::{
+    ask, attach, await_call, await_state, reads_filters, server, server_of, traces,
+};
 use crate::support::c::build;
 use crate::support::cli::{awaited, installed, is_traced, lossy, native, program_of, readable};
 use crate::support::placed;
@@ -121,6 +123,45 @@ fn a_busy_server_is_watched_again_and_again() {
     assert!(accesses > 1_000_000, "{accesses}");
     assert_eq!(ask(&mut child, &mut output), "bad 0, timer ran\n");
     assert!(child.wait().expect("waited").success());
+}
+
+/// So is one that filters its calls, where the filters bear what we do; others are left alone. Nor does it matter when the monitor is killed.
+#[test]
+fn a_server_in_a_sandbox_is_watched() {
+    let (Some((place, program)), Some((_other, sandbox))) = (build("server"), build("sandbox"))
+    else {
+        return;
+    };
+    let reads = reads_filters("a_server_in_a_sandbox_is_watched");
+    let profile = place.path().join("p");
+    for how in ["container", "service", "strict"] {
+        let mut command = Command::new(&sandbox);
+        let (mut child, mut output) = server_of(command.arg(how).arg(&program));
+        for turn in 0..4 {
+            // A whole run is in a window at once.
+            let mut monitor = Command::new(env!("CARGO_BIN_EXE_statcache"))
+                .args(["attach", "-q", "--full", "-o"])
+                .arg(&profile)
+                .arg(child.id().to_string())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("started");
+            std::thread::sleep(Duration::from_millis(200 + 50 * turn));
+            monitor.kill().expect("killed");
+            monitor.wait().expect("waited");
+        }
+        for options in [["--overhead", "100"], ["--full", "-q"]] {
+            let options = [&options[..], &["--for", "0.5"]].concat();
+            let found = attach(&profile, &options, child.id());
+            assert_eq!(traces(child.id()), [""; 0], "{how} {options:?}");
+            let profile = readable(&profile);
+            let accesses: u64 = profile.windows.iter().map(|w| w.accesses).sum();
+            let expected = reads && how != "strict";
+            assert_eq!(accesses > 1000, expected, "{how} {options:?}: {found:?}");
+        }
+        assert_eq!(ask(&mut child, &mut output), "bad 0, timer ran\n", "{how}");
+        assert!(child.wait().expect("waited").success(), "{how}");
+    }
 }
 
 /// What there is no room in is not watched, and that is no success.

@@ -1,5 +1,6 @@
 //! Programs that trace others, filter their system calls, limit their address space, lock their memory, or need parts of it for themselves: they do what they do alone.
 
+use crate::support::attached::reads_filters;
 use crate::support::c;
 use crate::support::cli::{WAYS, lossy, native, readable, shell_status, text, under};
 use std::path::Path;
@@ -114,7 +115,46 @@ fn locked_memory_does_not_grow_by_ours() {
     panic!("nothing was mapped");
 }
 
-/// The window in which the filter comes ends there, whatever it does with calls it does not know.
+/// Programs under filters that bear what we do are observed like any, and are shown no call that they do not make alone.
+#[test]
+fn filters_that_bear_us_are_observed_through() {
+    let built = ["sandbox", "filtered", "signals"].map(c::build);
+    let [
+        Some((_a, sandbox)),
+        Some((_b, filtered)),
+        Some((_c, signals)),
+    ] = &built
+    else {
+        return;
+    };
+    let reads = reads_filters("filters_that_bear_us_are_observed_through");
+    let (sandbox, filtered, signals) = (text(sandbox), text(filtered), text(signals));
+    // The first takes on another one, in the middle of a window; the second is sent signals.
+    let programs: [[&str; 2]; 2] = [[&filtered, "fail"], [&signals, "2000"]];
+    let dense: &[&str] = &["--overhead", "400"];
+    for options in WAYS.into_iter().chain([dense]) {
+        let pairs = programs.iter().flat_map(|program| {
+            let under = |how| (how, program);
+            ["container", "service", "strict"].map(under)
+        });
+        for (how, [program, argument]) in pairs {
+            let (_, profile) = same(&[&sandbox, how, program, argument], options);
+            // What there would be without filters is known of whole runs alone.
+            if options.contains(&"--full") {
+                let of = |profile: &statcache::profile::Profile| -> u64 {
+                    profile.windows.iter().map(|w| w.accesses).sum()
+                };
+                let (_, free) = same(&[program, argument], options);
+                let (seen, all) = (of(&profile), of(&free));
+                let is_whole = seen > all / 10 * 9;
+                let expected = reads && how != "strict";
+                assert_eq!(is_whole, expected, "{program} {how}: {seen} of {all}");
+            }
+        }
+    }
+}
+
+/// The window in which the filter comes ends there, unless it bears what we do.
 #[test]
 fn filters_of_system_calls_meet_none_of_ours() {
     let Some((_place, program)) = c::build("filtered") else {

@@ -13,6 +13,7 @@
 //! pointer turning 0, which can be tested without touching the flags.
 
 use crate::arch::Gpr;
+use crate::tracee::filters::HARMLESS_SYSCALL;
 
 /// Most bytes of log the region has; less is used at a time, so that it stays in the cache.
 pub const LOG_BYTES: u64 = 16 << 20;
@@ -157,9 +158,9 @@ pub const STATE_BYTES: u64 = FILTER as u64 + (1 << FILTER_BITS);
 /// Bytes of the whole data region.
 pub const DATA_BYTES: u64 = LOG_BYTES + SLACK + STATE_BYTES;
 
-/// A system call number that no kernel knows and that is still positive: refused with `ENOSYS`
-/// when nobody traces the thread, seen as a system call stop when somebody does.
-pub const REFUSED_SYSCALL: u32 = 0x3bad;
+/// The system call by which a thread leaves the cache: a stop when somebody traces it, and nothing when nobody does. (One of a number
+/// that no kernel knows would do, but for filters that end who makes it.)
+pub const LEAVING_SYSCALL: u32 = HARMLESS_SYSCALL as u32;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use super::asm::Asm;
 use super::duty::Duty;
-use super::layout::{PROBES, REFUSED_SYSCALL, TABLE, state};
+use super::layout::{LEAVING_SYSCALL, PROBES, TABLE, state};
 use super::state::{CARRIER, Ip, Spare, State};
 use super::states::{StateMap, States};
 use crate::arch::{Fast, Gpr, GprSet};
@@ -57,7 +57,7 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
     states.mark(exit, leaving(rax));
     asm.spill(Gpr::Rcx);
     asm.spill(Gpr::R11);
-    asm.constant32(Gpr::Rax, REFUSED_SYSCALL);
+    asm.constant32(Gpr::Rax, LEAVING_SYSCALL);
     asm.syscall();
     let after_syscall = asm.here();
     states.mark(after_syscall, leaving(syscall_clobbers));

@@ -5,6 +5,7 @@ use super::layout::{
     BEFORE_DRAWN, DATA_BYTES, DRAWN, END_ALIGN, HIGH_BITS, LOG_BYTES, MAGIC, SLACK, state,
 };
 use super::memory::Shared;
+use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::{Mapping, Maps};
 use crate::tracee::remote::{self, CallSite};
 use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
@@ -174,8 +175,8 @@ fn map_shared(
 ) -> Result<(Stopped, Result<Vec<Shared>>)> {
     let tid = stopped.tid();
     // It may have got one since its process was made ready.
-    if procinfo::is_filtered(tid) {
-        let reason = "it filters its system calls (seccomp(2))".into();
+    if let Filters::Against(reason) = filters::of(&stopped) {
+        let reason = reason.into();
         return Ok((stopped, Err(TraceError::Unsuitable { tid, reason })));
     }
     let Some(slack) = remote::find_slack(&stopped, maps) else {

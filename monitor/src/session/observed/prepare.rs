@@ -11,6 +11,7 @@ use crate::profile::ProfileError;
 use crate::session::cost::Stops;
 use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
+use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
 use crate::tracee::{Result, Resume, StopReason, Stopped, hub, procinfo};
@@ -58,8 +59,14 @@ impl Observed {
             return Ok((stopped, error));
         }
         let pid = self.process.pid;
-        if procinfo::is_filtered(stopped.tid()) {
-            *self.declined.entry(FILTERED).or_default() += 1;
+        // The other engines have it make other calls.
+        let against = match (kind, filters::of(&stopped)) {
+            (_, Filters::Inherited) | (Kind::Translate, Filters::Borne) => None,
+            (_, Filters::Borne) => Some(FILTERED),
+            (_, Filters::Against(reason)) => Some(reason),
+        };
+        if let Some(reason) = against {
+            *self.declined.entry(reason).or_default() += 1;
             return Ok((stopped, error));
         }
         let stopped = match leave::may_be_in_use(&self.process) {

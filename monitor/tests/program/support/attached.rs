@@ -2,7 +2,8 @@
 
 use crate::support::cli::awaited;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
+use statcache::tracee::procinfo::seccomp_filters;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -20,7 +21,12 @@ pub fn attach(profile: &Path, options: &[&str], pid: u32) -> Output {
 
 /// The server tracee, past its start; for minutes, if it is not asked to end ([`ask`]).
 pub fn server(program: &Path) -> (Child, BufReader<ChildStdout>) {
-    let mut child = Command::new(program)
+    server_of(&mut Command::new(program))
+}
+
+/// The same begun by a command.
+pub fn server_of(command: &mut Command) -> (Child, BufReader<ChildStdout>) {
+    let mut child = command
         .arg("300")
         .stdout(Stdio::piped())
         .spawn()
@@ -85,4 +91,13 @@ pub fn traces(pid: u32) -> Vec<String> {
             .filter(|l| l.contains("statcache")),
     );
     found
+}
+
+/// Whether filters of other programs can be read: for that it takes root, and no filter of one's own.
+pub fn reads_filters(test: &str) -> bool {
+    let reads = geteuid().is_root() && seccomp_filters(Pid::this()) == 0;
+    if !reads {
+        println!("SKIP {test}: filters can not be read here");
+    }
+    reads
 }

@@ -88,6 +88,14 @@ impl Translate {
             self.drain(self.log_pointer(), None, observer);
             return self.close(stopped, regs);
         }
+        // At the entry of a call, where it could be made another, filters would be shown that of leaving, or none: what they return for it would
+        // take the place of a register of the program's. An emulated one they are not shown.
+        let is_filtered = self.filtered.get(&stopped.tid().as_raw()) == Some(&true);
+        let how = if is_filtered {
+            Resume::SyscallEmulated
+        } else {
+            how
+        };
         regs.rip = entry;
         regs.gs_base = self.data.gs;
         regs.orig_rax = u64::MAX;
@@ -138,7 +146,7 @@ impl Translate {
         regs: &Regs,
         ip: u64,
     ) -> Result<(Stopped, Result<()>)> {
-        // A thread stopped at a refused call must leave the kernel first: its exit is a clean stop.
+        // A thread stopped at the call that leaves must leave the kernel first: its exit is a clean stop.
         let mut home = *regs;
         home.orig_rax = u64::MAX;
         stopped.set_regs(&home)?;

@@ -26,13 +26,12 @@ use super::state::{StateBlock, get_mut};
 use super::target::{self, Data};
 use crate::arch::{Fast, Gpr};
 use crate::observe::{Access, Observer};
+use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::Maps;
-use crate::tracee::{
-    Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, near, procinfo,
-};
+use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, near};
 use native::{has_woken, may_remap, stopped_with_its_process};
 use nix::unistd::Pid;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -204,16 +203,15 @@ pub struct Translate {
     false_logs: u32,
     /// How many are borne: more where it did not help to place the filter anew.
     patience: u32,
-    /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the refused call that
+    /// Whether the thread entered the cache by `PTRACE_SYSCALL`, so that the call that
     /// ends its stay can be turned into one of the program's own.
     by_syscall: bool,
     /// Whether the next entry is one that the table of indirect targets should have held.
     learn: bool,
-    /// Threads of the present window without filters of their own: they get none without our seeing it.
-    unfiltered: FxHashSet<i32>,
+    /// Threads of the present window whose filters were looked at, and whether they have any that bear what we do: they get none without our
+    /// seeing it.
+    filtered: FxHashMap<i32, bool>,
     pieces: pieces::Pieces,
-    /// Seccomp filters of the monitor, which the program inherited.
-    own_filters: u64,
     storm: signal::Storm,
     tap: Option<Tap>,
     /// What windows did.
@@ -244,8 +242,6 @@ enum Next {
     End(WindowEnd),
 }
 
-/// Why there are no windows of a thread whose system calls the program filters.
-const FILTERED: &str = "a seccomp filter of the program's own";
 /// Why windows end in a program that has limited its address space since we came, where that limit may not be raised.
 pub const SPACE_LIMITED: &str = "the program has limited its address space (RLIMIT_AS)";
 
@@ -328,9 +324,8 @@ impl Translate {
                 patience: REHASH_AFTER,
                 by_syscall: false,
                 learn: false,
-                unfiltered: FxHashSet::default(),
+                filtered: FxHashMap::default(),
                 pieces: pieces::Pieces::default(),
-                own_filters: procinfo::seccomp_filters(Pid::this()),
                 storm: signal::Storm::default(),
                 tap: None,
                 stats: Stats::default(),
@@ -339,9 +334,14 @@ impl Translate {
         Ok((stopped, translate))
     }
 
-    /// Whether the program filters the thread's system calls.
-    fn is_filtered(&self, stopped: &Stopped) -> bool {
-        procinfo::seccomp_filters(stopped.tid()) > self.own_filters
+    /// Looks at how the program filters the thread's system calls; why that leaves no room for windows, if so.
+    fn look_at_filters(&mut self, stopped: &Stopped) -> Option<&'static str> {
+        let is_filtered = match filters::of(stopped) {
+            Filters::Against(reason) => return Some(reason),
+            filters => filters == Filters::Borne,
+        };
+        self.filtered.insert(stopped.tid().as_raw(), is_filtered);
+        None
     }
 
     /// The process's mappings as last read.
@@ -416,7 +416,7 @@ impl Translate {
         let rested = goes_on.is_some_and(|how| how.rested);
         if !rested || remapped {
             self.code.set_stale();
-            self.unfiltered.clear();
+            self.filtered.clear();
             if hub::take_space(stopped.tid(), 0).is_err() {
                 return Ok(WindowEnd::Declined(stopped, SPACE_LIMITED));
             }
@@ -436,17 +436,17 @@ impl Translate {
         let left = control.progress(observer, self.code.maps());
         self.prepare(left, observer);
         let regs = stopped.regs()?;
-        // A filter of the program's own may kill it for the refused call that leaves the cache.
         let tid = stopped.tid();
-        if !self.unfiltered.contains(&tid.as_raw()) && self.is_filtered(&stopped) {
-            return Ok(WindowEnd::Declined(stopped, FILTERED));
+        if !self.filtered.contains_key(&tid.as_raw())
+            && let Some(reason) = self.look_at_filters(&stopped)
+        {
+            return Ok(WindowEnd::Declined(stopped, reason));
         }
-        self.unfiltered.insert(tid.as_raw());
         if self.in_restartable_sequence(&stopped, &regs) {
             let reason = "a restartable sequence";
             return Ok(WindowEnd::Declined(stopped, reason));
         }
-        // At a refused call, if at any: where a window before this one was closed.
+        // At the call that leaves, if at any: where a window before this one was closed.
         let stopped = stopped.without_call();
         let next = self.enter(stopped, regs, observer, Resume::SyscallEmulated);
         let end = next.and_then(|next| self.go_on_from(next, tid, observer, control));

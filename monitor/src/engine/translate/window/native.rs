@@ -1,7 +1,7 @@
 //! The thread at its own registers during a window: system calls, handlers, restartable sequences.
 
 use super::signal::stopped_by_signal;
-use super::{At, Control, FILTERED, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
+use super::{At, Control, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
 use crate::tracee::stops::leave_kernel;
 use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
@@ -119,7 +119,7 @@ impl Translate {
         const SYSCALL_LENGTH: u64 = 2;
         const ENOSYS: i64 = 38;
         if !self.by_syscall {
-            // The refused call is skipped, whatever its number: the thread makes its own next.
+            // The call that leaves is skipped, whatever its number: the thread makes its own next.
             regs.orig_rax = u64::MAX;
             stopped.set_regs(&regs)?;
             let running = stopped.resume_here(Resume::Syscall, 0)?;
@@ -129,7 +129,7 @@ impl Translate {
                 handler: false,
             }));
         }
-        // The refused call becomes the program's: registers as the processor and the kernel leave
+        // The call that leaves becomes the program's: registers as the processor and the kernel leave
         // them at the entry of a system call made at the original address.
         let number = regs.rax;
         regs.rip += SYSCALL_LENGTH;
@@ -183,8 +183,6 @@ impl Translate {
             {
                 self.code.set_stale();
             }
-            // It may have put a filter on other threads too (seccomp(2), SECCOMP_FILTER_FLAG_TSYNC).
-            libc::SYS_seccomp | libc::SYS_prctl => self.unfiltered.clear(),
             libc::SYS_mremap if self.code.holds_code(args.r8, args.rdx) => self.code.set_stale(),
             libc::SYS_shmat | libc::SYS_shmdt | libc::SYS_remap_file_pages => {
                 self.code.set_stale();
@@ -225,11 +223,13 @@ impl Translate {
                             self.drain(self.log_pointer(), None, observer);
                             return Ok(Next::End(WindowEnd::Declined(stopped, SPACE_LIMITED)));
                         }
-                        // From here on it may refuse, or kill for, the calls that leave the cache; where it only refuses them, what the kernel
-                        // returns would take the place of a register of the program's.
-                        if sets_filter(number, &args) && self.is_filtered(&stopped) {
-                            self.drain(self.log_pointer(), None, observer);
-                            return Ok(Next::End(WindowEnd::Declined(stopped, FILTERED)));
+                        if sets_filter(number, &args) {
+                            // It may have put one on other threads too (seccomp(2), SECCOMP_FILTER_FLAG_TSYNC).
+                            self.filtered.clear();
+                            if let Some(reason) = self.look_at_filters(&stopped) {
+                                self.drain(self.log_pointer(), None, observer);
+                                return Ok(Next::End(WindowEnd::Declined(stopped, reason)));
+                            }
                         }
                         if let Some(reason) = stopped.must_leave_after(number, &args) {
                             self.drain(self.log_pointer(), None, observer);
