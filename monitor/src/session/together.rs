@@ -102,7 +102,7 @@ impl Session<'_> {
                 continue;
             }
             let runs = procinfo::is_running(pid, tid);
-            let may = runs || few && !transfers::is_better_left(tid);
+            let may = runs || few && !transfers::is_better_left(pid, tid);
             if may && hub::interrupt(tid).is_some() {
                 running += usize::from(runs);
             }

@@ -5,6 +5,7 @@
 use nix::unistd::Pid;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 /// The memory file of a process (proc(5), `/proc/pid/mem`).
@@ -431,6 +432,20 @@ pub fn rseq_area(tid: Pid) -> Option<u64> {
         )
     };
     (rc > 0 && configuration[0] != 0).then_some(configuration[0])
+}
+
+/// A descriptor of our own of what one of a process's is, where the kernel lets us have it. Source: pidfd_getfd(2), Linux 5.6.
+pub fn borrow_descriptor(pid: Pid, descriptor: i32) -> Option<OwnedFd> {
+    let owned = |number: libc::c_long| {
+        let number = i32::try_from(number).ok().filter(|number| *number >= 0)?;
+        // SAFETY: the kernel has just made it for us, and nobody else knows of it.
+        Some(unsafe { OwnedFd::from_raw_fd(number) })
+    };
+    // SAFETY: the call takes numbers.
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    let process = process.as_raw_fd();
+    // SAFETY: as above.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, descriptor, 0) })
 }
 
 /// What a short file says: one read, which is how often `/proc` is asked when threads have thousands of turns.

@@ -8,8 +8,11 @@
 //! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::{Regs, procinfo};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// `io_pgetevents`, which the library `libc` does not name. Source: linux/arch/x86/entry/syscalls/syscall_64.tbl.
 pub const SYS_IO_PGETEVENTS: i64 = 333;
@@ -21,9 +24,12 @@ pub fn would_be_cut(tid: Pid) -> bool {
 
 /// Whether a thread sleeps in a call that a stop would cut, or whose time limit would begin anew behind one: were it stopped again and again,
 /// it would never be over.
-pub fn is_better_left(tid: Pid) -> bool {
-    procinfo::sleeps_in(tid)
-        .is_some_and(|(number, args)| may_return_early(number, args) || begins_anew(number, args))
+pub fn is_better_left(pid: Pid, tid: Pid) -> bool {
+    procinfo::sleeps_in(tid).is_some_and(|(number, args)| {
+        may_return_early(number, args)
+            || begins_anew(number, args)
+            || waits_at_socket(number).is_some_and(|sends| has_limit(pid, tid, args[0], sends))
+    })
 }
 
 /// Whether a call has a time limit of its own that the kernel forgets when it is to be made again, as it does not of `poll`, `nanosleep` and their
@@ -35,8 +41,42 @@ fn begins_anew(number: i64, args: [u64; 6]) -> bool {
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => args[3] != 0,
         libc::SYS_rt_sigtimedwait => args[2] != 0,
         libc::SYS_io_getevents | SYS_IO_PGETEVENTS => args[4] != 0,
+        // One that may be in the extended argument. Source: io_uring_enter(2), `IORING_ENTER_EXT_ARG`.
+        libc::SYS_io_uring_enter => args[3] & 8 != 0,
         _ => false,
     }
+}
+
+/// Whether a call may wait at a socket, and if so whether for sending, or a connection.
+fn waits_at_socket(number: i64) -> Option<bool> {
+    match number {
+        libc::SYS_read
+        | libc::SYS_readv
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_accept
+        | libc::SYS_accept4 => Some(false),
+        libc::SYS_connect => Some(true),
+        _ => None,
+    }
+}
+
+/// Whether a descriptor is of a socket with a time limit for what is done at it (socket(7), `SO_RCVTIMEO`): who waits there is told that it was
+/// interrupted, whatever has interrupted it (signal(7)).
+fn has_limit(pid: Pid, tid: Pid, descriptor: u64, sends: bool) -> bool {
+    let link = std::fs::read_link(format!("/proc/{tid}/fd/{}", descriptor as i32));
+    let is_socket = |link: &Path| link.as_os_str().as_encoded_bytes().starts_with(b"socket:");
+    if !link.is_ok_and(|link| is_socket(&link)) {
+        return false;
+    }
+    let Some(socket) = procinfo::borrow_descriptor(pid, descriptor as i32) else {
+        return false;
+    };
+    let limit = match sends {
+        true => getsockopt(&socket, sockopt::SendTimeout),
+        false => getsockopt(&socket, sockopt::ReceiveTimeout),
+    };
+    limit.is_ok_and(|limit| limit != TimeVal::zero())
 }
 
 /// Whether a sleep in this call may be in the middle of what the call is to move or to wait for.
@@ -132,6 +172,28 @@ mod tests {
         assert!(begins_anew(libc::SYS_rt_sigtimedwait, [1, 0, 1, 8, 0, 0]));
         assert!(!begins_anew(libc::SYS_rt_sigtimedwait, [1, 1, 0, 8, 0, 0]));
         assert!(!begins_anew(libc::SYS_poll, [1; 6]) && !begins_anew(libc::SYS_futex, [1; 6]));
+    }
+
+    #[test]
+    fn limits_of_sockets_are_seen() {
+        use std::os::fd::AsRawFd;
+        use std::os::unix::net::UnixDatagram;
+        use std::time::Duration;
+        let us = Pid::this();
+        let (socket, _other) = UnixDatagram::pair().expect("a pair");
+        let descriptor = socket.as_raw_fd() as u64;
+        let limits = || [true, false].map(|sends| has_limit(us, us, descriptor, sends));
+        assert_eq!(limits(), [false, false]);
+        let limit = Some(Duration::from_secs(1));
+        socket.set_read_timeout(limit).expect("set");
+        if procinfo::borrow_descriptor(us, descriptor as i32).is_none() {
+            println!("SKIP limits_of_sockets_are_seen: no pidfd_getfd(2) here");
+            return;
+        }
+        assert_eq!(limits(), [false, true]);
+        socket.set_write_timeout(limit).expect("set");
+        assert_eq!(limits(), [true, true]);
+        assert!(!has_limit(us, us, u64::MAX, false), "no descriptor");
     }
 
     #[test]

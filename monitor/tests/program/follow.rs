@@ -415,7 +415,7 @@ fn time_limits_of_sleeps_pass_beside_a_busy_thread() {
     let words = [&text(&program) as &str];
     for way in [&["--overhead", "100"][..], &["--full"]] {
         let found = under(Path::new("/"), profiles.path(), way, &words, b"");
-        assert_eq!(lossy(&found.stdout), "6 waits\n", "{way:?}");
+        assert_eq!(lossy(&found.stdout), "8 waits\n", "{way:?}");
     }
 }
 
