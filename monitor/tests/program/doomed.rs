@@ -1,7 +1,7 @@
 //! A monitor that is killed at its n-th ptrace call, for one n after the other: through a launch, windows,
 //! an attach and a leaving, the program ends as it would alone. So it does where the monitor has a fault of its own.
 
-use crate::support::attached::{ask, server};
+use crate::support::attached::{ask, server, server_of};
 use crate::support::c;
 use crate::support::cli::{lossy, run};
 use statcache::session::counter::SIMULATE;
@@ -82,9 +82,20 @@ fn at_every_call_of_an_attach() {
     let (Some((_doom, library)), Some((_place, program))) = (doom(), c::build("server")) else {
         return;
     };
+    let Some((_other, sandbox)) = c::build("sandbox") else {
+        return;
+    };
     let place = tempfile::tempdir().expect("a temporary directory");
     let file = place.path().join("doomed");
-    let start = || server(&program);
+    // Every second one under filters that end it for any call that only a monitor would make.
+    let mut filtered = false;
+    let mut start = || {
+        filtered = !filtered;
+        match filtered {
+            true => server_of(Command::new(&sandbox).arg("service").arg(&program)),
+            false => server(&program),
+        }
+    };
     let (mut deaths, mut attached, mut server) = (0, 0, start());
     let end = |(child, output): &mut (Child, BufReader<ChildStdout>), what: &str| {
         // It asks for twenty ticks of ten milliseconds, and may have begun just now.
