@@ -362,7 +362,8 @@ impl Report<'_> {
         }
         let text = format!(
             "{} of the misses are in code without line numbers, most of it in {object}: compile it \
-             with -g, or install its debug symbols, and profile again",
+             with -g, or install or fetch (debuginfod-find) its debug symbols, and profile \
+             again",
             format::percent(share)
         );
         format!("\n{}", style::wrap(&text, self.style.width, 0))

@@ -1,7 +1,7 @@
 //! Finding the bytes: the object, its separate debug file and that one's shared part.
 //!
 //! Source: GDB manual, "Debugging Information in Separate Files" (build-id and debuglink paths);
-//! DWARF 5 section 7.3.6 and the `dwz` manual for `.gnu_debugaltlink`.
+//! DWARF 5 section 7.3.6 and the `dwz` manual for `.gnu_debugaltlink`; debuginfod-client-config(7) for what its clients have fetched.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
@@ -111,8 +111,13 @@ pub(super) fn load(files: &dyn Files, module: &Module) -> Loaded {
     let debug = if links.has_dwarf {
         None
     } else {
-        debug_candidates(path, &module.build_id, &links)
+        let id = match module.build_id.as_str() {
+            "" => &links.build_id,
+            id => id,
+        };
+        debug_candidates(path, id, &links)
             .iter()
+            .chain(&fetched(id))
             .filter_map(|p| files.read(p).map(|b| (p, b)))
             .find(|(_, bytes)| fits(bytes) && object_file::links(bytes).has_dwarf)
             .map(|(p, bytes)| (p.clone(), bytes))
@@ -125,6 +130,7 @@ pub(super) fn load(files: &dyn Files, module: &Module) -> Loaded {
         let links = object_file::links(bytes);
         supplement_candidates(with_dwarf_at, &links)
             .iter()
+            .chain(&fetched(&links.supplement_id))
             .filter_map(|p| files.read(p))
             .find(|found| object_file::build_id(found).is_none_or(|id| id == links.supplement_id))
     });
@@ -142,12 +148,31 @@ fn by_build_id(id: &str) -> Option<PathBuf> {
     (!tail.is_empty()).then(|| PathBuf::from(format!("{DEBUG_ROOT}/.build-id/{head}/{tail}.debug")))
 }
 
-fn debug_candidates(path: &Path, build_id: &str, links: &Links) -> Vec<PathBuf> {
-    let id = if build_id.is_empty() {
-        &links.build_id
-    } else {
-        build_id
-    };
+/// Where clients of debuginfod (`debuginfod-find`, gdb, perf) keep the debug file of a build id that they have fetched. Nothing is fetched here.
+fn fetched(id: &str) -> Option<PathBuf> {
+    let cache = cache_of_debuginfod(|name| std::env::var_os(name).map(PathBuf::from))?;
+    fetched_to(&cache, id)
+}
+
+fn fetched_to(cache: &Path, id: &str) -> Option<PathBuf> {
+    // It is a profile's, which may be anybody's.
+    let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then(|| cache.join(id).join("debuginfo"))
+}
+
+fn cache_of_debuginfod(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let set = |name| variable(name).filter(|value| !value.as_os_str().is_empty());
+    let home = set("HOME");
+    let old = home.as_ref().map(|at| at.join(".debuginfod_client_cache"));
+    set("DEBUGINFOD_CACHE_PATH")
+        .or_else(|| old.filter(|at| at.is_dir()))
+        .or_else(|| {
+            let caches = set("XDG_CACHE_HOME").or_else(|| home.map(|at| at.join(".cache")));
+            caches.map(|at| at.join("debuginfod_client"))
+        })
+}
+
+fn debug_candidates(path: &Path, id: &str, links: &Links) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = by_build_id(id).into_iter().collect();
     if let (Some(name), Some(dir)) = (&links.debug_link, path.parent()) {
         all.push(dir.join(name));
@@ -202,6 +227,33 @@ mod tests {
         ];
         assert_eq!(found, expected.map(PathBuf::from));
         assert!(debug_candidates(Path::new("/x"), "a", &Links::default()).is_empty());
+    }
+
+    #[test]
+    fn what_debuginfod_has_fetched_is_found() {
+        let home = tempfile::tempdir().expect("a directory");
+        let at = |set: &[(&str, PathBuf)]| {
+            cache_of_debuginfod(|name| {
+                let (_, value) = set.iter().find(|(known, _)| *known == name)?;
+                Some(value.clone())
+            })
+        };
+        let own = ("HOME", home.path().to_owned());
+        let other = ("XDG_CACHE_HOME", PathBuf::from("/c"));
+        let chosen = ("DEBUGINFOD_CACHE_PATH", PathBuf::from("/d"));
+        assert_eq!(at(&[]), None);
+        let usual = home.path().join(".cache/debuginfod_client");
+        assert_eq!(at(std::slice::from_ref(&own)), Some(usual));
+        let elsewhere = Some(PathBuf::from("/c/debuginfod_client"));
+        assert_eq!(at(&[own.clone(), other.clone()]), elsewhere);
+        let old = home.path().join(".debuginfod_client_cache");
+        fs::create_dir(&old).expect("made");
+        assert_eq!(at(&[own.clone(), other.clone()]), Some(old));
+        assert_eq!(at(&[own, other, chosen]), Some(PathBuf::from("/d")));
+        let file = fetched_to(Path::new("/d"), "ab12");
+        assert_eq!(file, Some(PathBuf::from("/d/ab12/debuginfo")));
+        assert_eq!(fetched_to(Path::new("/d"), "../x"), None);
+        assert_eq!(fetched_to(Path::new("/d"), ""), None);
     }
 
     /// Programs map devices and data, too.
