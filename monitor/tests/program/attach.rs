@@ -137,7 +137,7 @@ fn a_server_in_a_sandbox_is_watched() {
     for how in ["container", "service", "strict"] {
         let mut command = Command::new(&sandbox);
         let (mut child, mut output) = server_of(command.arg(how).arg(&program));
-        for turn in 0..4 {
+        for turn in 0..2 {
             // A whole run is in a window at once.
             let mut monitor = Command::new(env!("CARGO_BIN_EXE_statcache"))
                 .args(["attach", "-q", "--full", "-o"])
@@ -146,7 +146,7 @@ fn a_server_in_a_sandbox_is_watched() {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("started");
-            std::thread::sleep(Duration::from_millis(200 + 50 * turn));
+            std::thread::sleep(Duration::from_millis(200 + 100 * turn));
             monitor.kill().expect("killed");
             monitor.wait().expect("waited");
         }
