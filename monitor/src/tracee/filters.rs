@@ -7,7 +7,7 @@
 //! Sources: seccomp(2); ptrace(2), `PTRACE_SECCOMP_GET_FILTER`; linux/net/core/filter.c, `bpf_check_classic`; linux/kernel/seccomp.c,
 //! `seccomp_check_filter`.
 //!
-//! Unsafe invariant: the kernel writes to a live buffer that is as long as it has just said the filter is.
+//! Unsafe invariant: the kernel writes to a live buffer that is as long as a filter can be.
 
 use super::{Stopped, procinfo};
 use libc::sock_filter;
@@ -15,7 +15,9 @@ use libc::sock_filter;
 /// Whether a thread can make the calls that we need of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filters {
-    /// It has no filters but those it has from us.
+    /// It has none.
+    None,
+    /// It has no filters but those it has from us, who could make the same calls.
     Inherited,
     /// It has, and they bear what we need.
     Borne,
@@ -27,15 +29,17 @@ pub enum Filters {
 pub const HARMLESS_SYSCALL: i64 = libc::SYS_getpid;
 
 /// Why a thread is not observed whose filters we cannot read.
-pub const UNREADABLE: &str = "a seccomp filter of the program's own, which only root may read";
+pub const UNREADABLE: &str = "a seccomp filter of the program's own that cannot be read from here";
 /// Why a thread is not observed whose filters would end it.
 pub const HARMFUL: &str = "a seccomp filter of the program's own that bears no calls of ours";
 
 /// Looks through the filters of a stopped thread.
 pub fn of(stopped: &Stopped) -> Filters {
     let tid = stopped.tid();
-    if !procinfo::is_filtered(tid) {
-        return Filters::Inherited;
+    match procinfo::seccomp_filters(tid) {
+        0 => return Filters::None,
+        _ if !procinfo::is_filtered(tid) => return Filters::Inherited,
+        _ => {}
     }
     match read(stopped) {
         None => Filters::Against(UNREADABLE),
@@ -44,40 +48,43 @@ pub fn of(stopped: &Stopped) -> Filters {
     }
 }
 
-/// All filters of a stopped thread, the last one first. `None`: they cannot be read. That takes `CAP_SYS_ADMIN`, a kernel that can checkpoint
+/// All filters of a stopped thread. `None`: they cannot be read. That takes `CAP_SYS_ADMIN`, a kernel that can checkpoint
 /// processes, and no filters of our own; nor is there anything to read of strict mode.
 fn read(stopped: &Stopped) -> Option<Vec<Vec<sock_filter>>> {
     const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
-    let ask = |index: usize, to: *mut sock_filter| {
-        // SAFETY: the kernel writes nothing where `to` is null, else as many instructions as it has said the filter of that number has, which
-        // does not change: the thread is stopped.
-        let length =
-            unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, stopped.tid().as_raw(), index, to) };
-        usize::try_from(length).map_err(|_| nix::errno::Errno::last())
+    let nothing = sock_filter {
+        code: 0,
+        jt: 0,
+        jf: 0,
+        k: 0,
     };
+    let mut buffer = vec![nothing; libc::BPF_MAXINSNS as usize];
     let mut filters = Vec::new();
     loop {
-        let length = match ask(filters.len(), std::ptr::null_mut()) {
-            Ok(length) => length,
-            Err(nix::errno::Errno::ENOENT) => return Some(filters),
+        // SAFETY: the kernel writes one filter, and takes none of more instructions than the buffer is for (`BPF_MAXINSNS`).
+        let length = unsafe {
+            libc::ptrace(
+                PTRACE_SECCOMP_GET_FILTER,
+                stopped.tid().as_raw(),
+                filters.len(),
+                buffer.as_mut_ptr(),
+            )
+        };
+        match usize::try_from(length) {
+            Ok(length) => filters.push(buffer.get(..length)?.to_vec()),
+            Err(_) if nix::errno::Errno::last() == nix::errno::Errno::ENOENT => {
+                return Some(filters);
+            }
             Err(_) => return None,
-        };
-        let nothing = sock_filter {
-            code: 0,
-            jt: 0,
-            jf: 0,
-            k: 0,
-        };
-        let mut filter = vec![nothing; length];
-        if ask(filters.len(), filter.as_mut_ptr()) != Ok(length) {
-            return None;
         }
-        filters.push(filter);
     }
 }
 
 /// A system call, with what is known of its arguments.
 struct Call(i64, [Option<u64>; 6]);
+
+/// Calls that must not fail either: one that we have interrupted is the program's own, and what cannot be taken away stays.
+const MUST_BE_MADE: [i64; 3] = [libc::SYS_restart_syscall, libc::SYS_munmap, libc::SYS_close];
 
 /// The calls that we have a thread make (`engine/translate/target.rs`, `session/leave.rs`), and those that come of our stopping it or being killed.
 fn needed(locks_memory: bool) -> Vec<Call> {
@@ -151,7 +158,7 @@ fn is_borne(filter: &[sock_filter], call: &Call) -> bool {
             match step(&mut way, instruction, call) {
                 Step::On => {}
                 Step::Either(other) => ways.push(other),
-                Step::Returns(Some(action)) if allows(action) => break,
+                Step::Returns(Some(action)) if allows(action, call.0) => break,
                 Step::Returns(_) | Step::Unknown => return false,
             }
         }
@@ -232,7 +239,9 @@ fn calculate(operation: u32, a: Option<u32>, b: Option<u32>) -> Result<Option<u3
         libc::BPF_ADD => both(u32::wrapping_add),
         libc::BPF_SUB => both(u32::wrapping_sub),
         libc::BPF_MUL => both(u32::wrapping_mul),
-        libc::BPF_DIV => Ok(a.zip(b).and_then(|(a, b)| a.checked_div(b))),
+        // By 0 the filter ends, and the thread with it.
+        libc::BPF_DIV if b.is_none_or(|b| b == 0) => Err(()),
+        libc::BPF_DIV => both(|a, b| a / b),
         libc::BPF_AND => both(|a, b| a & b),
         libc::BPF_OR => both(|a, b| a | b),
         libc::BPF_XOR => both(|a, b| a ^ b),
@@ -255,21 +264,22 @@ fn word(call: &Call, at: u32) -> Option<u32> {
         4 => Some(AUDIT_ARCH_X86_64),
         _ => {
             let argument = call.1.get(at.checked_sub(ARGUMENTS)? as usize / 8)?;
-            let half = if at % 8 == 0 { 0 } else { 32 };
+            let half = if at.is_multiple_of(8) { 0 } else { 32 };
             argument.map(|argument| (argument >> half) as u32)
         }
     }
 }
 
-/// Whether what a filter returns is that the call is made, or fails. (One that asks a tracer fails: we do not ask for that.)
-fn allows(action: u32) -> bool {
-    matches!(
-        action & libc::SECCOMP_RET_ACTION_FULL,
-        libc::SECCOMP_RET_ALLOW
-            | libc::SECCOMP_RET_LOG
-            | libc::SECCOMP_RET_ERRNO
-            | libc::SECCOMP_RET_TRACE
-    )
+/// Whether what a filter returns is that the call is made, or fails where it may. (One that asks a tracer fails: we do not ask for that.)
+fn allows(action: u32, number: i64) -> bool {
+    let may_fail = !MUST_BE_MADE.contains(&number);
+    match action & libc::SECCOMP_RET_ACTION_FULL {
+        libc::SECCOMP_RET_ALLOW | libc::SECCOMP_RET_LOG => true,
+        // Error 0 is success, of a call that was not made.
+        libc::SECCOMP_RET_ERRNO => may_fail && action & libc::SECCOMP_RET_DATA != 0,
+        libc::SECCOMP_RET_TRACE => may_fail,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -317,6 +327,7 @@ mod tests {
             (libc::SECCOMP_RET_LOG, true),
             (FAIL, true),
             (libc::SECCOMP_RET_TRACE | 7, true),
+            (libc::SECCOMP_RET_ERRNO, false),
             (libc::SECCOMP_RET_TRAP, false),
             (libc::SECCOMP_RET_USER_NOTIF, false),
             (libc::SECCOMP_RET_KILL_THREAD, false),
@@ -325,6 +336,16 @@ mod tests {
             let filter = [load(NUMBER), is(39, 0, 1), returns(action), returns(FAIL)];
             check(&filter, Call(39, [None; 6]), borne);
             check(&filter, Call(40, [None; 6]), true);
+        }
+    }
+
+    #[test]
+    fn some_calls_must_not_fail() {
+        let refuses = [returns(FAIL)];
+        check(&refuses, Call(libc::SYS_memfd_create, [None; 6]), true);
+        for number in MUST_BE_MADE {
+            check(&refuses, Call(number, [None; 6]), false);
+            check(&[returns(ALLOW)], Call(number, [None; 6]), true);
         }
     }
 

@@ -434,15 +434,19 @@ pub fn rseq_area(tid: Pid) -> Option<u64> {
     (rc > 0 && configuration[0] != 0).then_some(configuration[0])
 }
 
-/// A descriptor of our own of what one of a process's is, where the kernel lets us have it. Source: pidfd_getfd(2), Linux 5.6.
-pub fn borrow_descriptor(pid: Pid, descriptor: i32) -> Option<OwnedFd> {
+/// A descriptor of our own of what one of a thread's is (before Linux 6.9 its process's), where the kernel lets us have it. Source: pidfd_getfd(2), Linux 5.6.
+pub fn borrow_descriptor(pid: Pid, tid: Pid, descriptor: i32) -> Option<OwnedFd> {
+    /// Source: pidfd_open(2).
+    const PIDFD_THREAD: i32 = libc::O_EXCL;
     let owned = |number: libc::c_long| {
         let number = i32::try_from(number).ok().filter(|number| *number >= 0)?;
         // SAFETY: the kernel has just made it for us, and nobody else knows of it.
         Some(unsafe { OwnedFd::from_raw_fd(number) })
     };
     // SAFETY: the call takes numbers.
-    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    let open =
+        |id: Pid, flags: i32| unsafe { libc::syscall(libc::SYS_pidfd_open, id.as_raw(), flags) };
+    let process = owned(open(tid, PIDFD_THREAD)).or_else(|| owned(open(pid, 0)))?;
     let process = process.as_raw_fd();
     // SAFETY: as above.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, descriptor, 0) })

@@ -32,11 +32,20 @@ pub const SYSCALL_CODE: [u8; 2] = [0x0f, 0x05];
 /// rax has the call's number, and says nothing of a result. Source: linux/arch/x86/kernel/signal.c, `arch_do_signal_or_restart`.
 pub fn is_made_again(stopped: &Stopped, regs: &Regs) -> bool {
     let made = (regs.orig_rax as i64) >= 0 && regs.rax == regs.orig_rax;
+    (made || regs.rax == libc::SYS_restart_syscall as u64) && executes_call(stopped, regs)
+}
+
+/// Whether the thread's next instruction is `syscall`.
+pub fn is_at_call(stopped: &Stopped) -> bool {
+    stopped
+        .regs()
+        .is_ok_and(|regs| executes_call(stopped, &regs))
+}
+
+fn executes_call(stopped: &Stopped, regs: &Regs) -> bool {
     let mut code = [0; SYSCALL_CODE.len()];
     // Where there is nothing to be read nothing is executed either.
-    (made || regs.rax == libc::SYS_restart_syscall as u64)
-        && stopped.read(regs.rip, &mut code).is_ok()
-        && code == SYSCALL_CODE
+    stopped.read(regs.rip, &mut code).is_ok() && code == SYSCALL_CODE
 }
 
 /// Registers as the kernel would set them to start the call over: at the `syscall` instruction. Where nothing is

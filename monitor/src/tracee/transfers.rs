@@ -26,7 +26,9 @@ pub fn would_be_cut(tid: Pid) -> bool {
 /// it would never be over.
 pub fn is_better_left(pid: Pid, tid: Pid) -> bool {
     procinfo::sleeps_in(tid).is_some_and(|(number, args)| {
-        may_return_early(number, args)
+        // Its filters may not know the call by which the kernel goes on with another (restart_syscall(2)).
+        procinfo::is_filtered(tid)
+            || may_return_early(number, args)
             || begins_anew(number, args)
             || waits_at_socket(number).is_some_and(|sends| has_limit(pid, tid, args[0], sends))
     })
@@ -69,7 +71,7 @@ fn has_limit(pid: Pid, tid: Pid, descriptor: u64, sends: bool) -> bool {
     if !link.is_ok_and(|link| is_socket(&link)) {
         return false;
     }
-    let Some(socket) = procinfo::borrow_descriptor(pid, descriptor as i32) else {
+    let Some(socket) = procinfo::borrow_descriptor(pid, tid, descriptor as i32) else {
         return false;
     };
     let limit = match sends {
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(limits(), [false, false]);
         let limit = Some(Duration::from_secs(1));
         socket.set_read_timeout(limit).expect("set");
-        if procinfo::borrow_descriptor(us, descriptor as i32).is_none() {
+        if procinfo::borrow_descriptor(us, us, descriptor as i32).is_none() {
             println!("SKIP limits_of_sockets_are_seen: no pidfd_getfd(2) here");
             return;
         }

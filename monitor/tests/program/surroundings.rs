@@ -2,7 +2,7 @@
 
 use crate::support::attached::reads_filters;
 use crate::support::c;
-use crate::support::cli::{WAYS, lossy, native, readable, shell_status, text, under};
+use crate::support::cli::{WAYS, lossy, native, output, readable, shell_status, text, under};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -115,7 +115,7 @@ fn locked_memory_does_not_grow_by_ours() {
     panic!("nothing was mapped");
 }
 
-/// Programs under filters that bear what we do are observed like any, and are shown no call that they do not make alone.
+/// Programs under filters that bear what we do are observed like any; filters are shown no call of a number that there is not.
 #[test]
 fn filters_that_bear_us_are_observed_through() {
     let built = ["sandbox", "filtered", "signals"].map(c::build);
@@ -146,6 +146,41 @@ fn filters_that_bear_us_are_observed_through() {
             assert_eq!(is_whole, expected, "{program} {how}: {seen} of {all}");
         }
         same(&words("service"), &["--overhead", "400"]);
+    }
+}
+
+/// As in most containers, the profiler's own filters are the program's, too.
+#[test]
+fn filters_that_are_ours_too_are_observed_through() {
+    let built = ["sandbox", "signals"].map(c::build);
+    let [Some((_a, sandbox)), Some((_b, signals))] = &built else {
+        return;
+    };
+    let words = [&text(signals) as &str, "2000"];
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let alone = native(place.path(), &words, b"");
+    for how in ["container", "service"] {
+        for options in [&["--full"][..], &["--overhead", "400"]] {
+            let profile = place.path().join("p");
+            let mut command = Command::new(sandbox);
+            command
+                .arg(how)
+                .arg(env!("CARGO_BIN_EXE_statcache"))
+                .args(["run", "-q", "-o"])
+                .arg(&profile)
+                .args(options)
+                .arg("--")
+                .args(words);
+            let found = output(command, b"");
+            assert_eq!(
+                (shell_status(&found), lossy(&found.stdout)),
+                (shell_status(&alone), lossy(&alone.stdout)),
+                "{how} {options:?}: {}",
+                lossy(&found.stderr)
+            );
+            let profile = readable(&profile);
+            assert!(!profile.windows.is_empty(), "{how} {options:?}");
+        }
     }
 }
 

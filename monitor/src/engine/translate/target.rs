@@ -278,7 +278,8 @@ fn map_requests(
             Err(error) => {
                 hub::give_space_back(tid, total - offset);
                 // All or nothing, but where a signal came first: then it stays until all of ours is taken away.
-                for mapped in shared.iter().filter(|_| is_taken(&error)) {
+                let failed = matches!(error, TraceError::Remote { .. });
+                for mapped in shared.iter().filter(|_| failed) {
                     let (address, bytes) = (mapped.remote(), mapped.bytes());
                     caller.call("munmap", libc::SYS_munmap, [address, bytes, 0, 0, 0, 0])?;
                     hub::give_space_back(tid, bytes);

@@ -34,6 +34,7 @@ use crate::engine::translate::window::{GoesOn, WindowEnd};
 use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
 use crate::profile::types::{InstrId, ProcessRecord};
+use crate::tracee::filters::{HARMFUL, UNREADABLE};
 use crate::tracee::{Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +69,8 @@ pub struct Observed {
     since: Instant,
     /// Why the present image is not observed.
     refused: Option<String>,
+    /// All of its threads have filters that leave no room for windows of this image.
+    sandboxed: bool,
     full: bool,
     seed: u64,
     start: Instant,
@@ -148,6 +151,7 @@ impl Observed {
             ends: None,
             since: Instant::now(),
             refused: None,
+            sandboxed: false,
             full,
             seed,
             start,
@@ -189,7 +193,7 @@ impl Observed {
 
     /// Whether windows of the present image have been given up.
     pub fn is_refused(&self, image: u32) -> bool {
-        self.refused.is_some() && self.image == image
+        (self.refused.is_some() || self.sandboxed) && self.image == image
     }
 
     /// Ends and records every open window of a run that is observed as a whole.
@@ -443,7 +447,11 @@ impl Observed {
         self.in_turn.has_yielded(tid, pace.yielded);
         lane.observer.end_turn();
         let accesses = self.book(&began, &end);
-        Ok((self.leave_space(end?)?, accesses, error))
+        let end = end?;
+        if let WindowEnd::Declined(_, UNREADABLE | HARMFUL) = end {
+            self.note_sandbox();
+        }
+        Ok((self.leave_space(end)?, accesses, error))
     }
 
     /// Closes the window of a sampled run; it is recorded with the next one.

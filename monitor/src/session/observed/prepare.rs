@@ -55,18 +55,19 @@ impl Observed {
         {
             return Ok((self.prepare_timing(stopped)?, error));
         }
-        if self.engine.is_some() || self.refused.is_some() {
+        if self.engine.is_some() || self.refused.is_some() || self.sandboxed {
             return Ok((stopped, error));
         }
         let pid = self.process.pid;
         // The other engines have it make other calls.
         let against = match (kind, filters::of(&stopped)) {
-            (_, Filters::Inherited) | (Kind::Translate, Filters::Borne) => None,
+            (_, Filters::None | Filters::Inherited) | (Kind::Translate, Filters::Borne) => None,
             (_, Filters::Borne) => Some(FILTERED),
             (_, Filters::Against(reason)) => Some(reason),
         };
         if let Some(reason) = against {
             *self.declined.entry(reason).or_default() += 1;
+            self.note_sandbox();
             return Ok((stopped, error));
         }
         let stopped = match leave::may_be_in_use(&self.process) {
@@ -206,17 +207,27 @@ impl Observed {
         self.calls = (0, 0);
         self.native_clock.forget();
         self.refused = None;
+        self.sandboxed = false;
         self.stale_gs.clear();
         closed?;
         self.recorder.new_image(procinfo::command(self.process.pid))
     }
 
-    /// Whether the thread leaves to windows what they need: the gs segment, that a refused system
-    /// call is no more than that, and returns to where the stack says. What an earlier monitor left in the segment is cleared.
+    /// A thread's filters leave no room for windows: where all threads have some the process is stopped no more.
+    pub(super) fn note_sandbox(&mut self) {
+        let tasks = procinfo::tasks(self.process.pid).unwrap_or_default();
+        self.sandboxed = tasks.iter().all(|&tid| procinfo::is_filtered(tid));
+    }
+
+    /// Whether the thread leaves to windows what they need: the gs segment, that a system
+    /// call of ours is no more than that, and returns to where the stack says. What an earlier monitor left in the segment is cleared.
     ///
     /// # Errors
     /// [`crate::tracee::TraceError::Gone`].
     pub fn is_free(&mut self, stopped: &Stopped) -> Result<bool> {
+        if self.sandboxed {
+            return Ok(false);
+        }
         let native = match &self.engine {
             Some(Engine::Counter(counter)) => counter.must_be_native(stopped),
             _ => stopped.must_be_native(),

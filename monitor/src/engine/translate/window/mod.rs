@@ -208,8 +208,7 @@ pub struct Translate {
     by_syscall: bool,
     /// Whether the next entry is one that the table of indirect targets should have held.
     learn: bool,
-    /// Threads of the present window whose filters were looked at, and whether they have any that bear what we do: they get none without our
-    /// seeing it.
+    /// Threads of the present window that were looked at for filters, and whether they have any. (All have those of a container that we are in, too.)
     filtered: FxHashMap<i32, bool>,
     pieces: pieces::Pieces,
     storm: signal::Storm,
@@ -338,7 +337,7 @@ impl Translate {
     fn look_at_filters(&mut self, stopped: &Stopped) -> Option<&'static str> {
         let is_filtered = match filters::of(stopped) {
             Filters::Against(reason) => return Some(reason),
-            filters => filters == Filters::Borne,
+            filters => filters != Filters::None,
         };
         self.filtered.insert(stopped.tid().as_raw(), is_filtered);
         None

@@ -3,6 +3,7 @@
 use super::signal::stopped_by_signal;
 use super::{At, Control, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
+use crate::tracee::remote::is_at_call;
 use crate::tracee::stops::leave_kernel;
 use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
 use std::time::{Duration, Instant};
@@ -264,6 +265,15 @@ impl Translate {
             StopReason::Group => {
                 self.drain(self.log_pointer(), None, observer);
                 stopped_with_its_process(stopped)
+            }
+            // About to make the call it was let go for. A filtered thread would be let go for it again from the cache, and so on.
+            StopReason::Interrupt
+                if syscall.is_none()
+                    && !handler
+                    && self.filtered.get(&stopped.tid().as_raw()) == Some(&true)
+                    && is_at_call(&stopped) =>
+            {
+                go(stopped.resume_here(Resume::Syscall, 0)?, None)
             }
             // By `wait_natively`: on its way in its own code. It may be about to make the call it was let go for, which becomes its own then: were
             // that refused again it might never come to make it.
