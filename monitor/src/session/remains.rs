@@ -108,7 +108,12 @@ pub fn warnings(
             .collect();
         warnings.push(Warning {
             what: format!(
-                "windows ended {times} times where the program must run natively: {}",
+                "windows ended {} where the program must run natively: {}",
+                if times == 1 {
+                    "once".to_owned()
+                } else {
+                    format!("{times} times")
+                },
                 reasons.join(", ")
             ),
             remedy: "nothing to be done: what is around that is less well covered".into(),

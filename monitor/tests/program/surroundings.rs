@@ -107,6 +107,10 @@ fn locked_memory_does_not_grow_by_ours() {
             return;
         }
         assert_eq!(printed, "locked\nlittle\n");
+        if lossy(&found.stderr).contains("nothing was observed: mmap") {
+            println!("SKIP locked_memory_does_not_grow_by_ours: we may not lock as much here");
+            return;
+        }
         if !profile.windows.is_empty() {
             return;
         }
