@@ -28,8 +28,11 @@ pub fn survive_file_limits() {
     }
 }
 
-/// Raises them. Called after the program is started, which is to inherit none of it.
+/// Raises them, and has us be killed before the program where memory runs out, as in a container that may have little. Called after the program is
+/// started, which is to inherit none of it.
 pub fn raise() {
+    // Source: proc_pid_oom_score_adj(5), 1000 is the most; without it the larger one is killed, which is the program.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     for (resource, enough) in OURS {
         let now = getrlimit(resource);
         let has = |limit: Option<u64>| limit.is_none_or(|n| enough.is_some_and(|e| n >= e));

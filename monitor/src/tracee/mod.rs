@@ -348,7 +348,13 @@ impl Stopped {
                 info.as_mut_ptr(),
             )
         };
-        rc > 0 && info[0] as u8 == EXIT
+        match rc {
+            1.. => info[0] as u8 == EXIT,
+            // Before Linux 5.3. At the entry rax says that there is no such call; one that there is not is the rare exception.
+            _ => self
+                .regs()
+                .is_ok_and(|regs| regs.rax as i64 != -i64::from(libc::ENOSYS)),
+        }
     }
 
     /// Where the code begins that makes system calls for a thread which has all others turned into signals (prctl(2),

@@ -403,6 +403,18 @@ fn program_that_exits_inside_a_window_has_a_whole_profile() {
     }
 }
 
+/// Not the program, which is the larger one.
+#[test]
+fn the_profiler_is_killed_first_where_memory_runs_out() {
+    let place = directory();
+    // The program is started before.
+    let script = "sleep 0.5; cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj";
+    let words = ["sh", "-c", script];
+    let found = under(place.path(), place.path(), &[], &words, b"");
+    let ours = std::fs::read_to_string("/proc/self/oom_score_adj").expect("there");
+    assert_eq!(lossy(&found.stdout), format!("{ours}1000\n"));
+}
+
 #[test]
 fn same_seed_gives_the_same_samples() {
     let _turn = exclusive();
