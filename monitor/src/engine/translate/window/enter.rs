@@ -90,11 +90,9 @@ impl Translate {
         }
         // At the entry of a call, where it could be made another, filters would be shown that of leaving, or none: what they return for it would
         // take the place of a register of the program's. An emulated one they are not shown.
-        let is_filtered = self.filtered.get(&stopped.tid().as_raw()) == Some(&true);
-        let how = if is_filtered {
-            Resume::SyscallEmulated
-        } else {
-            how
+        let how = match self.is_filtered(stopped.tid()) {
+            true => Resume::SyscallEmulated,
+            false => how,
         };
         regs.rip = entry;
         regs.gs_base = self.data.gs;

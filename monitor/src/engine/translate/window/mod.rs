@@ -333,6 +333,11 @@ impl Translate {
         Ok((stopped, translate))
     }
 
+    /// Whether filters are shown the thread's system calls, whoever's they are.
+    fn is_filtered(&self, tid: Pid) -> bool {
+        self.filtered.get(&tid.as_raw()) == Some(&true)
+    }
+
     /// Looks at how the program filters the thread's system calls; why that leaves no room for windows, if so.
     fn look_at_filters(&mut self, stopped: &Stopped) -> Option<&'static str> {
         let is_filtered = match filters::of(stopped) {

@@ -270,7 +270,7 @@ impl Translate {
             StopReason::Interrupt
                 if syscall.is_none()
                     && !handler
-                    && self.filtered.get(&stopped.tid().as_raw()) == Some(&true)
+                    && self.is_filtered(stopped.tid())
                     && is_at_call(&stopped) =>
             {
                 go(stopped.resume_here(Resume::Syscall, 0)?, None)
