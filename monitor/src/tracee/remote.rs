@@ -220,7 +220,8 @@ impl Caller<'_> {
         self.stopped.take().map(Stopped::without_call)
     }
 
-    /// Makes system call `number` in the tracee and returns its result.
+    /// Makes system call `number` in the tracee and returns its result. What a filtered program may be asked for is in `filters.rs`: a new call
+    /// has to be named there.
     ///
     /// # Errors
     /// [`TraceError::Gone`] when the thread has died, now or before. [`TraceError::Remote`] when the call
