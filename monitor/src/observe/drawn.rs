@@ -14,13 +14,15 @@ use rand::rngs::SmallRng;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Lines whose numbers have the same low bits are of one class, which is drawn as a whole: the first touch of a second one in an epoch passes
-/// unseen, where the next [`PLACE_BITS`] bits are the same, too.
+/// unseen, where the next [`PLACE_BITS`] bits and the one at [`REGION_SHIFT`] are the same, too.
 pub const CLASS_BITS: u32 = super::filter::BITS;
 const CLASSES: usize = 1 << CLASS_BITS;
 /// Bits above those of the class that the threads' filters tell apart (without them, of two arrays 64 MiB apart the one that is touched a bit
 /// earlier hid the other). Where a filter had to be placed anew it goes by bits further up, and some pass unseen all the same.
 pub const PLACE_BITS: u32 = 2;
-const PLACES: usize = 1 << PLACE_BITS;
+/// A bit far above that they tell apart, too: the program and its heap from libraries and stacks.
+pub const REGION_SHIFT: u32 = 39;
+const PLACES: usize = 2 << PLACE_BITS;
 /// The lowest class that may be drawn: the lines before its own have the same bits above.
 const FIRST: u32 = 4;
 /// Drawn at the start, at least and at most.
@@ -50,7 +52,8 @@ fn class_of(line: u64) -> u32 {
 
 /// Its class and the bits above.
 fn place_of(line: u64) -> u32 {
-    line as u32 & ((CLASSES * PLACES) as u32 - 1)
+    let region = (line >> REGION_SHIFT) as u32 & 1;
+    line as u32 & ((1 << (CLASS_BITS + PLACE_BITS)) - 1) | region << (CLASS_BITS + PLACE_BITS)
 }
 
 /// What is to be looked at, or is not any more.
@@ -60,6 +63,10 @@ pub enum Mark {
     Lines(u32, bool),
     /// Accesses that begin in the line before one of the class: no more once such a line has been touched alone, until the epoch ends.
     Before(u32, bool),
+    /// The former at a place of a drawn class, a class and the bits above that tell places apart: again, where a thread may have taken it back.
+    LinesAt(u32),
+    /// The latter for lines at such a place.
+    BeforeAt(u32, bool),
 }
 
 /// Returns to drawn lines, of one window.
@@ -96,7 +103,7 @@ pub(super) struct Drawn {
     /// Places that the present epoch has touched, and how many there are by the bits above the class.
     touched: FxHashSet<u32>,
     by_place: [usize; PLACES],
-    /// Those beside lines that it has touched without them.
+    /// Places beside lines that it has touched without them.
     beside: FxHashSet<u32>,
     kept: Vec<FirstTouch>,
     seen: u32,
@@ -172,21 +179,12 @@ impl Drawn {
         }
         let since = &self.since;
         self.by_place = [0; PLACES];
-        let mut touched: Vec<u32> = self.touched.drain().map(|p| class_of(p.into())).collect();
-        touched.sort_unstable();
-        touched.dedup();
-        // Threads have taken some of their places back.
-        for class in touched
-            .into_iter()
-            .filter(|class| since.contains_key(class))
-        {
-            self.marks.extend(both(class, false));
-            self.marks.extend(both(class, true));
-        }
-        let beside = self.beside.drain();
-        let again = beside.filter(|class| since.contains_key(class));
+        let is_drawn = |place: &u32| since.contains_key(&class_of((*place).into()));
+        let touched = self.touched.drain().filter(is_drawn);
+        self.marks.extend(touched.map(Mark::LinesAt));
+        let beside = self.beside.drain().filter(is_drawn);
         self.marks
-            .extend(again.map(|class| Mark::Before(class, true)));
+            .extend(beside.map(|place| Mark::BeforeAt(place, true)));
     }
 
     /// A drawn line is touched: how far the last touch is, unless it was in this epoch.
@@ -300,7 +298,7 @@ impl Observer {
         let classes = drawn.classes.iter();
         let all = classes.flat_map(|&class| both(class, true));
         let beside = drawn.beside.iter();
-        all.chain(beside.map(|&class| Mark::Before(class, false)))
+        all.chain(beside.map(|&place| Mark::BeforeAt(place, false)))
             .collect()
     }
 
@@ -308,10 +306,10 @@ impl Observer {
     /// touched by then or is the one behind.
     pub fn beside(&mut self, line: u64) {
         let Some(drawn) = &mut self.drawn else { return };
-        let behind = class_of(line + 1);
-        let is_behind = drawn.holds(behind);
+        let is_behind = drawn.holds(class_of(line + 1));
+        let behind = place_of(line + 1);
         if is_behind && drawn.beside.insert(behind) {
-            drawn.marks.push(Mark::Before(behind, false));
+            drawn.marks.push(Mark::BeforeAt(behind, false));
         }
         let known = is_behind || drawn.holds(class_of(line));
         self.drawn_hits += u64::from(known);
@@ -480,7 +478,7 @@ mod tests {
         assert!((told / swept - 1.0).abs() < 0.08, "{told} {swept}");
     }
 
-    /// Of two arrays 64 MiB apart each line is seen, whichever is touched first; of two 256 MiB apart the first.
+    /// Of two arrays 64 MiB apart each line is seen, whichever is touched first; of two 256 MiB apart the first, unless the region is another.
     #[test]
     fn lines_of_one_class_that_filters_tell_apart_are_seen() {
         let mut observer = Observer::new(1 << 40, 3);
@@ -497,15 +495,15 @@ mod tests {
             });
         };
         for &class in &classes[..100] {
-            for above in [1, 0, 3, 5, 0] {
+            for above in [1, 0, 3, 5, 0, 1 << 19] {
                 touch(&mut observer, u64::from(class) + above * CLASSES as u64);
             }
         }
-        assert_eq!(seen(&observer), [100, 100, 0, 100]);
+        assert_eq!(seen(&observer), [100, 100, 0, 100, 100, 0, 0, 0]);
         observer.begin_epoch(1);
         assert_eq!(seen(&observer), [0; PLACES]);
         touch(&mut observer, u64::from(classes[0]));
-        assert_eq!(seen(&observer), [1, 0, 0, 0]);
+        assert_eq!(seen(&observer), [1, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     /// Touched once an epoch, a line is to be looked at once an epoch.
@@ -529,19 +527,18 @@ mod tests {
         observer.access(access(line));
         assert_eq!(observer.take_marks(), [], "the thread took it back itself");
         observer.begin_epoch(1);
-        let anew = [both(class, false), both(class, true)].concat();
-        assert_eq!(observer.take_marks(), anew);
+        assert_eq!(observer.take_marks(), [Mark::LinesAt(class)]);
         let hits = observer.filter_hits();
         observer.beside(line - 1);
         observer.beside(line - 1);
-        assert_eq!(observer.take_marks(), [Mark::Before(class, false)]);
+        assert_eq!(observer.take_marks(), [Mark::BeforeAt(class, false)]);
         assert_eq!(observer.filter_hits() - hits, 2);
-        assert_eq!(observer.marks().last(), Some(&Mark::Before(class, false)));
+        assert_eq!(observer.marks().last(), Some(&Mark::BeforeAt(class, false)));
         observer.begin_epoch(1);
         assert_eq!(observer.take_marks(), [], "too short");
         observer.access(access(line + 1));
         observer.begin_epoch(1);
-        assert_eq!(observer.take_marks(), [Mark::Before(class, true)]);
+        assert_eq!(observer.take_marks(), [Mark::BeforeAt(class, true)]);
         // Several threads are not followed.
         observer.share(7);
         assert!(!observer.draws_lines() && observer.marks().is_empty());

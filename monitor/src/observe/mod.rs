@@ -12,7 +12,7 @@ mod first;
 mod turns;
 mod watch;
 
-pub use drawn::{CLASS_BITS, Mark, PLACE_BITS, Returns};
+pub use drawn::{CLASS_BITS, Mark, PLACE_BITS, REGION_SHIFT, Returns};
 pub use first::{FirstTouch, FirstTouches};
 pub use turns::{Lane, Remotely};
 pub use watch::{Ended, Outcome, Sample};

@@ -9,20 +9,26 @@
 use super::group::GROUP_BYTES;
 use super::layout::{BEFORE_DRAWN, DRAWN, FILTER, FILTER_BITS, WATCHED, state};
 use super::memory::Shared;
-use crate::observe::{CLASS_BITS, Mark, PLACE_BITS};
+use crate::observe::{CLASS_BITS, Mark, PLACE_BITS, REGION_SHIFT};
 use rustc_hash::FxHashMap;
 
 /// log2 of the lines that lie side by side in the filter. As many as there are classes: with fewer (16 bits), lines of sixteen classes
 /// shared their places as soon as the bits from elsewhere were others than those next to them. A quarter of all lines was looked at
 /// then, and the filter placed anew at every eighth log.
 const LOW_BITS: u32 = CLASS_BITS;
-/// Bits of the address from elsewhere.
-const HIGH_BITS: u32 = FILTER_BITS - LOW_BITS;
+/// Bits of the address from further up, beside the one that tells regions apart.
+const HIGH_BITS: u32 = FILTER_BITS - LOW_BITS - 1;
 const _: () = assert!(HIGH_BITS == PLACE_BITS);
 /// log2 of the bytes of a line.
 const LINE_SHIFT: u32 = 6;
 /// Where those bits may be taken from.
 const HIGH_SHIFTS: std::ops::Range<u32> = LINE_SHIFT + LOW_BITS..36;
+const _: () = assert!(HIGH_SHIFTS.end + HIGH_BITS <= REGION_BIT);
+/// The bit of an address that is set where the kernel maps libraries and stacks, at 0x7fff_ffff_ffff and below, and not set where it
+/// loads programs, with the heap behind them: at 0x5555_5555_4000 and up to 1 TiB above, or where they ask to be. (Without it watched
+/// lines of libraries, touched once, shared their places with lines of z3's heap, always the same without address randomization: half of
+/// what was kept between samples was kept for that, and z3 took a fifth longer.)
+const REGION_BIT: u32 = LINE_SHIFT + REGION_SHIFT;
 
 /// Places remembered to be set to zero one by one.
 const MOST_TOUCHED: usize = 1 << 16;
@@ -56,13 +62,16 @@ impl TargetFilter {
     }
 
     fn mask(&self) -> u64 {
-        ((1 << LOW_BITS) - 1) << LINE_SHIFT | ((1 << HIGH_BITS) - 1) << self.high_shift
+        ((1 << LOW_BITS) - 1) << LINE_SHIFT
+            | ((1 << HIGH_BITS) - 1) << self.high_shift
+            | 1 << REGION_BIT
     }
 
     fn place(&self, address: u64) -> u64 {
         if self.wide {
             (address >> LINE_SHIFT & ((1 << LOW_BITS) - 1))
                 | (address >> self.high_shift & ((1 << HIGH_BITS) - 1)) << LOW_BITS
+                | (address >> REGION_BIT & 1) << (LOW_BITS + HIGH_BITS)
         } else {
             address >> 8 & 0xffff
         }
@@ -130,30 +139,51 @@ impl TargetFilter {
             let words = (1 << CLASS_BITS) / 64;
             (self.marked, self.before) = (vec![0; words], vec![0; words]);
         }
-        let (bits, class, drawn, back, bit) = match mark {
-            Mark::Lines(class, drawn) => (&mut self.marked, class, drawn, 0, DRAWN),
-            Mark::Before(class, drawn) => (&mut self.before, class, drawn, 1, BEFORE_DRAWN),
+        let (line, drawn, before) = match mark {
+            Mark::Lines(class, drawn) => (class, drawn, false),
+            Mark::Before(class, drawn) => (class, drawn, true),
+            Mark::LinesAt(place) => (place, true, false),
+            Mark::BeforeAt(place, drawn) => (place, drawn, true),
+        };
+        let class = line & ((1 << CLASS_BITS) - 1);
+        let of_class = matches!(mark, Mark::Lines(..) | Mark::Before(..));
+        if of_class && !self.is_news(class, drawn, before) {
+            return;
+        }
+        // A group that begins in the line before has the same bits above the class's.
+        let (back, bit) = match before {
+            true => (1, BEFORE_DRAWN),
+            false => (0, DRAWN),
+        };
+        let all = 0..1u64 << (FILTER_BITS - LOW_BITS);
+        // Where other bits are gone by, which of the places it is cannot be told.
+        let is_told = !of_class && self.high_shift == HIGH_SHIFTS.start;
+        let at = u64::from(line >> CLASS_BITS);
+        for above in if is_told { at..at + 1 } else { all } {
+            let place = (u64::from(class) | above << LOW_BITS) - back;
+            self.change_byte(data, gs, place, |byte| match drawn {
+                true => byte | bit,
+                false => byte & !bit,
+            });
+        }
+    }
+
+    /// Notes that the places of a class, or those before, are entered or not. Whether that is news.
+    fn is_news(&mut self, class: u32, drawn: bool, before: bool) -> bool {
+        let bits = match before {
+            true => &mut self.before,
+            false => &mut self.marked,
         };
         let (word, mask) = (&mut bits[class as usize / 64], 1u64 << (class % 64));
         if (*word & mask != 0) == drawn {
-            return;
+            return false;
         }
         *word ^= mask;
         match drawn {
             true => self.marks += 1,
             false => self.marks -= 1,
         }
-        // Bits of the line's number that choose the place and are not the class's.
-        let low = self.high_shift - LINE_SHIFT;
-        for high in 0..1u64 << HIGH_BITS {
-            let line = u64::from(class) | high << low;
-            // A group that begins in the line before has the same high bits.
-            let place = self.place(line << LINE_SHIFT) - back;
-            self.change_byte(data, gs, place, |byte| match drawn {
-                true => byte | bit,
-                false => byte & !bit,
-            });
-        }
+        true
     }
 
     fn count(&mut self, data: &mut Shared, gs: u64, place: u64, more: bool) {
@@ -219,7 +249,8 @@ mod tests {
         for step in 0..20_000u32 {
             // Few low bits, so that they meet.
             let line = random.random_range(4..12) | random.random_range(0..64u64) << 18;
-            match random.random_range(0..5) {
+            let line = line | u64::from(random.random::<bool>()) << REGION_SHIFT;
+            match random.random_range(0..6) {
                 // Not so many that a count reaches its limit.
                 0 if watched.values().sum::<u32>() < 60 => {
                     filter.change(&mut data, GS, line, true);
@@ -229,6 +260,23 @@ mod tests {
                     if let Some(count) = watched.get_mut(&line).filter(|count| **count > 0) {
                         *count -= 1;
                         filter.change(&mut data, GS, line, false);
+                    }
+                }
+                2 => {
+                    let class = line as u32 & ((1 << CLASS_BITS) - 1);
+                    // As a thread does that has kept an access.
+                    let place = GS + FILTER as u64 + filter.place(line << LINE_SHIFT);
+                    let byte = data.byte(place);
+                    data.write(place, &[byte & !DRAWN]);
+                    let place = class | ((line >> CLASS_BITS) as u32 & 3) << CLASS_BITS;
+                    let place =
+                        place | ((line >> REGION_SHIFT) as u32) << (CLASS_BITS + PLACE_BITS);
+                    if marks.contains(&(class, false)) {
+                        filter.mark(&mut data, GS, Mark::LinesAt(place));
+                    }
+                    if marks.contains(&(class, true)) {
+                        filter.mark(&mut data, GS, Mark::BeforeAt(place, false));
+                        filter.mark(&mut data, GS, Mark::BeforeAt(place, true));
                     }
                 }
                 _ => {

@@ -152,7 +152,7 @@ pub const JUMP_ENTRIES: usize = 1 << 16;
 /// Offset of the filter of watched lines from gs.
 pub const FILTER: i32 = JUMPS + 8 * JUMP_ENTRIES as i32;
 /// log2 of the bytes of the filter.
-pub const FILTER_BITS: u32 = 22;
+pub const FILTER_BITS: u32 = 23;
 /// Bytes of the state block, the tables and the filter.
 pub const STATE_BYTES: u64 = FILTER as u64 + (1 << FILTER_BITS);
 /// Bytes of the whole data region.
