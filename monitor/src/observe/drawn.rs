@@ -22,7 +22,7 @@ const CLASSES: usize = 1 << CLASS_BITS;
 pub const PLACE_BITS: u32 = 2;
 /// A bit far above that they tell apart, too: the program and its heap from libraries and stacks.
 pub const REGION_SHIFT: u32 = 39;
-const PLACES: usize = 2 << PLACE_BITS;
+const PLACES: usize = 1 << (PLACE_BITS + 1);
 /// The lowest class that may be drawn: the lines before its own have the same bits above.
 const FIRST: u32 = 4;
 /// Drawn at the start, at least and at most.
@@ -50,8 +50,8 @@ fn class_of(line: u64) -> u32 {
     line as u32 & (CLASSES as u32 - 1)
 }
 
-/// Its class and the bits above.
-fn place_of(line: u64) -> u32 {
+/// Its class and the bits above that tell places apart, as threads' filters do that were not placed anew.
+pub(crate) fn place_of(line: u64) -> u32 {
     let region = (line >> REGION_SHIFT) as u32 & 1;
     line as u32 & ((1 << (CLASS_BITS + PLACE_BITS)) - 1) | region << (CLASS_BITS + PLACE_BITS)
 }
@@ -61,11 +61,11 @@ fn place_of(line: u64) -> u32 {
 pub enum Mark {
     /// Lines of a class: at each of its places no more once the thread has kept an access to one, until the epoch ends.
     Lines(u32, bool),
-    /// Accesses that begin in the line before one of the class: no more once such a line has been touched alone, until the epoch ends.
+    /// Accesses that begin in the line before one of the class: at each place no more once such a line has been touched alone, until the epoch ends.
     Before(u32, bool),
-    /// The former at a place of a drawn class, a class and the bits above that tell places apart: again, where a thread may have taken it back.
+    /// Lines at one place of a drawn class (its number and the bits above that tell places apart): again, where a thread may have taken it back.
     LinesAt(u32),
-    /// The latter for lines at such a place.
+    /// Accesses that begin in the line before one at such a place.
     BeforeAt(u32, bool),
 }
 

@@ -12,6 +12,8 @@ mod first;
 mod turns;
 mod watch;
 
+#[cfg(test)]
+pub(crate) use drawn::place_of;
 pub use drawn::{CLASS_BITS, Mark, PLACE_BITS, REGION_SHIFT, Returns};
 pub use first::{FirstTouch, FirstTouches};
 pub use turns::{Lane, Remotely};

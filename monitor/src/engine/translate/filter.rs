@@ -25,7 +25,8 @@ const LINE_SHIFT: u32 = 6;
 const HIGH_SHIFTS: std::ops::Range<u32> = LINE_SHIFT + LOW_BITS..36;
 const _: () = assert!(HIGH_SHIFTS.end + HIGH_BITS <= REGION_BIT);
 /// The bit of an address that is set where the kernel maps libraries and stacks, at 0x7fff_ffff_ffff and below, and not set where it
-/// loads programs, with the heap behind them: at 0x5555_5555_4000 and up to 1 TiB above, or where they ask to be. (Without it watched
+/// loads programs, with the heap of brk(2) behind them: at 0x5555_5555_4000 and above, or where they ask to be. (With 32 random bits,
+/// vm.mmap_rnd_bits, a third of programs come to lie so far above that it is set there, too, and tells nothing. Without it watched
 /// lines of libraries, touched once, shared their places with lines of z3's heap, always the same without address randomization: half of
 /// what was kept between samples was kept for that, and z3 took a fifth longer.)
 const REGION_BIT: u32 = LINE_SHIFT + REGION_SHIFT;
@@ -139,13 +140,13 @@ impl TargetFilter {
             let words = (1 << CLASS_BITS) / 64;
             (self.marked, self.before) = (vec![0; words], vec![0; words]);
         }
-        let (line, drawn, before) = match mark {
+        let (class_or_place, drawn, before) = match mark {
             Mark::Lines(class, drawn) => (class, drawn, false),
             Mark::Before(class, drawn) => (class, drawn, true),
             Mark::LinesAt(place) => (place, true, false),
             Mark::BeforeAt(place, drawn) => (place, drawn, true),
         };
-        let class = line & ((1 << CLASS_BITS) - 1);
+        let class = class_or_place & ((1 << CLASS_BITS) - 1);
         let of_class = matches!(mark, Mark::Lines(..) | Mark::Before(..));
         if of_class && !self.is_news(class, drawn, before) {
             return;
@@ -158,7 +159,7 @@ impl TargetFilter {
         let all = 0..1u64 << (FILTER_BITS - LOW_BITS);
         // Where other bits are gone by, which of the places it is cannot be told.
         let is_told = !of_class && self.high_shift == HIGH_SHIFTS.start;
-        let at = u64::from(line >> CLASS_BITS);
+        let at = u64::from(class_or_place >> CLASS_BITS);
         for above in if is_told { at..at + 1 } else { all } {
             let place = (u64::from(class) | above << LOW_BITS) - back;
             self.change_byte(data, gs, place, |byte| match drawn {
@@ -223,6 +224,7 @@ impl TargetFilter {
 mod tests {
     use super::*;
     use crate::engine::translate::layout::STATE_BYTES;
+    use crate::observe::place_of;
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
     use std::collections::{BTreeMap, BTreeSet};
@@ -268,14 +270,15 @@ mod tests {
                     let place = GS + FILTER as u64 + filter.place(line << LINE_SHIFT);
                     let byte = data.byte(place);
                     data.write(place, &[byte & !DRAWN]);
-                    let place = class | ((line >> CLASS_BITS) as u32 & 3) << CLASS_BITS;
-                    let place =
-                        place | ((line >> REGION_SHIFT) as u32) << (CLASS_BITS + PLACE_BITS);
+                    let place = place_of(line);
                     if marks.contains(&(class, false)) {
                         filter.mark(&mut data, GS, Mark::LinesAt(place));
                     }
                     if marks.contains(&(class, true)) {
                         filter.mark(&mut data, GS, Mark::BeforeAt(place, false));
+                        let at = filter.place((line << LINE_SHIFT) - GROUP_BYTES);
+                        let byte = data.byte(GS + FILTER as u64 + at);
+                        assert_eq!(byte & BEFORE_DRAWN, 0);
                         filter.mark(&mut data, GS, Mark::BeforeAt(place, true));
                     }
                 }
@@ -303,7 +306,8 @@ mod tests {
                 continue;
             }
             assert_eq!(filter.has_marks(), !marks.is_empty());
-            let holds = |place: u64| data.byte(GS + FILTER as u64 + place) != 0;
+            let byte = |place: u64| data.byte(GS + FILTER as u64 + place);
+            let holds = |place: u64| byte(place) & WATCHED != 0;
             for (&line, _) in watched.iter().filter(|(_, count)| **count > 0) {
                 let address = line << LINE_SHIFT;
                 assert!(holds(filter.place(address)));
@@ -311,8 +315,12 @@ mod tests {
             }
             for &(class, before) in &marks {
                 let line = u64::from(class) | random.random_range(0..1u64 << 20) << CLASS_BITS;
-                let address = (line << LINE_SHIFT) - if before { GROUP_BYTES } else { 0 };
-                assert!(holds(filter.place(address)), "{class:x} {before}");
+                let (back, bit) = match before {
+                    true => (GROUP_BYTES, BEFORE_DRAWN),
+                    false => (0, DRAWN),
+                };
+                let place = filter.place((line << LINE_SHIFT) - back);
+                assert!(byte(place) & bit != 0, "{class:x} {before}");
             }
         }
         for (line, count) in watched {
