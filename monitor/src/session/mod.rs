@@ -43,5 +43,6 @@ mod root;
 mod run;
 
 pub use config::{AttachConfig, EngineChoice, ProfileConfig, RunConfig};
+pub use needs::MOST_MEMORY;
 pub use root::{ForeignFiles, is_foreign};
 pub use run::{Outcome, RunError, attach, run};

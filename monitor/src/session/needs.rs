@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 
 /// Most memory that the monitor takes, in bytes (README.md).
-const MEMORY: u64 = 256 << 20;
+pub const MOST_MEMORY: u64 = 256 << 20;
 /// Most of one file that it shares with the program: such memory is one (memfd_create(2)), of a log and two code caches in most programs.
 const FILE: u64 = 704 << 20;
 
@@ -18,7 +18,7 @@ pub enum Lacking {
     #[error(
         "memory is limited to {} MiB here (ulimit -d), and a profile may take {} MiB: raise that limit, or run the program without statcache",
         .0 >> 20,
-        MEMORY >> 20
+        MOST_MEMORY >> 20
     )]
     Memory(u64),
     /// Bytes that a file may have.
@@ -46,7 +46,7 @@ pub enum Lacking {
 /// [`Lacking`].
 pub fn check(engine: EngineChoice) -> Result<(), Lacking> {
     own_processes(Path::new("/proc/self"))?;
-    enough(Resource::Data, MEMORY).map_err(Lacking::Memory)?;
+    enough(Resource::Data, MOST_MEMORY).map_err(Lacking::Memory)?;
     match engine {
         EngineChoice::Auto | EngineChoice::Translate => {
             enough(Resource::Fsize, FILE).map_err(Lacking::File)

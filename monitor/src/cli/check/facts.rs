@@ -1,5 +1,6 @@
 //! What the host allows, unjudged: what the kernel tells, and how a child fares under the profiler.
 
+use super::memory;
 use crate::profile::types::HostCache;
 use crate::session::{self, Outcome, ProfileConfig, RunError, host};
 use crate::session::{EngineChoice, RunConfig};
@@ -30,6 +31,8 @@ pub(super) struct Facts {
     pub(super) paranoid: Option<i32>,
     /// Mode of the seccomp filter we run under: 0 none, 1 strict, 2 filter.
     pub(super) seccomp: u32,
+    /// Bytes of memory that control groups leave us and the program together; `None` without such a limit.
+    pub(super) memory: Option<u64>,
     /// Caches as measured or as the kernel tells.
     pub(super) caches: Vec<HostCache>,
 }
@@ -71,6 +74,7 @@ impl Facts {
             skid: Some(session::counter::largest_skid().map_err(|error| error.to_string())),
             paranoid: number("/proc/sys/kernel/perf_event_paranoid"),
             seccomp: seccomp.and_then(|s| s.trim().parse().ok()).unwrap_or(0),
+            memory: memory::limit(),
             caches: host::caches(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::facts::{Child, Facts};
 use super::{CHILD_STATUS, KNOWN_ACCESSES};
+use crate::session::MOST_MEMORY;
 
 /// What a finding means for `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         code_cache(facts),
         counters(facts),
         seccomp(facts),
+        memory(facts),
         processor(facts),
         caches(facts),
     ]
@@ -155,6 +157,30 @@ pub(super) fn seccomp(facts: &Facts) -> Finding {
         verdict,
         says: says.to_owned(),
         remedy,
+    }
+}
+
+pub(super) fn memory(facts: &Facts) -> Finding {
+    const WHAT: &str = "memory";
+    let Some(limit) = facts.memory else {
+        return good(WHAT, "no limit by a control group");
+    };
+    let says = format!(
+        "{} by a control group, for the program and the profiler, which takes up to {}",
+        size(limit),
+        size(MOST_MEMORY)
+    );
+    // The program needs some, too.
+    if limit >= 2 * MOST_MEMORY {
+        return good(WHAT, says);
+    }
+    Finding {
+        what: WHAT,
+        verdict: Verdict::Less,
+        says,
+        remedy: Some(
+            "raise it (docker run --memory): where it runs out the profiler is ended first, with the profile so far, and the program goes on",
+        ),
     }
 }
 

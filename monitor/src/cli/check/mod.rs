@@ -8,6 +8,7 @@
 
 mod facts;
 mod judge;
+mod memory;
 #[cfg(test)]
 mod tests;
 

@@ -18,6 +18,7 @@ fn fine() -> Facts {
         skid: None,
         paranoid: Some(2),
         seccomp: 0,
+        memory: None,
         caches: vec![HostCache {
             level: 1,
             bytes: 48 << 10,
@@ -52,7 +53,7 @@ fn a_host_without_counters_is_fine() {
             })
         })
         .collect();
-    assert_eq!(columns.len(), 6, "{text}");
+    assert_eq!(columns.len(), 7, "{text}");
     assert!(
         columns.iter().all(|&c| c == columns[0]),
         "one column: {text}"
@@ -140,4 +141,17 @@ fn what_is_missed_but_not_needed_does_not_fail() {
 #[test]
 fn the_child_computes_what_it_should() {
     assert_eq!(be_observed(), Exit::Program(CHILD_STATUS));
+}
+
+#[test]
+fn a_container_with_little_memory_is_told() {
+    let with = |memory| answer(&Facts { memory, ..fine() });
+    let (text, runs) = with(Some(128 << 20));
+    assert!(runs, "{text}");
+    assert!(text.contains("less  memory"), "{text}");
+    assert!(text.contains("128M by a control group"), "{text}");
+    assert!(text.contains("-> raise it"), "{text}");
+    let (text, _) = with(Some(8 << 30));
+    assert!(text.contains("8192M by a control group"), "{text}");
+    assert!(!text.contains("->"), "{text}");
 }
