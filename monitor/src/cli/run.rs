@@ -87,6 +87,7 @@ impl From<ProfileArgs> for ProfileConfig {
             follow: !raw.no_follow,
             background: raw.background,
             most_bytes: raw.max_size,
+            kept: true,
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct ProfileConfig {
     pub background: bool,
     /// Size of the profile in bytes from which on older windows are thinned out.
     pub most_bytes: u64,
+    /// Whether anybody will read it: names are not looked up otherwise.
+    pub kept: bool,
 }
 
 /// Checked options of `run`.

@@ -21,13 +21,14 @@ pub struct Ended {
     parts: Vec<(Recorder, Footer)>,
     output: Output,
     outcome: Outcome,
+    kept: bool,
 }
 
 impl Ended {
-    /// Resolves names, and completes the profile.
+    /// Resolves names, and completes the profile, if that is kept.
     pub fn write(self) -> Outcome {
         let mut outcome = self.outcome;
-        if outcome.error.is_some() {
+        if outcome.error.is_some() || !self.kept {
             return outcome;
         }
         let names = names::resolve(
@@ -125,6 +126,7 @@ impl Session<'_> {
             parts,
             output: self.output,
             outcome,
+            kept: self.config.kept,
         }
     }
 

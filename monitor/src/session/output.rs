@@ -300,6 +300,7 @@ mod tests {
             follow: true,
             background: true,
             most_bytes: 200_000,
+            kept: true,
         };
         let mut writer = Writer::create(&path).unwrap();
         writer

@@ -120,6 +120,8 @@ pub(super) fn observe_child_into(profile: &Path) -> Child {
             follow: true,
             background: false,
             most_bytes: 32 << 20,
+            // To look up names in this program takes more memory than all else (150 MiB), which a container may not have.
+            kept: false,
         },
         heap_sites: false,
         quiet: true,
