@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::Exit;
 use super::run::DEFAULT_FILE;
+use super::working::Working;
 use crate::analysis::Analysis;
 use crate::export::Format;
 
@@ -42,10 +43,12 @@ pub(super) fn execute(args: &ExportArgs) -> anyhow::Result<Exit> {
     let profile = super::load(&place)?;
     // Opened before the work, so that a wrong place costs no waiting, and only for what can be read.
     let target = Target::open(&args.output)?;
+    let working = Working::on("working out miss ratios".to_owned());
     let analysis = Analysis::new(&profile)?;
     // Whole before it is put in its place: a failure leaves an older export as it was.
     let mut bytes = Vec::new();
     args.format.exporter().export(&analysis, &mut bytes)?;
+    drop(working);
     target.write(&bytes)?;
     Ok(Exit::Success)
 }

@@ -18,6 +18,7 @@ mod live;
 mod report;
 pub mod run;
 pub mod terminal;
+mod working;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use statcache_model::{Policy, Stream};
 
 use super::run::DEFAULT_FILE;
+use super::working::Working;
 use super::{Exit, terminal};
 use crate::analysis::{Analysis, By};
 use crate::profile::Profile;
@@ -154,7 +155,10 @@ impl ReportArgs {
 }
 
 pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
-    let profile = super::load(&super::find(&args.file)?)?;
+    let place = super::find(&args.file)?;
+    let working = Working::on(format!("reading {}", place.path.display()));
+    let profile = super::load(&place)?;
+    drop(working);
     let shown = match &args.process {
         None => report::processes::default(&profile),
         Some(wanted) => match report::processes::select(&profile, wanted) {
@@ -166,6 +170,7 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
             ),
         },
     };
+    let working = Working::on("working out miss ratios".to_owned());
     let analysis = Analysis::new(shown)?;
     let sources = Disk { profile: shown };
     let style = terminal::stdout();
@@ -180,6 +185,7 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
     } else if args.process.is_none() {
         text.insert_str(0, &report::processes::list(&profile, shown, &style));
     }
+    drop(working);
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(Exit::Success)
 }
