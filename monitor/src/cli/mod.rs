@@ -28,6 +28,7 @@ use clap::{Parser, Subcommand};
 
 use crate::pool;
 use crate::profile::Profile;
+use crate::profile::types::Instr;
 use crate::session::{self, ForeignFiles};
 use crate::symbols;
 use nix::unistd::Pid;
@@ -160,12 +161,21 @@ fn name(profile: &mut Profile, is_live: bool) {
             files.add(pid, &module.path);
         }
     }
-    let named = profile.symbols.len();
-    if named < profile.instrs.len() {
-        let more = symbols::resolve_with(&files, &profile.modules, &profile.instrs[named..]);
-        profile.symbols.extend(more);
+    profile.symbols.resize(profile.instrs.len(), Vec::new());
+    // Those of generated code that have no name cannot be told one any more.
+    let (instrs, symbols) = (&profile.instrs, &profile.symbols);
+    let unnamed = instrs.iter().zip(symbols).enumerate();
+    let unnamed =
+        unnamed.filter(|(_, (instr, frames))| frames.is_empty() && instr.module.is_some());
+    let (places, wanted): (Vec<usize>, Vec<Instr>) =
+        unnamed.map(|(place, (&instr, _))| (place, instr)).unzip();
+    if !wanted.is_empty() {
+        let found = symbols::resolve_with(&files, &profile.modules, &wanted);
+        for (place, frames) in places.into_iter().zip(found) {
+            profile.symbols[place] = frames;
+        }
     }
-    if profile.footer.is_none() && profile.data_symbols.is_empty() {
+    if profile.data_symbols.is_empty() {
         let touched = profile.static_data();
         let names = symbols::resolve_data_with(&files, &profile.modules, touched);
         profile.name_data(names);

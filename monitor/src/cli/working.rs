@@ -32,9 +32,11 @@ impl Working {
                 if is_done.recv_timeout(MOMENT) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
-                let style = ProgressStyle::with_template("{spinner} {msg}");
+                let style = ProgressStyle::with_template("{spinner} {msg}")
+                    .unwrap_or_else(|_| ProgressStyle::default_spinner());
                 let bar = ProgressBar::new_spinner().with_message(what);
-                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+                // As every terminal shows them, whatever the locale.
+                bar.set_style(style.tick_chars("|/-\\ "));
                 while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                     bar.tick();
                 }

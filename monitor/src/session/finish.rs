@@ -31,10 +31,16 @@ impl Ended {
         if outcome.error.is_some() || !self.kept {
             return outcome;
         }
-        let names = names::resolve(
+        let (names, all) = names::resolve(
             self.parts.iter().map(|(recorder, _)| recorder),
             self.output.take_ahead(),
         );
+        if !all {
+            outcome.warnings.push(Warning {
+                what: "memory is short here: the names of lines are not in the profile".into(),
+                remedy: "statcache report looks them up, where the program's files are".into(),
+            });
+        }
         for ((recorder, footer), names) in self.parts.into_iter().zip(names) {
             if outcome.error.is_none() {
                 outcome.error = recorder.finish(names, footer).err();

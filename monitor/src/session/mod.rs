@@ -31,6 +31,7 @@ mod leave;
 mod limits;
 mod looks;
 mod meantime;
+pub mod memory;
 mod names;
 mod needs;
 mod observed;

@@ -1,11 +1,14 @@
 //! Names for all processes of a run at once: a library that fifty of them use is read once.
 
 use super::ahead::{self, Ahead, Key};
+use super::memory;
 use super::recorder::Recorder;
 use super::root::ForeignFiles;
 use crate::profile::types::{Frame, Instr, InstrId, Module, ModuleId};
-use crate::symbols::{self, Found, Wanted};
+use crate::symbols::{self, Files, Found, Wanted};
 use rustc_hash::FxHashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What [`Recorder::finish`] writes beside the footer.
 #[derive(Debug, Default)]
@@ -51,12 +54,53 @@ impl Union {
     }
 }
 
+/// A file and what is parsed of it take so many times its bytes: twice where there is much debug information that is not compressed,
+/// measured with this program; that may be a third of its size when it is.
+const TIMES_ITS_BYTES: u64 = 3;
+
+/// Files that are read as long as there is memory for them.
+struct Within<'f> {
+    files: &'f ForeignFiles,
+    left: AtomicU64,
+    /// Whether there was one for which there was not enough.
+    refused: AtomicBool,
+}
+
+impl<'f> Within<'f> {
+    /// Three quarters of what is left, at the most.
+    fn new(files: &'f ForeignFiles, left: Option<u64>) -> Within<'f> {
+        Within {
+            files,
+            left: AtomicU64::new(left.map_or(u64::MAX, |left| left - left / 4)),
+            refused: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Files for Within<'_> {
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let takes = self.size(path).saturating_mul(TIMES_ITS_BYTES);
+        let without = |left: u64| left.checked_sub(takes);
+        let order = Ordering::Relaxed;
+        if self.left.fetch_update(order, order, without).is_err() {
+            self.refused.store(true, order);
+            return None;
+        }
+        self.files.read(path)
+    }
+
+    fn size(&self, path: &Path) -> u64 {
+        self.files.size(path)
+    }
+}
+
 /// Resolves everything that the recorders refer to, with what is known `ahead`; one [`Names`] for each, in their
-/// order.
+/// order. Where that would take more memory than there is none of what lies in files is named, and `false` comes with
+/// it: whoever reads the profile looks up what has no names.
 pub fn resolve<'r>(
     recorders: impl Iterator<Item = &'r Recorder>,
     ahead: Option<Ahead>,
-) -> Vec<Names> {
+) -> (Vec<Names>, bool) {
     let mut union = Union::default();
     let mut touched: Vec<(ModuleId, u64)> = Vec::new();
     let mut parts = Vec::new();
@@ -85,7 +129,13 @@ pub fn resolve<'r>(
             wanted[module as usize].instrs.push(instr.offset);
         }
     }
-    let found = name(&files, &union.modules, wanted, ahead);
+    let within = Within::new(&files, memory::left());
+    let mut found = name(&within, &union.modules, wanted, ahead);
+    let refused = within.refused.into_inner();
+    if refused {
+        // Those of which something was read, too: without it they may be wrong.
+        found.fill(Found::default());
+    }
     let mut data = Vec::new();
     let mut chains: Vec<_> = Vec::with_capacity(found.len());
     for (id, found) in found.into_iter().enumerate() {
@@ -102,7 +152,7 @@ pub fn resolve<'r>(
             None => Vec::new(),
         })
         .collect();
-    parts
+    let names = parts
         .into_iter()
         .map(|(recorder, modules, instrs, own)| {
             let mut of_process: Vec<Vec<Frame>> = instrs
@@ -115,7 +165,8 @@ pub fn resolve<'r>(
                 data: own_data(&data, &modules, &own),
             }
         })
-        .collect()
+        .collect();
+    (names, !refused)
 }
 
 /// Names instructions that lie in no file by what their compiler says.
@@ -150,7 +201,7 @@ fn name_generated(recorder: &Recorder, frames: &mut [Vec<Frame>]) {
 
 /// Names what is wanted of each module, of those opened ahead on their own thread.
 fn name(
-    files: &ForeignFiles,
+    files: &Within,
     modules: &[Module],
     wanted: Vec<Wanted>,
     ahead: Option<Ahead>,
@@ -166,7 +217,7 @@ fn name(
         // Where a process with mounts of its own had a file of that path, its file is meant.
         let is_taken = |id: &usize| {
             let module = &modules[*id];
-            taken.contains(&ahead::key(module)) && !files.holds(&module.path)
+            taken.contains(&ahead::key(module)) && !files.files.holds(&module.path)
         };
         let (there, here): (Vec<usize>, Vec<usize>) = left.into_iter().partition(is_taken);
         let asked = there
@@ -215,6 +266,22 @@ fn own_data(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_read_while_there_is_memory() {
+        let files = ForeignFiles::default();
+        let this = std::env::current_exe().expect("this test");
+        let size = files.size(&this);
+        assert!(size > 1 << 20, "{size}");
+        // Three quarters of it may be taken.
+        let least = TIMES_ITS_BYTES.div_ceil(3) * 4 * size;
+        for (left, reads) in [(Some(least - 4), 0), (Some(least), 1), (None, 2)] {
+            let within = Within::new(&files, left);
+            let read = (0..2).filter(|_| within.read(&this).is_some()).count();
+            assert_eq!(read, reads, "{left:?}");
+            assert_eq!(within.refused.into_inner(), reads < 2);
+        }
+    }
 
     #[test]
     fn modules_are_one_wherever_they_are_loaded() {

@@ -68,6 +68,15 @@ impl Files for ForeignFiles {
         }
         SystemFiles::default().read(path)
     }
+
+    fn size(&self, path: &Path) -> u64 {
+        match path.to_str() {
+            Some(of_theirs) if self.0.contains_key(path) => {
+                SystemFiles::default().size(&self.find(of_theirs))
+            }
+            _ => SystemFiles::default().size(path),
+        }
+    }
 }
 
 /// Where a process's compiler leaves the names of its code, perhaps only at its end. What it calls `/tmp` is held open

@@ -15,6 +15,10 @@ use crate::profile::types::Module;
 pub trait Files: Sync {
     /// The whole file, or `None` where it cannot be had.
     fn read(&self, path: &Path) -> Option<Vec<u8>>;
+    /// Its bytes; 0 where that is not known.
+    fn size(&self, _path: &Path) -> u64 {
+        0
+    }
 }
 
 /// The files of this machine.
@@ -29,10 +33,21 @@ impl Files for SystemFiles {
         if path == Path::new("[vdso]") {
             return own_vdso();
         }
-        match &self.root {
-            Some(root) => read_object(&root.join(path.strip_prefix("/").ok()?)),
-            None => read_object(path),
-        }
+        read_object(&self.place(path)?)
+    }
+
+    fn size(&self, path: &Path) -> u64 {
+        let place = self.place(path).and_then(|at| fs::metadata(at).ok());
+        place.map_or(0, |found| found.len())
+    }
+}
+
+impl SystemFiles {
+    fn place(&self, path: &Path) -> Option<PathBuf> {
+        Some(match &self.root {
+            Some(root) => root.join(path.strip_prefix("/").ok()?),
+            None => path.to_owned(),
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! What the host allows, unjudged: what the kernel tells, and how a child fares under the profiler.
 
-use super::memory;
 use crate::profile::types::HostCache;
 use crate::session::{self, Outcome, ProfileConfig, RunError, host};
 use crate::session::{EngineChoice, RunConfig};
@@ -74,7 +73,7 @@ impl Facts {
             skid: Some(session::counter::largest_skid().map_err(|error| error.to_string())),
             paranoid: number("/proc/sys/kernel/perf_event_paranoid"),
             seccomp: seccomp.and_then(|s| s.trim().parse().ok()).unwrap_or(0),
-            memory: memory::limit(),
+            memory: session::memory::limit(),
             caches: host::caches(),
         }
     }

@@ -8,7 +8,6 @@
 
 mod facts;
 mod judge;
-mod memory;
 #[cfg(test)]
 mod tests;
 
