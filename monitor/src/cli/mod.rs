@@ -169,13 +169,15 @@ fn name(profile: &mut Profile, is_live: bool) {
         unnamed.filter(|(_, (instr, frames))| frames.is_empty() && instr.module.is_some());
     let (places, wanted): (Vec<usize>, Vec<Instr>) =
         unnamed.map(|(place, (&instr, _))| (place, instr)).unzip();
-    if !wanted.is_empty() {
+    let is_unnamed = !wanted.is_empty();
+    if is_unnamed {
         let found = symbols::resolve_with(&files, &profile.modules, &wanted);
         for (place, frames) in places.into_iter().zip(found) {
             profile.symbols[place] = frames;
         }
     }
-    if profile.data_symbols.is_empty() {
+    // Names of a whole profile that has none were not looked up, or there are none to be had.
+    if profile.data_symbols.is_empty() && (profile.footer.is_none() || is_unnamed) {
         let touched = profile.static_data();
         let names = symbols::resolve_data_with(&files, &profile.modules, touched);
         profile.name_data(names);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::Exit;
 use super::background::{self, Entered};
 use crate::analysis::Analysis;
+use crate::profile::Profile;
 use crate::report;
 use crate::session::{self, EngineChoice, Outcome, ProfileConfig, RunConfig, RunError};
 use crate::sizes::parse_size;
@@ -183,7 +184,9 @@ fn summarize(output: &Path, outcome: &Outcome) {
     if std::io::stderr().is_terminal()
         && std::fs::metadata(output).is_ok_and(|m| m.is_file())
         && let Ok(place) = super::find(output)
-        && let Ok(profile) = super::load(&place)
+        // Without names, which may not be there for want of memory, and are not told.
+        && crate::pool::is_there()
+        && let Ok(profile) = Profile::read(&place.path)
         && let Ok(analysis) = Analysis::new(report::processes::default(&profile))
         && let Ok(summary) = report::summary(&analysis, &super::terminal::stderr())
     {

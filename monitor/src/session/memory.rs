@@ -24,18 +24,18 @@ struct Files {
     limit: &'static str,
     used: &'static str,
     /// In `memory.stat`, of the groups below too.
-    unused_file: &'static str,
+    of_files: [&'static str; 2],
 }
 
 const SECOND: Files = Files {
     limit: "memory.max",
     used: "memory.current",
-    unused_file: "inactive_file",
+    of_files: ["inactive_file", "active_file"],
 };
 const FIRST: Files = Files {
     limit: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
-    unused_file: "total_inactive_file",
+    of_files: ["total_inactive_file", "total_active_file"],
 };
 
 /// The least limit of our control groups, in bytes; `None` without one, or where the kernel does not tell.
@@ -106,12 +106,14 @@ fn group(files: &Files, read: impl Fn(&str) -> Option<String>) -> Option<Group> 
     let limit = read(files.limit).and_then(number)?;
     let used = read(files.used).and_then(number).unwrap_or(0);
     let stat = read("memory.stat").unwrap_or_default();
-    let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
-    let unused = lines.find(|(name, _)| *name == files.unused_file);
-    let unused = unused.and_then(|(_, bytes)| number(bytes.to_owned()));
+    let lines = stat.lines().filter_map(|line| line.split_once(' '));
+    let of_files = lines.filter(|(name, _)| files.of_files.contains(name));
+    let of_files: u64 = of_files
+        .filter_map(|(_, bytes)| number(bytes.to_owned()))
+        .sum();
     (limit < UNLIMITED).then(|| Group {
         limit,
-        used: used.saturating_sub(unused.unwrap_or(0)),
+        used: used.saturating_sub(of_files),
     })
 }
 
@@ -141,7 +143,7 @@ mod tests {
             ("/sys/fs/cgroup/a/memory.current", "1000000\n"),
             (
                 "/sys/fs/cgroup/a/memory.stat",
-                "anon 7\ninactive_file 300000\nactive_file 5\n",
+                "anon 7\ninactive_file 200000\nactive_file 100000\n",
             ),
             ("/sys/fs/cgroup/memory.max", "268435456\n"),
         ];

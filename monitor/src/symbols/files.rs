@@ -15,7 +15,7 @@ use crate::profile::types::Module;
 pub trait Files: Sync {
     /// The whole file, or `None` where it cannot be had.
     fn read(&self, path: &Path) -> Option<Vec<u8>>;
-    /// Its bytes; 0 where that is not known.
+    /// Bytes of an object file; 0 of any other, of which hardly anything is read, or where it is not known.
     fn size(&self, _path: &Path) -> u64 {
         0
     }
@@ -37,8 +37,9 @@ impl Files for SystemFiles {
     }
 
     fn size(&self, path: &Path) -> u64 {
-        let place = self.place(path).and_then(|at| fs::metadata(at).ok());
-        place.map_or(0, |found| found.len())
+        let file = self.place(path).and_then(|at| open_object(&at));
+        let found = file.and_then(|file| file.metadata().ok());
+        found.map_or(0, |found| found.len())
     }
 }
 
@@ -69,16 +70,22 @@ pub fn open_regular(path: &Path) -> Option<fs::File> {
 /// The bytes of an object file. Of others, which programs map as data and which may be of any size, only the first four are looked at.
 #[must_use]
 pub fn read_object(path: &Path) -> Option<Vec<u8>> {
-    let mut file = open_regular(path)?;
-    let mut bytes = vec![0; 4];
-    file.read_exact(&mut bytes).ok()?;
-    if bytes != *b"\x7fELF" {
-        return None;
-    }
+    let file = open_object(path)?;
+    let mut bytes = ELF.to_vec();
     let length = file.metadata().ok()?.len();
     // One that grows meanwhile is not waited for.
     file.take(length).read_to_end(&mut bytes).ok()?;
     Some(bytes)
+}
+
+const ELF: [u8; 4] = *b"\x7fELF";
+
+/// An object file, behind its first four bytes.
+fn open_object(path: &Path) -> Option<fs::File> {
+    let mut file = open_regular(path)?;
+    let mut bytes = [0; 4];
+    file.read_exact(&mut bytes).ok()?;
+    (bytes == ELF).then_some(file)
 }
 
 /// The vdso has no file; every process of a kernel maps the same, so ours will do.
