@@ -18,6 +18,7 @@ fn it_tells_what_it_looked_at_and_exits_accordingly() {
         "code cache",
         "hardware counters",
         "seccomp",
+        "memory",
         "processor",
         "cache sizes",
     ];
