@@ -28,7 +28,7 @@ const _: () = assert!(HIGH_SHIFTS.end + HIGH_BITS <= REGION_BIT);
 /// loads programs, with the heap of brk(2) behind them: at 0x5555_5555_4000 and above, or where they ask to be. (With 32 random bits,
 /// vm.mmap_rnd_bits, a third of programs come to lie so far above that it is set there, too, and tells nothing. Without it watched
 /// lines of libraries, touched once, shared their places with lines of z3's heap, always the same without address randomization: half of
-/// what was kept between samples was kept for that, and z3 took a fifth longer.)
+/// what was kept between samples was kept for that, and z3 took a quarter longer.)
 const REGION_BIT: u32 = LINE_SHIFT + REGION_SHIFT;
 
 /// Places remembered to be set to zero one by one.
