@@ -133,7 +133,7 @@ pub fn resolve<'r>(
     let mut found = name(&within, &union.modules, wanted, ahead);
     let refused = within.refused.into_inner();
     if refused {
-        // Those of which something was read, too: without it they may be wrong.
+        // All of them: one whose debug file was refused would be named by its symbols alone, for good.
         found.fill(Found::default());
     }
     let mut data = Vec::new();
