@@ -197,7 +197,49 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::profile::types::{Footer, Frame, Header, Module};
     use clap::CommandFactory;
+
+    /// A whole profile whose names were left out, for want of memory, but for one; the last instruction is generated code's.
+    #[test]
+    fn what_has_no_name_is_looked_up() {
+        let known = vec![Frame {
+            function: "known".into(),
+            file: String::new(),
+            line: 7,
+        }];
+        let instr = |module, offset| Instr { module, offset };
+        let mut profile = Profile {
+            header: Header::example(&["a"]),
+            modules: vec![Module {
+                path: "/proc/self/exe".into(),
+                bias: 0,
+                build_id: String::new(),
+            }],
+            instrs: vec![instr(Some(0), 64), instr(Some(0), 65), instr(None, 66)],
+            windows: Vec::new(),
+            looks: std::collections::BTreeMap::new(),
+            symbols: vec![Vec::new(), known.clone(), Vec::new()],
+            data_symbols: Vec::new(),
+            sites: Vec::new(),
+            footer: Some(Footer::default()),
+            read_warnings: Vec::new(),
+            others: Vec::new(),
+        };
+        name(&mut profile, false);
+        let [first, second, third] = &profile.symbols[..] else {
+            panic!("{:?}", profile.symbols)
+        };
+        assert!(!first.is_empty());
+        assert_eq!(*second, known);
+        assert!(third.is_empty());
+        // As where a run broke off.
+        profile.symbols.clear();
+        name(&mut profile, false);
+        assert_eq!(profile.symbols[0].len(), profile.symbols[1].len());
+        assert!(!profile.symbols[0].is_empty());
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

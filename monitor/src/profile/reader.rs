@@ -43,7 +43,7 @@ pub struct Profile {
     /// How many looks at where the program was between windows each stands for, by its number; empty where nothing but windows tells.
     pub looks: BTreeMap<u32, f64>,
     /// Source positions by [`InstrId`], innermost first; shorter than `instrs` where a run broke
-    /// off before names were resolved.
+    /// off before names were resolved. One in a module without any was left to the reader.
     pub symbols: Vec<Vec<Frame>>,
     /// Static objects, sorted by module and start.
     pub data_symbols: Vec<DataSymbol>,
