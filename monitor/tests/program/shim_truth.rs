@@ -81,6 +81,9 @@ fn beside_itself(directory: &Path, name: &str) -> Option<Found> {
     Some(found)
 }
 
+/// Of the kernels, which are much alike to us: one that allocates little, and one that allocates much.
+const KERNELS: [&str; 2] = ["swim", "mcf"];
+
 const NAME: &str = "public_programs_do_not_notice";
 
 #[test]
@@ -94,7 +97,9 @@ fn public_programs_do_not_notice() {
         .filter_map(|line| {
             let mut fields = line.split('\t');
             let name = fields.next()?;
-            (fields.next() == Some("public")).then_some(name)
+            let public = fields.next() == Some("public");
+            let kernel = fields.next() == Some("kernel");
+            (public && (!kernel || KERNELS.contains(&name))).then_some(name)
         })
         .collect();
     let (first, others) = names.split_first().expect("public programs");
