@@ -1,7 +1,7 @@
 //! The step engine on whole runs of real programs, against another tracer, and under a monitor that dies.
 
 use crate::support::tracee;
-use crate::support::tracee::{Ending, MARK_BEGIN, MARK_END, Tracee, Tracees, beside, exclusive};
+use crate::support::tracee::{Ending, MARK_BEGIN, MARK_END, Tracee, Tracees, exclusive};
 use statcache::engine::step::{After, End, Limits, Stepper};
 use statcache::tracee::{Event, Resume, StopReason, Stopped};
 use std::io::{Read, Write};
@@ -75,7 +75,6 @@ fn over_syscall(mut stopped: Stopped) -> Result<Stopped, Event> {
 
 #[test]
 fn whole_run_of_a_dynamic_program() {
-    let _turn = beside();
     let program = Path::new("/bin/echo");
     if !program.exists() {
         println!("SKIP whole_run_of_a_dynamic_program: no {program:?}");
@@ -94,7 +93,6 @@ fn whole_run_of_a_dynamic_program() {
 
 #[test]
 fn agrees_with_another_tracer_to_the_access() {
-    let _turn = beside();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let program = directory.path().join("lackey");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tracees/lackey.c");

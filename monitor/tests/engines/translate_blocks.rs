@@ -6,7 +6,7 @@
 
 use crate::support::blocks::{Program, difference};
 use crate::support::tracee;
-use crate::support::tracee::{MARK_BEGIN, Tracee, beside};
+use crate::support::tracee::{MARK_BEGIN, Tracee};
 use crate::support::translated;
 use crate::support::translated::{Looking, Plan};
 use statcache::engine::step::{After, Limits, Stepper};
@@ -88,7 +88,6 @@ fn compare(program: &Program, native: &mut [u8], other: &mut [u8], how: &str) {
 
 #[test]
 fn blocks_do_the_same_translated() {
-    let _turn = beside();
     let blocks = number("STATCACHE_FUZZ_BLOCKS", 3072);
     let first = number("STATCACHE_FUZZ_SEED", 1);
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -199,7 +198,6 @@ fn stepped(program: &Program, directory: &Path) -> Vec<Access> {
 
 #[test]
 fn blocks_access_the_same_translated_and_stepped() {
-    let _turn = beside();
     let first = number("STATCACHE_FUZZ_SEED", 1) + 1_000_000;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let short = Plan {

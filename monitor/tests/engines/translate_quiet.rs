@@ -1,7 +1,7 @@
 //! Windows that look at addresses around samples and at watched lines only find what windows that
 //! look at every address find.
 
-use crate::support::tracee::{MARK_BEGIN, Tracee, Tracees, beside, exclusive};
+use crate::support::tracee::{MARK_BEGIN, Tracee, Tracees, exclusive};
 use crate::support::translated;
 use crate::support::translated::{Looking, Plan};
 use statcache::arch::Fast;
@@ -220,7 +220,6 @@ fn accesses_that_cross_lines_are_sampled_for_each_line() {
 
 #[test]
 fn accesses_are_counted_to_the_access() {
-    let _turn = beside();
     without_randomization();
     let mut compared = 0;
     for name in [

@@ -2,7 +2,7 @@
 //! tracees with known numbers of accesses, and on windows of real programs.
 
 use crate::support::tracee;
-use crate::support::tracee::{Ending, MARK_BEGIN, MARK_END, Tracee, Tracees, beside, exclusive};
+use crate::support::tracee::{Ending, MARK_BEGIN, MARK_END, Tracee, Tracees, exclusive};
 use crate::support::translated;
 use crate::support::translated::{Looking, Plan};
 use statcache::engine::step::{After, End, Limits, Stepper};
@@ -195,7 +195,6 @@ fn check(name: &str) {
 
 /// The same of code that the linker puts somewhere else.
 fn check_at(name: &str, link: &[&str]) {
-    let _turn = beside();
     without_randomization();
     let Some((_tracees, program)) = Tracees::build_with(name, link) else {
         return;
@@ -399,7 +398,6 @@ fn input() -> tempfile::TempDir {
 #[test]
 fn windows_of_real_programs() {
     const ACCESSES: usize = 25_000;
-    let _turn = beside();
     without_randomization();
     let input = input();
     let at = input.path().to_str().expect("text");

@@ -3,7 +3,7 @@
 use crate::support::cli::{
     WAYS, installed, lossy, native, output, readable, run, shell_status, text, under,
 };
-use crate::support::tracees::{Tracees, beside, exclusive};
+use crate::support::tracees::{Tracees, exclusive};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use statcache::profile::Profile;
@@ -36,7 +36,6 @@ fn input() -> tempfile::TempDir {
 
 /// Output and status are those of the program alone, and a profile is left.
 fn transparent(words: &[&str], stdin: &[u8]) {
-    let _turn = beside();
     let Some(program) = installed(words[0]) else {
         return;
     };

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A directory with built tracees.
 pub struct Tracees {
@@ -41,14 +40,8 @@ impl Tracees {
     }
 }
 
-static TURN: RwLock<()> = RwLock::new(());
-
-/// One tracee at a time: timers and deaths are less of a matter of luck then.
-pub fn exclusive() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A tracee to which it does not matter when things happen, beside others of its kind.
-pub fn beside() -> RwLockReadGuard<'static, ()> {
-    TURN.read().unwrap_or_else(PoisonError::into_inner)
+/// One at a time of the tests to which it matters when things happen: timers and deaths are less of a matter of luck then. (Others run beside them.)
+pub fn exclusive() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

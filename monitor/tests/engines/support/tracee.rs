@@ -1,6 +1,6 @@
 //! Bringing the tracees of `tests/tracees` to the place where observation begins, and to their end.
 
-pub use super::tracees::{Tracees, beside, exclusive};
+pub use super::tracees::{Tracees, exclusive};
 use statcache::tracee::launch::launch;
 use statcache::tracee::{Event, Resume, Running, StopReason, Stopped};
 use std::ffi::CString;
