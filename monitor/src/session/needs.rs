@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 
-/// Most memory that the monitor takes, in bytes (README.md).
+/// Most memory that the monitor takes, in bytes (LIMITS.md).
 pub const MOST_MEMORY: u64 = 256 << 20;
 /// Most of one file that it shares with the program: such memory is one (memfd_create(2)), of a log and two code caches in most programs.
 const FILE: u64 = 704 << 20;

@@ -218,6 +218,7 @@ fn programs_do_not_notice() {
         .map(|n| format!("{}\n", n.wrapping_mul(0x9e37_79b9) % 100_003))
         .collect();
     let input = lines.concat();
+    let mut windows = 0;
     for words in programs {
         let directory = directory();
         let installed = Command::new(words[0])
@@ -239,9 +240,11 @@ fn programs_do_not_notice() {
                 "{words:?}, {kind}: {}",
                 lossy(&found.stderr)
             );
-            readable(&directory.path().join("p"));
+            let profile = readable(&directory.path().join("p"));
+            windows += profile.windows.len();
         }
     }
+    assert!(windows > programs.len(), "{windows} windows");
 }
 
 /// Killed at any moment of a window, even while it single-steps, and of what follows it, the monitor leaves a program that finishes.
