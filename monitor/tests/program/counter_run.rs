@@ -203,9 +203,9 @@ fn watches_that_end_with_their_page_are_told() {
 /// Programs nobody here wrote, with as many windows as there is time for.
 #[test]
 fn programs_do_not_notice() {
-    let count = "i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done; echo $i; exit 23";
+    let count = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; echo $i; exit 23";
     let pipes = "trap 'echo usr' USR1; i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i | tr 1-5 a-e; kill -USR1 $$; done; exit 4";
-    let awk = "BEGIN { for (i = 0; i < 150000; i++) n[i % 9973] += i; print n[17]; exit 6 }";
+    let awk = "BEGIN { for (i = 0; i < 400000; i++) n[i % 9973] += i; print n[17]; exit 6 }";
     let python = "import threading,time\nr=[]\nts=[threading.Thread(target=lambda k=k: r.append(sum(i*k for i in range(200000)))) for k in range(4)]\n[t.start() for t in ts]; [t.join() for t in ts]; time.sleep(0.05); print(sorted(r))";
     let programs: [&[&str]; 5] = [
         &["sh", "-c", count],

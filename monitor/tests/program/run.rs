@@ -139,7 +139,7 @@ fn python3() {
 #[test]
 fn perl() {
     let program =
-        "my %h; $h{$_ % 997} .= chr(65 + $_ % 26) for 1..20000; print map { length } @h{1..9}";
+        "my %h; $h{$_ % 997} .= chr(65 + $_ % 26) for 1..60000; print map { length } @h{1..9}";
     transparent(&["perl", "-e", program], b"");
 }
 
