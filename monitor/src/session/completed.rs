@@ -3,10 +3,11 @@
 //! A window stands for the time around it, and its accesses are as many as its own code makes in that time. Not every window
 //! could be timed: too much of its code was new, or the thread went elsewhere, before the window's end or behind it. While
 //! the run goes on such a window is taken to be like the others so far. At its end there is better to go by: whatever was timed in
-//! the same code, beside this window or another; and otherwise windows that missed as much, as it is for waits for memory that code is slow.
+//! the same code, beside this window or another; otherwise windows that missed as much, as it is for waits for memory that code is slow; and
+//! where next to none was timed because all code is new, what programs make of which that is so.
 
 use super::content::{Content, Place, Speed, Speeds};
-use super::rates::{ANY_RATE, HIGHEST_RATE, OTHERS_SPREAD, Rate};
+use super::rates::{HIGHEST_RATE, OTHERS_SPREAD, Rate};
 use super::recent::median;
 use super::weights::{ENOUGH_OTHERS, UNTIMED_SPREAD};
 use crate::profile::types::{Estimate, LINE_SIZES, Outcome, TakenSample};
@@ -102,15 +103,14 @@ pub fn far(samples: &[TakenSample]) -> Option<f64> {
 
 /// Gives each window the rate of the code that it is of. In the order of time.
 pub fn reconsider(windows: &mut [Completed]) {
-    let unknown = windows.iter().filter(|w| w.known == Known::Nothing).count();
-    if unknown >= NEW_AGAIN && windows.len() - unknown < ENOUGH_OTHERS {
-        for window in windows.iter_mut().filter(|w| w.known == Known::Nothing) {
-            // What system calls take is in it already.
-            let calls_s = 1.0 / window.rate.value - 1.0 / ANY_RATE;
-            let value = 1.0 / (1.0 / NEW_CODE_RATE + calls_s.max(0.0));
+    // Others stopped for their system calls, and are known to be slow.
+    let is_new = |w: &Completed| w.known == Known::Nothing && w.rate.value > NEW_CODE_RATE;
+    let new = windows.iter().filter(|w| is_new(w)).count();
+    if new >= NEW_AGAIN && windows.len() - new < ENOUGH_OTHERS {
+        for window in windows.iter_mut().filter(|w| is_new(w)) {
             window.rate = Rate {
-                value,
-                low: window.rate.low.min(value),
+                value: NEW_CODE_RATE,
+                low: window.rate.low.min(NEW_CODE_RATE),
                 ..window.rate
             };
         }
@@ -201,6 +201,7 @@ fn median_of_enough(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::content::granule;
+    use super::super::rates::ANY_RATE;
     use super::*;
 
     fn window(known: Known, rate: f64, far: f64, place: u64) -> Completed {
@@ -321,10 +322,12 @@ mod tests {
             windows
         };
         let was = Rate::within(ANY_RATE, 1.1);
-        let is_slow = |w: &Completed| {
-            let Rate { value, low, high } = w.rate;
-            (value / NEW_CODE_RATE - 1.0).abs() < 1e-9 && low == value && high == was.high
+        let slow = Rate {
+            value: NEW_CODE_RATE,
+            low: NEW_CODE_RATE,
+            high: was.high,
         };
+        let is_slow = |w: &Completed| w.rate == slow;
         assert!(of(Known::Nothing, NEW_AGAIN).iter().all(is_slow));
         // Fewer are of the program's start, and what was seen in a window counts.
         for others in [
@@ -338,5 +341,9 @@ mod tests {
         reconsider(&mut mixed);
         assert_eq!(mixed[0].rate, was);
         assert!(mixed[1..].iter().all(is_slow));
+        // Slow for its system calls: of no kind of code.
+        let mut calls = vec![window(Known::Nothing, 2e8, 0.0, 0x1000); NEW_AGAIN];
+        reconsider(&mut calls);
+        assert!(calls.iter().all(|w| w.rate == Rate::within(2e8, 1.1)));
     }
 }
