@@ -480,7 +480,7 @@ impl Stopped {
     /// # Errors
     /// As [`Stopped::resume`].
     pub fn resume_near(self, how: Resume, signal: i32) -> Result<Running> {
-        near::give_way();
+        near::give_way(self.tid);
         let running = self.resume(how, signal);
         if running.is_err() {
             near::come_back();

@@ -58,10 +58,6 @@ const FALSE_LEAST: u64 = 256;
 const MOST_PATIENCE: u32 = 1 << 12;
 /// Numbers filters.
 static NEXT_FILTER: AtomicU64 = AtomicU64::new(0);
-/// Stops after which the tracer looks where the thread runs. (A python observed whole on two processors, moved a hundred times a second, took
-/// 6.6 s with 64, 5.7 with 16, 5.6 with 4; 5.0 with both on one.)
-const FOLLOW_EVERY: u64 = 16;
-
 /// What a wait outside of the cache gave.
 #[derive(Debug)]
 pub enum Waited {
@@ -517,7 +513,7 @@ impl Translate {
 
     fn follow_thread(&mut self, tid: Pid) {
         self.stats.stops += 1;
-        if self.stats.stops % FOLLOW_EVERY == 1 {
+        if self.stats.stops % near::follow_every() == 1 {
             near::go_to(tid);
         }
     }
