@@ -27,9 +27,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How often the keeper looks, and how soon again where others seem to be there: threads that have just been woken up look so, too.
-const LOOK: Duration = Duration::from_millis(8);
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How often the keeper looks, and how often once nobody else was seen in so many looks.
+const LOOK: Duration = Duration::from_millis(1);
+const CALM_LOOK: Duration = Duration::from_millis(8);
+const CALM: u32 = 100;
 /// Looks without anything to see after which it sleeps.
 const PATIENCE: u32 = 4;
 /// For how long no way is given after it had to help, at first and at the most.
@@ -208,19 +209,23 @@ fn keep(shared: &Shared, tracer: Pid) {
         let _ = anywhere.set(cpu);
     }
     let _ = sched_setaffinity(SELF, &anywhere);
-    let (mut seen, mut idle, mut kept_from) = (0, 0, 0);
+    let (mut seen, mut idle, mut kept_from, mut calm) = (0, 0, 0, 0);
     while !shared.over.load(Ordering::Relaxed) {
         let given = shared.given.load(Ordering::Relaxed);
         let (same, over) = (given == seen, given.is_multiple_of(2));
         idle = if same && over { idle + 1 } else { 0 };
         let long = same && !over;
-        let mut look = LOOK;
+        calm += u32::from(!over);
         // One that sleeps waits for a thread that is in no hurry to stop.
         if long && is_runnable("self/task", tracer) {
             let to = Pid::from_raw(shared.to.load(Ordering::Relaxed));
             let others = !is_runnable("", to);
+            if others {
+                calm = 0;
+            }
+            // Seen twice: one that has just been woken up looks so, too.
             if others && kept_from != given {
-                (kept_from, look) = (given, LOOK_AGAIN);
+                kept_from = given;
             } else {
                 if others {
                     shared.ended.store(given, Ordering::Relaxed);
@@ -237,7 +242,7 @@ fn keep(shared: &Shared, tracer: Pid) {
             }
             shared.asleep.store(false, Ordering::Relaxed);
         } else {
-            std::thread::sleep(look);
+            std::thread::sleep(if calm < CALM { LOOK } else { CALM_LOOK });
         }
     }
 }
