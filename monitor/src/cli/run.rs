@@ -23,7 +23,7 @@ pub const DEFAULT_FILE: &str = "statcache.prof";
 /// How samples are taken, as it is named on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EngineArg {
-    /// Windows of translated code, which every host allows.
+    /// What suits the host: 'translate', so far on all.
     #[default]
     Auto,
     /// Windows of translated code; needs no hardware counters.
@@ -54,7 +54,7 @@ pub struct ProfileArgs {
     /// How samples are taken.
     #[arg(long, value_enum, default_value_t, hide_possible_values = false)]
     pub engine: EngineArg,
-    /// Wall time that windows may add, in per cent of the run.
+    /// Wall time that windows may add, in per cent of the run; the first seconds of any run have 0.2 s besides.
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent, allow_negative_numbers = true)]
     pub overhead: f64,
     /// Observe the whole run, whatever it costs: one thread after the other.
@@ -98,7 +98,7 @@ impl From<ProfileArgs> for ProfileConfig {
 pub struct RunArgs {
     #[command(flatten)]
     profile: ProfileArgs,
-    /// Tell data in the heap by the call that allocated it, at a cost for each block.
+    /// Tell data in the heap by the call that allocated it, at a cost for each block; with the engine 'translate' only.
     #[arg(long)]
     heap_sites: bool,
     /// The program and its arguments.

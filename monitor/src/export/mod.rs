@@ -40,7 +40,7 @@ pub trait Exporter {
 /// The formats there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Everything, as one document with a schema version.
+    /// All that reports tell, as one document with a schema version (of instructions the 1,000 with most misses).
     Json,
     /// One table in long form: a row for each figure of each curve point, line, function,
     /// instruction, object of data and window.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// How samples are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// Windows of translated code, which every host allows.
+    /// What suits the host: windows of translated code, so far on all.
     #[default]
     Auto,
     /// Windows of translated code; needs no hardware counters.

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(1);
 const CALM_LOOK: Duration = Duration::from_millis(8);
 const CALM: u32 = 100;
 /// Looks without anything to see after which it sleeps.
-const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 20;
 /// For how long no way is given after it had to help, at first and at the most.
 const RESPITE: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(500));
 /// How long to poll for a stop where no way can be given.
