@@ -8,7 +8,7 @@ use crate::observe::{Ended, Lane, Observer, Sample};
 use crate::profile::ProfileError;
 use crate::profile::types::{Estimate, FirstTouches, ThreadShare, WindowRecord};
 use crate::tracee::maps::Maps;
-use crate::tracee::{Event, Result, Running, hub, procinfo};
+use crate::tracee::{Event, Result, Running, hub, near, procinfo};
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
@@ -340,7 +340,11 @@ impl Control for Pace<'_> {
     fn wait_in_cache(&mut self, running: Running) -> Result<std::result::Result<Event, Running>> {
         let begun = Instant::now();
         let (nap, stays) = match self.turn {
-            Some(turn) if turn.spins => (SPIN, SPIN),
+            Some(turn) if turn.spins => {
+                // It keeps the processor for as long as it is let.
+                near::come_back();
+                (SPIN, SPIN)
+            }
             _ => (NAP, STUCK),
         };
         let ends = self.ends.map(|ends| ends + self.slept + STUCK);

@@ -480,9 +480,9 @@ impl Stopped {
     /// # Errors
     /// As [`Stopped::resume`].
     pub fn resume_near(self, how: Resume, signal: i32) -> Result<Running> {
-        near::give_way(self.tid);
+        let given = near::give_way(self.tid);
         let running = self.resume(how, signal);
-        if running.is_err() {
+        if running.is_err() && given {
             near::come_back();
         }
         running
@@ -493,8 +493,11 @@ impl Stopped {
     /// # Errors
     /// As [`Stopped::resume`].
     pub fn resume_here(self, how: Resume, signal: i32) -> Result<Running> {
-        let running = self.resume_near(how, signal);
-        near::come_back();
+        let given = near::give_way(self.tid);
+        let running = self.resume(how, signal);
+        if given {
+            near::come_back();
+        }
         running
     }
 

@@ -58,6 +58,7 @@ const FALSE_LEAST: u64 = 256;
 const MOST_PATIENCE: u32 = 1 << 12;
 /// Numbers filters.
 static NEXT_FILTER: AtomicU64 = AtomicU64::new(0);
+
 /// What a wait outside of the cache gave.
 #[derive(Debug)]
 pub enum Waited {
