@@ -1,5 +1,6 @@
 //! The end of a session: what it saw becomes footers, warnings and an outcome.
 
+use super::engine::Kind;
 use super::follow::Session;
 use super::names;
 use super::output::Output;
@@ -169,7 +170,14 @@ impl Session<'_> {
             } else {
                 (
                     "the program ended before the first window: there is nothing to report",
-                    "run it with --full, or on a larger input".to_owned(),
+                    match self.kind {
+                        // It has windows only.
+                        Kind::Counter(..) => {
+                            "run it with --engine translate --full, or on a larger input"
+                        }
+                        Kind::Translate | Kind::Step => "run it with --full, or on a larger input",
+                    }
+                    .to_owned(),
                 )
             };
             warn(what.into(), &remedy);

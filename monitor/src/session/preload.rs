@@ -8,6 +8,7 @@
 
 use crate::tracee::maps::Maps;
 use crate::tracee::{Stopped, TraceError};
+use nix::unistd::Pid;
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
 /// Segment selector of 64-bit code.
@@ -38,6 +39,23 @@ pub fn into(stopped: &Stopped, variables: &[(&str, String)]) -> Result<(), Trace
         stopped.set_regs(&regs)?;
     }
     Ok(())
+}
+
+/// Whether the process's image was started by a dynamic linker (`AT_BASE` in proc(5), `/proc/pid/auxv`), so that a shim named in its
+/// environment may yet come to it. Where that cannot be read it is taken to be one.
+pub fn is_linked(pid: Pid) -> bool {
+    std::fs::read(format!("/proc/{pid}/auxv")).map_or(true, |auxiliary| names_linker(&auxiliary))
+}
+
+/// [`is_linked`] of these words, pairs of a kind and its value.
+fn names_linker(auxiliary: &[u8]) -> bool {
+    let words = auxiliary.as_chunks::<WORD>().0;
+    words
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|pair| pair.map(u64::from_le_bytes))
+        .any(|[kind, value]| kind == AT_BASE && value != 0)
 }
 
 /// The stack of a new image from `rsp` on, with variables added or, if they are there, put in front of what they hold: its stack
@@ -187,6 +205,20 @@ mod tests {
             "STATCACHE_SHIM_FD=901",
         ];
         assert_eq!(strings, wanted);
+    }
+
+    #[test]
+    fn linkers_are_told_by_the_auxiliary_vector() {
+        let vector = |words: &[u64]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        assert!(names_linker(&vector(&[3, 0, AT_BASE, 5, 0, 0])));
+        // Of a static program; a value that looks like the kind.
+        assert!(!names_linker(&vector(&[3, 0, AT_BASE, 0, 0, 0])));
+        assert!(!names_linker(&vector(&[3, AT_BASE, 4, AT_BASE, 0, 0])));
+        // A test is linked as the host's programs are: by its linker, where its mappings show one.
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("read");
+        assert_eq!(is_linked(Pid::this()), maps.contains("/ld-linux"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::profile::ProfileError;
 use crate::session::cost::Stops;
 use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
+use crate::session::preload;
 use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
@@ -18,7 +19,8 @@ use crate::tracee::{Result, Resume, StopReason, Stopped, hub, procinfo};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How long a program may take to load the shim that it was given at its start; after that it is given another.
+/// How long a program that a linker starts may take to load the shim that it was given with that; after that it is given another, as static
+/// programs are at once.
 const LOADING: Duration = Duration::from_secs(1);
 
 /// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
@@ -131,7 +133,7 @@ impl Observed {
         let pid = self.process.pid;
         let maps = Maps::read(pid).unwrap_or_default();
         let loaded = preloaded.filter(|shim| shim.is_in(pid) && shim.is_mapped(&maps));
-        let awaited = preloaded.is_some() && self.process.id == 0;
+        let awaited = preloaded.is_some() && self.process.id == 0 && preload::is_linked(pid);
         let (stopped, shim) = match loaded {
             Some(shim) => (stopped, Ok(Rc::clone(shim))),
             None if awaited && self.since.elapsed() < LOADING => return Ok(stopped),
