@@ -152,12 +152,18 @@ fn a_server_in_a_sandbox_is_watched() {
         }
         for options in [["--overhead", "100"], ["--full", "-q"]] {
             let options = [&options[..], &["--for", "0.5"]].concat();
-            let found = attach(&profile, &options, child.id());
-            assert_eq!(traces(child.id()), [""; 0], "{how} {options:?}");
-            let profile = readable(&profile);
-            let accesses: u64 = profile.windows.iter().map(|w| w.accesses).sum();
             let expected = reads && how != "strict";
-            assert_eq!(accesses > 1000, expected, "{how} {options:?}: {found:?}");
+            let mut said = Vec::new();
+            // Where others have the processors half a second may pass in which neither of us runs.
+            let seen = (0..5).any(|_| {
+                said.push(attach(&profile, &options, child.id()));
+                assert_eq!(traces(child.id()), [""; 0], "{how} {options:?}");
+                let profile = readable(&profile);
+                let accesses: u64 = profile.windows.iter().map(|w| w.accesses).sum();
+                assert!(expected || accesses == 0, "{how} {options:?}: {said:?}");
+                !expected || accesses > 1000
+            });
+            assert!(seen, "{how} {options:?}: {said:?}");
         }
         let rest = ask(&mut child, &mut output);
         // A wait for events (2) may fail once where a monitor dies while it has the thread stopped there.
