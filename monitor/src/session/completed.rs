@@ -131,7 +131,10 @@ pub fn reconsider(windows: &mut [Completed]) {
             // What was timed beside it was other code.
             Known::Timed if speed.covered < COVERED => window.known = Known::Nothing,
             _ if speed.covered < COVERED => {}
-            Known::Timed if speed.own => window.rate = window.rate.about(rate.min(HIGHEST_RATE)),
+            Known::Timed if speed.own => {
+                let most = HIGHEST_RATE.max(window.rate.value);
+                window.rate = window.rate.about(rate.min(most));
+            }
             _ => window.rate = Rate::within(window.possible(rate), UNTIMED_SPREAD),
         }
     }

@@ -190,6 +190,7 @@ mod tests {
                 + if n.is_multiple_of(7) { 1e-3 } else { 0.0 },
             end_s: 0.0,
             ips: [0; 2],
+            beyond: 0,
         };
         let seen = Inside {
             per_second: 0.0,
@@ -233,6 +234,7 @@ mod tests {
                 cpu_s: 12e-6 + accesses as f64 * access_s,
                 end_s: 0.0,
                 ips: [0; 2],
+                beyond: 0,
             };
             stops.learn_timed(
                 &[

@@ -194,7 +194,8 @@ impl Timed {
         let (low, value, high) = SHOWS_COUNTING;
         let access_s = 1.0 / self.per_second.max(1.0);
         let hidden = 1.0 / (access_s - ADDED_COUNTING_S * added).max(0.1 * access_s);
-        let most = (MOST_COUNTING * self.per_second).min(HIGHEST_RATE);
+        // What was seen is true however fast: a `rep movs` over megabytes makes 20e9 a second.
+        let most = (MOST_COUNTING * self.per_second).min(HIGHEST_RATE.max(self.per_second));
         let value = native(value).min(hidden).min(most);
         Rate {
             value,

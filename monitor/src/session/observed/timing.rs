@@ -450,16 +450,21 @@ fn timed(laps: &[Lap], expansion: f64, spread: f64) -> Option<Timed> {
     })
 }
 
-/// What laps say of the code that they began and ended in, `native` accesses having been made natively for each there.
+/// What laps say of the code that they began and ended in, `native` accesses having been made natively for each there: of that they ended in
+/// alone where that made most of them.
 fn places(laps: &[Lap], native: f64, image: u32) -> Vec<Place> {
     let mean = laps.iter().map(|lap| lap.accesses).sum::<f64>() / laps.len() as f64;
     let of_lap = |lap: &Lap| {
-        let (part, access_s) = (0.5 * lap.accesses / mean, lap.cpu_s / lap.accesses / native);
-        lap.ips.map(|ip| Place {
-            at: granule(image, ip),
+        let ends = if lap.of_its_end { 1.. } else { 0.. };
+        let ips = &lap.ips[ends];
+        let part = lap.accesses / mean / ips.len() as f64;
+        let access_s = lap.cpu_s / lap.accesses / native;
+        let place = move |ip: &u64| Place {
+            at: granule(image, *ip),
             part,
             access_s,
-        })
+        };
+        ips.iter().map(place).collect::<Vec<_>>()
     };
     laps.iter().flat_map(of_lap).collect()
 }

@@ -198,7 +198,9 @@ impl Translate {
         self.drain(self.log_pointer(), None, observer);
         if !self.exact {
             let ip = self.cache.fragment(fragment).ip;
-            self.pieces.read(self.stats.stops, observer.accesses(), ip);
+            let all = observer.accesses();
+            let beyond = all.saturating_sub(self.limit);
+            self.pieces.read(self.stats.stops, (all, beyond), ip);
         }
         let waiting = self.reader.waiting - waiting;
         let observes = self.duty != Duty::Count;

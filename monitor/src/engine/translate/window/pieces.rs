@@ -10,6 +10,8 @@ use std::os::unix::fs::FileExt;
 pub struct Piece {
     /// Accesses of the thread.
     pub accesses: u64,
+    /// Those behind its limit, which one instruction made that it ended in: a `rep movs` over megabytes comes to its end.
+    pub beyond: u64,
     /// Stops, the last one included.
     pub stops: u64,
     /// CPU seconds, those of its stops included.
@@ -45,8 +47,8 @@ impl Pieces {
         }
     }
 
-    /// The log has been read at stop number `stops`, up to this access, in the code at `ip`.
-    pub fn read(&mut self, stops: u64, accesses: u64, ip: u64) {
+    /// The log has been read at stop number `stops`, up to this access, so many of them behind the limit, in the code at `ip`.
+    pub fn read(&mut self, stops: u64, (accesses, beyond): (u64, u64), ip: u64) {
         if self.list.len() >= MOST || self.in_turn >= MOST_IN_TURN {
             return;
         }
@@ -64,6 +66,7 @@ impl Pieces {
             self.in_turn += 1;
             self.list.push(Piece {
                 accesses: accesses - from,
+                beyond,
                 stops: stops - before,
                 cpu_s: now - cpu_s,
                 end_s: now,
