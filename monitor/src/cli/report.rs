@@ -72,7 +72,7 @@ pub(super) struct ReportArgs {
     /// Show this process of the run: by its id, or by the name of its program.
     #[arg(long, value_name = "PID|NAME")]
     process: Option<String>,
-    /// Show the source of a file or function with the figures of its lines.
+    /// Show the source of a file or function with the figures of its lines; all of them, so without --by and --top.
     #[arg(long, value_name = "FILE|FUNCTION", conflicts_with_all = ["by", "top"])]
     source: Option<String>,
 }

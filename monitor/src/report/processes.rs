@@ -8,7 +8,7 @@ use crate::profile::Profile;
 
 /// Rows at most.
 const ROWS: usize = 12;
-/// A first process that weighs less than this share of the busiest only started it, as a script's shell does.
+/// A first process that made less than this share of the accesses of the busiest only started it, as a script's shell does.
 const STARTER: f64 = 0.1;
 
 /// The first process and all others.
@@ -39,24 +39,40 @@ pub fn select<'p>(profile: &'p Profile, wanted: &str) -> Option<&'p Profile> {
         .max_by(|a, b| weight(a).total_cmp(&weight(b)))
 }
 
+/// Accesses that the windows of a process stand for.
+fn accesses(process: &Profile) -> f64 {
+    process.windows.iter().map(|w| w.stands_for.value).sum()
+}
+
 /// The process that a report shows unless told otherwise: the first, or where nothing of that was
-/// seen, or next to nothing was done by it, the busiest of which something was.
+/// seen, or next to nothing was done by it, the busiest of which something was. (By accesses: where a run is observed whole what most processor
+/// time of a short process is spent on is its start, which we slow down.)
 #[must_use]
 pub fn default(profile: &Profile) -> &Profile {
     let seen = profile.others.iter().filter(|p| !p.windows.is_empty());
-    let busiest = seen.max_by(|a, b| weight(a).total_cmp(&weight(b)));
+    let busiest = seen.max_by(|a, b| accesses(a).total_cmp(&accesses(b)));
     let is_starter = |busiest: &&Profile| {
-        profile.windows.is_empty() || weight(profile) < STARTER * weight(busiest)
+        profile.windows.is_empty() || accesses(profile) < STARTER * accesses(busiest)
     };
     busiest.filter(is_starter).unwrap_or(profile)
 }
 
-/// Their names, for an error message.
+/// Most that an error message names.
+const NAMED: usize = 10;
+
+/// Their ids and names, busiest first, for an error message.
 #[must_use]
 pub fn names(profile: &Profile) -> String {
-    let mut names: Vec<&str> = all(profile).map(base_name).collect();
-    names.sort_unstable();
-    names.dedup();
+    let mut processes: Vec<&Profile> = all(profile).collect();
+    processes.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    let more = processes.len().saturating_sub(NAMED);
+    let named = processes.iter().take(NAMED);
+    let mut names: Vec<String> = named
+        .map(|process| format!("{} {}", process.header.pid, base_name(process)))
+        .collect();
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
     names.join(", ")
 }
 
@@ -123,7 +139,12 @@ mod tests {
     use crate::profile::types::{Estimate, Record};
 
     fn process(windows: u32) -> Profile {
-        let window = |index| Record::Window(example::window(index, 1000, Estimate::default()));
+        let stands_for = Estimate {
+            value: 1e6,
+            low: 1e6,
+            high: 1e6,
+        };
+        let window = |index| Record::Window(example::window(index, 1000, stands_for));
         let windows = (0..windows).map(window);
         let records: Vec<Record> = example::beginning().into_iter().chain(windows).collect();
         Profile::from_records(records).unwrap()

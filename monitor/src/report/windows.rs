@@ -100,8 +100,13 @@ pub(super) fn render(
     }
     if ranking.rows.len() > top {
         let text = format!(
-            "        {} more windows: --top {}",
+            "        {} more window{}: --top {}",
             ranking.rows.len() - top,
+            if ranking.rows.len() - top == 1 {
+                ""
+            } else {
+                "s"
+            },
             ranking.rows.len()
         );
         let _ = writeln!(out, "{}", style.paint(Ink::Faint, &text));
