@@ -1,5 +1,5 @@
 /* Executes code that it writes itself, in every way that just-in-time compilers do; prints sums that would be others if
-   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, patched, recovered, far, hurried. Exit status 6.
+   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, patched, recovered, far, hurried, filed. Exit status 6.
    With PERF_MAP set, `rewritten` names its page `summed` in /tmp/perf-PID.map: at once, or at its end if it is `end`.
    The code: sum the first N of 512 longs, add I. */
 #define _GNU_SOURCE
@@ -193,11 +193,35 @@ static long far(long rounds) { return under_timer(rounds, 4000); }
 /* Signals come before one has been followed, where stops are slow. */
 static long hurried(long rounds) { return under_timer(rounds, 200); }
 
+/* A file's, mapped privately and never written there: the file is, by a call, through another mapping, and by a call before it is mapped anew. */
+static long filed(long rounds) {
+    int file = memfd_create("code", 0);
+    if (file < 0 || ftruncate(file, PAGE)) exit(93);
+    unsigned char code[64] = {0}, *page = 0, *write = 0;
+    long sum = 0;
+    for (long i = 0; i < rounds; i++) {
+        generate(code, 1 + i % 9, i);
+        if (i % 3 != 1 && pwrite(file, code, sizeof code, 0) != sizeof code) exit(89);
+        if (!page || i % 3 == 2) page = map(page, READ | EXEC, MAP_PRIVATE | (page ? MAP_FIXED : 0), file);
+        if (i % 3 == 1) {
+            /* Not before it has been executed. */
+            if (!write) write = map(0, READ | WRITE, MAP_SHARED, file);
+            memcpy(write, code, sizeof code);
+            if (i % 60 == 31) {
+                if (munmap(write, PAGE)) exit(88);
+                write = 0;
+            }
+        }
+        for (int k = 0; k < 300; k++) sum += ((function)page)(data);
+    }
+    return sum;
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
         long (*run)(long);
-    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"patched", patched}, {"recovered", recovered}, {"far", far}, {"hurried", hurried}};
+    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"patched", patched}, {"recovered", recovered}, {"far", far}, {"hurried", hurried}, {"filed", filed}};
     long rounds = count > 1 ? atol(words[1]) : 100;
     for (int i = 0; i < 512; i++) data[i] = 3 * i + 1;
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++)

@@ -10,6 +10,7 @@ use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::{Backing, Maps};
 use crate::tracee::procinfo::Position;
 use crate::tracee::remote::{self, CallSite, restart_pending, restarted};
+use crate::tracee::sequence;
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
 use nix::unistd::Pid;
 use statcache_abi::{Block, MAGIC, PAGE_BYTES, VERSION};
@@ -217,7 +218,7 @@ pub fn may_be_in_use(process: &hub::Process) -> bool {
 /// [`TraceError::Gone`]; where only the calls fail, what is left stays.
 pub fn remove(stopped: Stopped, left: &Left) -> Result<Stopped> {
     let tid = stopped.tid();
-    let exact = stopped.regs()?;
+    let exact = sequence::regs_outside(&stopped)?;
     let pid = hub::process_of(tid).map_or(tid, |process| process.pid);
     let maps = Maps::read(pid).unwrap_or_default();
     let Some(slack) = remote::find_slack(&stopped, &maps) else {

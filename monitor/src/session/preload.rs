@@ -7,12 +7,10 @@
 //! Source: System V ABI for x86-64, section 3.4.1 "Initial Stack and Register State"; ld.so(8).
 
 use crate::tracee::maps::Maps;
-use crate::tracee::{Stopped, TraceError};
+use crate::tracee::{CODE_64, Stopped, TraceError};
 use nix::unistd::Pid;
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
-/// Segment selector of 64-bit code.
-const USER_CS: u64 = 0x33;
 const AT_BASE: u64 = 7;
 const AT_SECURE: u64 = 23;
 const WORD: usize = 8;
@@ -28,7 +26,7 @@ pub fn into(stopped: &Stopped, variables: &[(&str, String)]) -> Result<(), Trace
     let Some(end) = maps.find(regs.rsp).map(|mapping| mapping.end) else {
         return Ok(());
     };
-    if regs.cs != USER_CS {
+    if regs.cs != CODE_64 {
         return Ok(());
     }
     let mut bytes = vec![0; (end - regs.rsp) as usize];

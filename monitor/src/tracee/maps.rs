@@ -25,6 +25,8 @@ pub struct Mapping {
     pub read: bool,
     /// Shared with other processes.
     pub shared: bool,
+    /// Whether the process may write to its file through another mapping, which shows here where it has no copy of its own.
+    pub follows: bool,
 }
 
 /// What backs a mapping.
@@ -57,11 +59,12 @@ impl Backing {
 
 impl Mapping {
     /// Whether its code is what the file says and cannot change under us: private, file-backed,
-    /// executable and not writable.
+    /// executable and not writable, here or elsewhere in the process.
     pub fn is_stable_code(&self) -> bool {
         self.exec
             && !self.write
             && !self.shared
+            && !self.follows
             && matches!(self.path, Backing::File(_) | Backing::Vdso)
     }
 
@@ -77,6 +80,9 @@ impl Mapping {
     }
 }
 
+/// [`Mapping::file`] of memory without one.
+const NO_FILE: (i32, i32, u64) = (0, 0, 0);
+
 /// All mappings of a process, ordered by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Maps(pub Vec<Mapping>);
@@ -88,7 +94,13 @@ impl Maps {
     /// When the process is gone or not ours to look at.
     pub fn read(pid: Pid) -> Result<Maps, procfs::ProcError> {
         let maps = Process::new(pid.as_raw())?.maps()?;
-        Ok(Maps(maps.into_iter().map(convert).collect()))
+        let mut maps: Vec<Mapping> = maps.into_iter().map(convert).collect();
+        let written = |m: &&Mapping| m.shared && m.write && m.file != NO_FILE;
+        let written: Vec<_> = maps.iter().filter(written).map(|m| m.file).collect();
+        for mapping in &mut maps {
+            mapping.follows = !mapping.shared && written.contains(&mapping.file);
+        }
+        Ok(Maps(maps))
     }
 
     /// Where code lies that [may change](Mapping::is_changing_code), adjacent mappings as one, in order.
@@ -215,6 +227,7 @@ fn convert(map: MemoryMap) -> Mapping {
         write: map.perms.contains(MMPermissions::WRITE),
         read: map.perms.contains(MMPermissions::READ),
         shared: map.perms.contains(MMPermissions::SHARED),
+        follows: false,
     }
 }
 

@@ -13,6 +13,7 @@ pub mod maps;
 pub mod near;
 pub mod procinfo;
 pub mod remote;
+pub mod sequence;
 mod space;
 pub mod spare;
 pub mod stops;
@@ -28,6 +29,9 @@ use std::marker::PhantomData;
 use std::time::Instant;
 
 pub use libc::user_regs_struct as Regs;
+
+/// The code segment of 64-bit code (linux/arch/x86, `__USER_CS`).
+pub const CODE_64: u64 = 0x33;
 
 /// A failed operation on a tracee, with the operation and the thread it was meant for.
 #[derive(Debug, thiserror::Error)]

@@ -53,6 +53,7 @@ fn written_in_every_way() {
         ("recovered", "1000", 1),
         ("far", "20000", 40),
         ("hurried", "20000", 0),
+        ("filed", "60", 1),
     ] {
         let found = in_generated_code(&transparent(&["--full"], &[&program, rounds, way]));
         println!("{way}: {found} samples in generated code");
@@ -64,6 +65,7 @@ fn written_in_every_way() {
         ("moved", "3000"),
         ("protected", "30000"),
         ("far", "300000"),
+        ("filed", "30000"),
     ] {
         transparent(&["--overhead", "400"], &[&program, rounds, way]);
     }

@@ -21,6 +21,41 @@ fn same(words: &[&str], options: &[&str]) -> (Output, statcache::profile::Profil
     (found, profile)
 }
 
+/// A thread that is interrupted in one starts over, also where we stop it, move it or have it make calls, and however it begins one.
+#[test]
+fn restartable_sequences_guard() {
+    let Some((_place, program)) = c::build("sequences") else {
+        return;
+    };
+    let program = text(&program);
+    let dense: &[&str] = &["--overhead", "300"];
+    for options in WAYS.into_iter().chain([dense, dense, dense]) {
+        for way in ["pointer", "register"] {
+            let (found, _) = same(&[&program, "8", "2000000", way], options);
+            let said = lossy(&found.stdout);
+            if said.starts_with("skip") {
+                println!("SKIP restartable_sequences_guard: {said}");
+                return;
+            }
+            assert_eq!(said, "lost 0\n", "{way} {options:?}");
+        }
+    }
+}
+
+/// Code of other modes is left to the processor: 32-bit code, and what single-steps itself.
+#[test]
+fn modes_are_the_programs() {
+    let Some((_place, program)) = c::build_with("modes", &["-no-pie"]) else {
+        return;
+    };
+    let program = text(&program);
+    let dense: &[&str] = &["--overhead", "300"];
+    for options in WAYS.into_iter().chain([dense]) {
+        same(&[&program, "narrow", "40000"], options);
+        same(&[&program, "steps", "500"], options);
+    }
+}
+
 #[test]
 fn tracers_trace() {
     let Some((_place, program)) = c::build("tracer") else {

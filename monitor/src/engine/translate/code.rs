@@ -1,14 +1,16 @@
 //! The target's code as the translator reads it: what may be executed, what of it may change, and what has.
 
+use super::sequence;
 use super::trace::Code;
 use crate::arch::AddressExpr;
-use crate::tracee::maps::{self, Mapping, Maps};
+use crate::tracee::maps::{self, Backing, Mapping, Maps};
 use crate::tracee::{Result, TraceError, procinfo};
+use iced_x86::Instruction;
 use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 const PAGE: u64 = 4096;
 
@@ -38,7 +40,21 @@ pub struct TargetCode {
     stale: bool,
     /// Displacement from fs of the thread's `rseq_cs` word.
     rseq_from_fs: Option<i64>,
+    /// First addresses of restartable sequences, as far as met.
+    sequences: FxHashSet<u64>,
+    /// Whether the program has run where we did not see it, and when the files of code that was read were last changed, as far as that is known.
+    unseen: bool,
+    changes: FxHashMap<FileId, Option<Change>>,
+    /// Whether code was mapped or written over other code.
+    replaced: bool,
+    /// Device of the files that are processes' memory.
+    proc_device: Option<u64>,
 }
+
+/// Device and inode, as in [`Mapping::file`].
+type FileId = (i32, i32, u64);
+/// Time of the last change of a file's content or status, and its length.
+type Change = (i64, i64, u64);
 
 impl TargetCode {
     /// Opens the code of a process.
@@ -65,6 +81,11 @@ impl TargetCode {
             straddling: [0; 16],
             stale: true,
             rseq_from_fs: None,
+            sequences: FxHashSet::default(),
+            unseen: true,
+            changes: FxHashMap::default(),
+            replaced: false,
+            proc_device: std::fs::metadata("/proc/self").ok().map(|file| file.dev()),
         };
         code.refresh()?;
         Ok(code)
@@ -86,6 +107,16 @@ impl TargetCode {
         self.stale = true;
     }
 
+    /// Says that the program has run where what it did was not seen: that mappings and files may have changed.
+    pub fn set_unseen(&mut self) {
+        (self.stale, self.unseen) = (true, true);
+    }
+
+    /// Says that something was mapped or written over code: the same pages of the same file may hold something else by now.
+    pub fn set_replaced(&mut self) {
+        (self.stale, self.replaced) = (true, true);
+    }
+
     /// Whether any byte of the range is executable code that may have been translated.
     pub fn holds_code(&self, start: u64, length: u64) -> bool {
         let end = start.saturating_add(length);
@@ -93,6 +124,13 @@ impl TargetCode {
             .0
             .iter()
             .any(|m| m.exec && m.start < end && start < m.end)
+    }
+
+    /// Whether any byte of the range is code that was taken to be a file's own.
+    pub fn holds_stable_code(&self, start: u64, length: u64) -> bool {
+        let end = start.saturating_add(length);
+        let mut stable = self.maps.0.iter().filter(|m| m.is_stable_code());
+        stable.any(|m| m.start < end && start < m.end)
     }
 
     /// Where code that may change was found before and is none now, since the last call.
@@ -115,14 +153,16 @@ impl TargetCode {
             reason: format!("its memory map cannot be read: {e}"),
         })?;
         /// Start, end, offset in the file, the file.
-        type Placed = (u64, u64, u64, (i32, i32, u64));
+        type Placed = (u64, u64, u64, FileId);
         let code = |maps: &Maps| -> Vec<Placed> {
             let stable = maps.0.iter().filter(|m| m.is_stable_code());
             stable.map(|m| (m.start, m.end, m.offset, m.file)).collect()
         };
         let now = code(&maps);
         let moved = code(&self.maps).iter().any(|old| !now.contains(old));
-        let changed = moved || self.is_any_written();
+        let rewritten = std::mem::take(&mut self.unseen) && self.is_any_file_changed(&maps);
+        let replaced = std::mem::take(&mut self.replaced);
+        let changed = moved || rewritten || replaced || self.is_any_written();
         self.uncounted = maps.uncounted();
         let changing = maps.changing_code();
         for old in &self.changing {
@@ -133,10 +173,55 @@ impl TargetCode {
         if changed {
             self.pages.clear();
             self.written.clear();
+            self.sequences.clear();
         } else {
             self.pages.retain(|_, page| page.is_some());
         }
         Ok(changed)
+    }
+
+    /// Whether that descriptor of the process is of a file whose code was read, or of memory (proc(5), `/proc/pid/mem`).
+    pub fn is_of(&self, descriptor: u64) -> bool {
+        // None is mapped, or written to without being open.
+        let Ok(file) = std::fs::metadata(format!("/proc/{}/fd/{}", self.pid, descriptor as i32))
+        else {
+            return false;
+        };
+        let device = file.dev();
+        let of_code = |(major, minor, inode): &FileId| {
+            (*inode, *major, *minor)
+                == (
+                    file.ino(),
+                    libc::major(device) as i32,
+                    libc::minor(device) as i32,
+                )
+        };
+        self.changes.keys().any(of_code) || Some(device) == self.proc_device
+    }
+
+    /// Notes the restartable sequence whose description lies at `value`, if one does, and that code at `ip` leads to.
+    pub fn note_description(&mut self, value: u64, ip: u64) {
+        let mut words = [0; sequence::BYTES];
+        if sequence::may_lie_at(value)
+            && self.memory.read_exact_at(&mut words, value).is_ok()
+            && let Some(start) = sequence::begins(&words, ip)
+        {
+            self.sequences.insert(start);
+        }
+    }
+
+    /// Whether a file of code has been changed since the last call: mapped privately it still shows what is written to it, and a library
+    /// that is loaded again may have the number of the one before.
+    fn is_any_file_changed(&mut self, maps: &Maps) -> bool {
+        let mut changed = false;
+        for (file, before) in &mut self.changes {
+            let mut mappings = maps.0.iter().filter(|m| m.is_stable_code());
+            let mapping = mappings.find(|m| m.file == *file);
+            let now = mapping.and_then(|mapping| last_change(self.pid, mapping));
+            changed |= before.is_some() && now.is_some() && *before != now;
+            *before = now;
+        }
+        changed
     }
 
     /// Whether a page that was read as a file's own, never to change, has been written since.
@@ -189,6 +274,13 @@ impl TargetCode {
         let address = number * PAGE;
         let changes = self.page_changes(number);
         let (memory, maps) = (&self.memory, &self.maps);
+        if !changes
+            && !self.pages.contains_key(&number)
+            && let Some(mapping) = maps.find(address).filter(|m| m.is_stable_code())
+        {
+            let change = self.changes.entry(mapping.file);
+            change.or_insert_with(|| last_change(self.pid, mapping));
+        }
         let pages = match changes {
             true => &mut self.changing_pages,
             false => &mut self.pages,
@@ -202,6 +294,23 @@ impl TargetCode {
         });
         page.as_deref()
     }
+}
+
+/// When the file of a mapping was last changed; `None` where it cannot be found, as one that was removed by those who may not look behind
+/// mappings (proc(5), `/proc/pid/map_files`).
+fn last_change(pid: Pid, mapping: &Mapping) -> Option<Change> {
+    let Backing::File(path) = &mapping.path else {
+        return None;
+    };
+    let mapped = format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    );
+    let found = std::fs::metadata(mapped).ok().or_else(|| {
+        let named = std::fs::metadata(format!("/proc/{pid}/root{path}")).ok()?;
+        (named.ino() == mapping.file.2).then_some(named)
+    })?;
+    Some((found.ctime(), found.ctime_nsec(), found.len()))
 }
 
 /// Whether a page is the process's own copy of a file's, made when it was written (linux
@@ -249,10 +358,19 @@ impl Code for TargetCode {
         !self.uncounted.iter().any(|code| code.contains(&ip))
     }
 
-    fn begins_sequence(&self, address: &AddressExpr) -> bool {
-        address.fs
-            && address.base.is_none()
-            && address.index.is_none()
-            && Some(address.disp) == self.rseq_from_fs
+    fn note_sequence(&mut self, instruction: &Instruction) {
+        if let Some(value) = sequence::named(instruction) {
+            self.note_description(value, instruction.ip());
+        }
+    }
+
+    fn begins_sequence(&self, address: &AddressExpr, next: u64) -> bool {
+        // However the word is addressed: librseq has its displacement in a register, others a pointer to it.
+        let known = self.sequences.contains(&next);
+        known
+            || address.fs
+                && address.base.is_none()
+                && address.index.is_none()
+                && Some(address.disp) == self.rseq_from_fs
     }
 }

@@ -15,6 +15,7 @@ pub mod log;
 pub mod memory;
 pub mod room;
 pub mod runtime;
+pub mod sequence;
 pub mod state;
 pub mod states;
 pub mod target;

@@ -64,9 +64,12 @@ pub trait Code {
     /// Whether accesses made by code at `ip` count. Those of the vDSO, which is the kernel's, and of our shim do not.
     fn counted(&self, ip: u64) -> bool;
 
-    /// Whether a store to this address begins a restartable sequence (rseq(2)): the kernel must see
+    /// Notes the restartable sequence (rseq(2)) that the instruction names, if any: it has the address of its description.
+    fn note_sequence(&mut self, instruction: &Instruction);
+
+    /// Whether a store to this address begins a restartable sequence, or one behind which there is code at `next`: the kernel must see
     /// the sequence's own addresses in it, so it cannot run as a copy.
-    fn begins_sequence(&self, address: &AddressExpr) -> bool;
+    fn begins_sequence(&self, address: &AddressExpr, next: u64) -> bool;
 }
 
 /// One instruction of a trace.
@@ -256,7 +259,10 @@ pub fn form(
         if let Err(reason) = arch::accesses(&instruction, factory, &mut accesses) {
             break End::Declined(at, reason.reason);
         }
-        let begins_one = |a: &Access| a.kind != Kind::Load && code.begins_sequence(&a.address);
+        code.note_sequence(&instruction);
+        let next = instruction.next_ip();
+        let begins_one =
+            |a: &Access| a.kind != Kind::Load && code.begins_sequence(&a.address, next);
         // Zero names none: so a library clears the word for each new thread.
         if accesses.iter().any(begins_one) && !stores_zero(&instruction) {
             break End::Declined(at, "a restartable sequence");
@@ -449,7 +455,9 @@ pub(super) mod tests {
             true
         }
 
-        fn begins_sequence(&self, _: &AddressExpr) -> bool {
+        fn note_sequence(&mut self, _: &Instruction) {}
+
+        fn begins_sequence(&self, _: &AddressExpr, _: u64) -> bool {
             false
         }
     }

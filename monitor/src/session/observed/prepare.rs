@@ -15,7 +15,8 @@ use crate::session::preload;
 use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
-use crate::tracee::{Result, Resume, StopReason, Stopped, hub, procinfo};
+use crate::tracee::sequence;
+use crate::tracee::{CODE_64, Result, Resume, StopReason, Stopped, hub, procinfo};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -23,12 +24,11 @@ use std::time::{Duration, Instant};
 /// programs are at once.
 const LOADING: Duration = Duration::from_secs(1);
 
-/// The code segment of 64-bit programs (linux/arch/x86, `__USER_CS`).
-const CODE_64: u64 = 0x33;
-
-/// Whether a thread is at its own registers, with no signal to be delivered and no call to be made again.
+/// Whether a thread is at its own registers, with no signal to be delivered, no call to be made again, and in no restartable sequence.
 fn is_at_home(stopped: &Stopped) -> Result<bool> {
-    Ok(!stopped.has_news() && !restart_pending(&stopped.regs()?))
+    let regs = stopped.regs()?;
+    let moves = || sequence::abort_of(stopped, &regs).is_none();
+    Ok(!stopped.has_news() && !restart_pending(&regs) && moves())
 }
 
 impl Observed {
@@ -54,6 +54,7 @@ impl Observed {
             self.timing.is_none() && self.times && !self.full && self.numbers.count() > 0;
         if let (Some(Engine::Translate(_)), true) = (&self.engine, wants_timing)
             && stopped.must_be_native().is_none()
+            && is_at_home(&stopped)?
         {
             return Ok((self.prepare_timing(stopped)?, error));
         }
@@ -239,6 +240,11 @@ impl Observed {
             return Ok(false);
         }
         let mut regs = stopped.regs()?;
+        // Some programs go to 32-bit code for a moment.
+        if regs.cs != CODE_64 {
+            *self.declined.entry("32-bit code").or_default() += 1;
+            return Ok(false);
+        }
         if regs.gs_base == 0 {
             return Ok(true);
         }

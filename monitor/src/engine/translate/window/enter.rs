@@ -6,8 +6,9 @@ use super::super::target;
 use super::native::stopped_with_its_process;
 use super::signal::STORM;
 use super::{At, Next, Translate, WindowEnd};
+use crate::arch::HINDERING_FLAGS;
 use crate::observe::Observer;
-use crate::tracee::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub};
+use crate::tracee::{CODE_64, Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub};
 
 /// Places to return to translated at one entry. (Of 0, 2, 8 and 32, on a python that imports modules: 34,300, 26,000, 25,300 and 25,200
 /// stops for new code; of 0, 1, 2 and 8, on a compiler of one second observed whole: 88,900, 75,600, 74,300 and 74,100, in the same time.
@@ -30,8 +31,15 @@ impl Translate {
         if regs.gs_base != 0 {
             return self.decline(stopped, regs, observer, "the program uses the gs segment");
         }
+        if regs.cs != CODE_64 {
+            return self.decline(stopped, regs, observer, "32-bit code");
+        }
         if regs.eflags & DIRECTION != 0 {
             return self.decline(stopped, regs, observer, "direction flag set");
+        }
+        // As behind a handler that returns to single steps: each instruction of the copy would trap, too.
+        if regs.eflags & u64::from(HINDERING_FLAGS) != 0 {
+            return self.decline(stopped, regs, observer, "a flag that traps");
         }
         if self.storm.take() {
             return self.decline(stopped, regs, observer, STORM);

@@ -416,7 +416,7 @@ impl Translate {
         self.remapping.remove(&stopped.tid().as_raw());
         let rested = goes_on.is_some_and(|how| how.rested);
         if !rested || remapped {
-            self.code.set_stale();
+            self.code.set_unseen();
             self.filtered.clear();
             if hub::take_space(stopped.tid(), 0).is_err() {
                 return Ok(WindowEnd::Declined(stopped, SPACE_LIMITED));

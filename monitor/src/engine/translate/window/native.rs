@@ -4,6 +4,7 @@ use super::signal::stopped_by_signal;
 use super::{At, Control, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
 use crate::tracee::remote::is_at_call;
+use crate::tracee::sequence;
 use crate::tracee::stops::leave_kernel;
 use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
 use std::time::{Duration, Instant};
@@ -38,27 +39,20 @@ impl Translate {
     /// Whether the thread is inside a restartable sequence (rseq(2)), which must not be moved. Notes
     /// where it would announce one.
     pub(super) fn in_restartable_sequence(&mut self, stopped: &Stopped, regs: &Regs) -> bool {
-        const RSEQ_CS: u64 = 8;
-        let Some(area) = procinfo::rseq_area(stopped.tid()) else {
+        let Some(word) = sequence::word(stopped.tid()) else {
             return false;
         };
-        let word = area + RSEQ_CS;
         self.code
             .set_rseq(Some(word.wrapping_sub(regs.fs_base) as i64));
-        // It may name a sequence long left behind: only one around the thread's address counts.
-        let mut pointer = [0; 8];
-        let mut sequence = [0u8; 24];
-        if stopped.read(word, &mut pointer).is_err()
-            || stopped
-                .read(u64::from_le_bytes(pointer), &mut sequence)
-                .is_err()
-        {
-            return false;
+        // It may be about to, with what names the sequence in a register by now.
+        let gprs = [
+            regs.rax, regs.rbx, regs.rcx, regs.rdx, regs.rsi, regs.rdi, regs.rbp, regs.r8, regs.r9,
+            regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15,
+        ];
+        for value in gprs {
+            self.code.note_description(value, regs.rip);
         }
-        // struct rseq_cs: version and flags, then first address and length.
-        let field =
-            |at: usize| u64::from_le_bytes(sequence[at..at + 8].try_into().expect("eight bytes"));
-        regs.rip.wrapping_sub(field(8)) < field(16)
+        sequence::abort_of(stopped, regs).is_some()
     }
 
     /// The user ended the window while the thread was at its own registers. `handler`: it was to step into one.
@@ -169,7 +163,21 @@ impl Translate {
     pub(super) fn after_syscall(&mut self, number: u64, args: &Regs, accesses: u64) {
         let (address, length) = (args.rdi, args.rsi);
         match number as i64 {
+            libc::SYS_mmap
+                if args.rdx & libc::PROT_EXEC as u64 != 0
+                    && self.code.holds_stable_code(address, length) =>
+            {
+                self.code.set_replaced();
+            }
             libc::SYS_mmap if args.rdx & libc::PROT_EXEC as u64 != 0 => self.code.set_stale(),
+            // What is written there shows where the file is code.
+            libc::SYS_mmap
+                if args.rdx & libc::PROT_WRITE as u64 != 0
+                    && args.r10 & libc::MAP_SHARED as u64 != 0
+                    && self.code.is_of(args.r8) =>
+            {
+                self.code.set_stale();
+            }
             libc::SYS_mmap
             | libc::SYS_munmap
             | libc::SYS_mprotect
@@ -185,8 +193,26 @@ impl Translate {
                 self.code.set_stale();
             }
             libc::SYS_mremap if self.code.holds_code(args.r8, args.rdx) => self.code.set_stale(),
-            libc::SYS_shmat | libc::SYS_shmdt | libc::SYS_remap_file_pages => {
+            libc::SYS_shmat
+            | libc::SYS_shmdt
+            | libc::SYS_remap_file_pages
+            | libc::SYS_process_vm_writev => {
                 self.code.set_stale();
+            }
+            libc::SYS_write
+            | libc::SYS_pwrite64
+            | libc::SYS_writev
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2
+            | libc::SYS_sendfile
+            | libc::SYS_ftruncate
+            | libc::SYS_fallocate
+                if self.code.is_of(address) =>
+            {
+                self.code.set_replaced();
+            }
+            libc::SYS_copy_file_range | libc::SYS_splice if self.code.is_of(args.rdx) => {
+                self.code.set_replaced();
             }
             libc::SYS_rt_sigreturn => self.storm.goes_on(accesses),
             _ => {}
