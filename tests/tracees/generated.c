@@ -202,10 +202,17 @@ static long filed(long rounds) {
     for (long i = 0; i < rounds; i++) {
         generate(code, 1 + i % 9, i);
         if (i % 3 != 1 && pwrite(file, code, sizeof code, 0) != sizeof code) exit(89);
+        /* At times it may be written to before it was ever executed. */
+        if (i % 20 == 7) {
+            if (munmap(page, PAGE)) exit(87);
+            page = 0;
+        }
         if (!page || i % 3 == 2) page = map(page, READ | EXEC, MAP_PRIVATE | (page ? MAP_FIXED : 0), file);
         if (i % 3 == 1) {
-            /* Not before it has been executed. */
-            if (!write) write = map(0, READ | WRITE, MAP_SHARED, file);
+            if (!write) {
+                write = map(0, i % 2 ? READ : READ | WRITE, MAP_SHARED, file);
+                if (i % 2 && mprotect(write, PAGE, READ | WRITE)) exit(86);
+            }
             memcpy(write, code, sizeof code);
             if (i % 60 == 31) {
                 if (munmap(write, PAGE)) exit(88);

@@ -36,7 +36,7 @@ pub fn select<'p>(profile: &'p Profile, wanted: &str) -> Option<&'p Profile> {
     let pid = wanted.parse::<i32>().ok();
     all(profile)
         .filter(|p| Some(p.header.pid) == pid || base_name(p) == wanted)
-        .max_by(|a, b| weight(a).total_cmp(&weight(b)))
+        .max_by(|a, b| accesses(a).total_cmp(&accesses(b)))
 }
 
 /// Accesses that the windows of a process stand for.
@@ -64,7 +64,7 @@ const NAMED: usize = 10;
 #[must_use]
 pub fn names(profile: &Profile) -> String {
     let mut processes: Vec<&Profile> = all(profile).collect();
-    processes.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    processes.sort_by(|a, b| accesses(b).total_cmp(&accesses(a)));
     let more = processes.len().saturating_sub(NAMED);
     let named = processes.iter().take(NAMED);
     let mut names: Vec<String> = named

@@ -11,7 +11,9 @@ use crate::tracee::maps::{Backing, Maps};
 use crate::tracee::procinfo::Position;
 use crate::tracee::remote::{self, CallSite, restart_pending, restarted};
 use crate::tracee::sequence;
-use crate::tracee::{Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo};
+use crate::tracee::{
+    CODE_64, Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo,
+};
 use nix::unistd::Pid;
 use statcache_abi::{Block, MAGIC, PAGE_BYTES, VERSION};
 use std::fs::File;
@@ -219,6 +221,10 @@ pub fn may_be_in_use(process: &hub::Process) -> bool {
 pub fn remove(stopped: Stopped, left: &Left) -> Result<Stopped> {
     let tid = stopped.tid();
     let exact = sequence::regs_outside(&stopped)?;
+    if exact.cs != CODE_64 {
+        // Calls of ours are of 64-bit code.
+        return Ok(stopped);
+    }
     let pid = hub::process_of(tid).map_or(tid, |process| process.pid);
     let maps = Maps::read(pid).unwrap_or_default();
     let Some(slack) = remote::find_slack(&stopped, &maps) else {

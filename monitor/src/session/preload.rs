@@ -216,7 +216,7 @@ mod tests {
         assert!(!names_linker(&vector(&[3, AT_BASE, 4, AT_BASE, 0, 0])));
         // A test is linked as the host's programs are: by its linker, where its mappings show one.
         let maps = std::fs::read_to_string("/proc/self/maps").expect("read");
-        assert_eq!(is_linked(Pid::this()), maps.contains("/ld-linux"));
+        assert_eq!(is_linked(Pid::this()), maps.contains("/ld-"));
     }
 
     #[test]

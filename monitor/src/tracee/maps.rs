@@ -2,6 +2,7 @@
 
 use nix::unistd::Pid;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+use rustc_hash::FxHashSet;
 use std::ops::Range;
 
 /// One mapping.
@@ -25,7 +26,7 @@ pub struct Mapping {
     pub read: bool,
     /// Shared with other processes.
     pub shared: bool,
-    /// Whether the process may write to its file through another mapping, which shows here where it has no copy of its own.
+    /// Whether it is code, and the process may write to its file through another mapping, which shows here where it has no copy of its own.
     pub follows: bool,
 }
 
@@ -95,10 +96,12 @@ impl Maps {
     pub fn read(pid: Pid) -> Result<Maps, procfs::ProcError> {
         let maps = Process::new(pid.as_raw())?.maps()?;
         let mut maps: Vec<Mapping> = maps.into_iter().map(convert).collect();
-        let written = |m: &&Mapping| m.shared && m.write && m.file != NO_FILE;
-        let written: Vec<_> = maps.iter().filter(written).map(|m| m.file).collect();
-        for mapping in &mut maps {
-            mapping.follows = !mapping.shared && written.contains(&mapping.file);
+        let is_code = |m: &&Mapping| m.exec && !m.shared && m.file != NO_FILE;
+        let code: FxHashSet<_> = maps.iter().filter(is_code).map(|m| m.file).collect();
+        let written = |m: &&Mapping| m.shared && m.write && code.contains(&m.file);
+        let written: FxHashSet<_> = maps.iter().filter(written).map(|m| m.file).collect();
+        for mapping in maps.iter_mut().filter(|m| m.exec && !m.shared) {
+            mapping.follows = written.contains(&mapping.file);
         }
         Ok(Maps(maps))
     }

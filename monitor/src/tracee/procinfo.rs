@@ -16,6 +16,16 @@ pub(crate) fn memory(tid: Pid, write: bool) -> std::io::Result<File> {
         .open(format!("/proc/{tid}/mem"))
 }
 
+/// Whether the process executes a 32-bit program: by the class of its file (elf(5), `EI_CLASS`), or where that cannot be read.
+pub fn is_32_bit(pid: Pid) -> bool {
+    const EI_CLASS: usize = 4;
+    const ELFCLASS64: u8 = 2;
+    let mut head = [0; EI_CLASS + 1];
+    let file = File::open(format!("/proc/{pid}/exe"));
+    let read = file.and_then(|mut file| file.read_exact(&mut head));
+    read.is_err() || head[EI_CLASS] != ELFCLASS64
+}
+
 /// CPU seconds the thread has run, by `schedstat` (nanoseconds), else by `stat` (clock ticks).
 pub fn thread_cpu_s(pid: Pid, tid: Pid) -> Option<f64> {
     let first = |text: &str| text.split(' ').next()?.parse::<u64>().ok();

@@ -8,9 +8,11 @@ use crate::tracee::{Result, TraceError, procinfo};
 use iced_x86::Instruction;
 use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 const PAGE: u64 = 4096;
 
@@ -47,8 +49,8 @@ pub struct TargetCode {
     changes: FxHashMap<FileId, Option<Change>>,
     /// Whether code was mapped or written over other code.
     replaced: bool,
-    /// Device of the files that are processes' memory.
-    proc_device: Option<u64>,
+    /// See [`local_devices`].
+    local: FxHashSet<(i32, i32)>,
 }
 
 /// Device and inode, as in [`Mapping::file`].
@@ -85,7 +87,7 @@ impl TargetCode {
             unseen: true,
             changes: FxHashMap::default(),
             replaced: false,
-            proc_device: std::fs::metadata("/proc/self").ok().map(|file| file.dev()),
+            local: local_devices(),
         };
         code.refresh()?;
         Ok(code)
@@ -173,36 +175,42 @@ impl TargetCode {
         if changed {
             self.pages.clear();
             self.written.clear();
-            self.sequences.clear();
         } else {
             self.pages.retain(|_, page| page.is_some());
         }
         Ok(changed)
     }
 
-    /// Whether that descriptor of the process is of a file whose code was read, or of memory (proc(5), `/proc/pid/mem`).
-    pub fn is_of(&self, descriptor: u64) -> bool {
-        // None is mapped, or written to without being open.
-        let Ok(file) = std::fs::metadata(format!("/proc/{}/fd/{}", self.pid, descriptor as i32))
-        else {
+    /// Whether that descriptor of the thread is of a file that code is mapped from, or of memory (proc(5), `/proc/pid/mem`). By its name: to
+    /// ask for more may mean to ask a process that is stopped (fuse(4)).
+    pub fn is_of(&self, tid: Pid, descriptor: u64) -> bool {
+        let link = format!("/proc/{tid}/fd/{}", descriptor as i32);
+        let Ok(name) = std::fs::read_link(link) else {
             return false;
         };
-        let device = file.dev();
-        let of_code = |(major, minor, inode): &FileId| {
-            (*inode, *major, *minor)
-                == (
-                    file.ino(),
-                    libc::major(device) as i32,
-                    libc::minor(device) as i32,
-                )
-        };
-        self.changes.keys().any(of_code) || Some(device) == self.proc_device
+        let mut stable = self.maps.0.iter().filter(|m| m.is_stable_code());
+        let is_of = |m: &Mapping| matches!(&m.path, Backing::File(path) if Path::new(path) == name);
+        stable.any(is_of) || name.ends_with("mem")
     }
 
-    /// Notes the restartable sequence whose description lies at `value`, if one does, and that code at `ip` leads to.
+    /// Whether any of the range shows a file, through a shared mapping, that code is privately mapped from.
+    pub fn shows_code(&self, start: u64, length: u64) -> bool {
+        let end = start.saturating_add(length);
+        let stable = || self.maps.0.iter().filter(|m| m.is_stable_code());
+        let shared = self.maps.0.iter().filter(|m| m.shared);
+        let mut here = shared.filter(|m| m.start < end && start < m.end);
+        here.any(|m| stable().any(|code| code.file == m.file))
+    }
+
+    /// Notes the restartable sequence whose description lies at `value`, if one does, and that code at `ip` leads to. It lies in the data of
+    /// the file whose code that is; other memory is not looked at.
     pub fn note_description(&mut self, value: u64, ip: u64) {
+        const REACH: u64 = 1 << 31;
         let mut words = [0; sequence::BYTES];
+        let is_data = |m: &Mapping| !m.shared && matches!(m.path, Backing::File(_));
         if sequence::may_lie_at(value)
+            && value.abs_diff(ip) < REACH
+            && self.maps.find(value).is_some_and(is_data)
             && self.memory.read_exact_at(&mut words, value).is_ok()
             && let Some(start) = sequence::begins(&words, ip)
         {
@@ -214,12 +222,15 @@ impl TargetCode {
     /// that is loaded again may have the number of the one before.
     fn is_any_file_changed(&mut self, maps: &Maps) -> bool {
         let mut changed = false;
-        for (file, before) in &mut self.changes {
-            let mut mappings = maps.0.iter().filter(|m| m.is_stable_code());
-            let mapping = mappings.find(|m| m.file == *file);
-            let now = mapping.and_then(|mapping| last_change(self.pid, mapping));
-            changed |= before.is_some() && now.is_some() && *before != now;
-            *before = now;
+        let mut asked = FxHashSet::default();
+        for mapping in maps.0.iter().filter(|m| m.is_stable_code()) {
+            if let Some(before) = self.changes.get_mut(&mapping.file)
+                && asked.insert(mapping.file)
+            {
+                let now = last_change(self.pid, mapping, &self.local);
+                changed |= before.is_some() && now.is_some() && *before != now;
+                *before = now;
+            }
         }
         changed
     }
@@ -279,7 +290,7 @@ impl TargetCode {
             && let Some(mapping) = maps.find(address).filter(|m| m.is_stable_code())
         {
             let change = self.changes.entry(mapping.file);
-            change.or_insert_with(|| last_change(self.pid, mapping));
+            change.or_insert_with(|| last_change(self.pid, mapping, &self.local));
         }
         let pages = match changes {
             true => &mut self.changing_pages,
@@ -296,21 +307,49 @@ impl TargetCode {
     }
 }
 
+/// File systems whose files can be asked about without waiting for anybody who may be stopped.
+const LOCAL: [&str; 8] = [
+    "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs",
+];
+
+/// Devices of such (proc(5), `/proc/pid/mountinfo`).
+fn local_devices() -> FxHashSet<(i32, i32)> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let device = |line: &str| {
+        let (mount, system) = line.split_once(" - ")?;
+        let kind = system.split(' ').next()?;
+        let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
+        let device = (major.parse().ok()?, minor.parse().ok()?);
+        LOCAL.contains(&kind).then_some(device)
+    };
+    mounts.lines().filter_map(device).collect()
+}
+
 /// When the file of a mapping was last changed; `None` where it cannot be found, as one that was removed by those who may not look behind
-/// mappings (proc(5), `/proc/pid/map_files`).
-fn last_change(pid: Pid, mapping: &Mapping) -> Option<Change> {
+/// mappings (proc(5), `/proc/pid/map_files`), or may have to be waited for.
+fn last_change(pid: Pid, mapping: &Mapping, local: &FxHashSet<(i32, i32)>) -> Option<Change> {
     let Backing::File(path) = &mapping.path else {
         return None;
+    };
+    let ask = |name: String| {
+        let wanted = StatxFlags::CTIME | StatxFlags::SIZE | StatxFlags::INO;
+        rustix::fs::statx(rustix::fs::CWD, name, AtFlags::STATX_DONT_SYNC, wanted).ok()
     };
     let mapped = format!(
         "/proc/{pid}/map_files/{:x}-{:x}",
         mapping.start, mapping.end
     );
-    let found = std::fs::metadata(mapped).ok().or_else(|| {
-        let named = std::fs::metadata(format!("/proc/{pid}/root{path}")).ok()?;
-        (named.ino() == mapping.file.2).then_some(named)
+    let (major, minor, inode) = mapping.file;
+    let found = ask(mapped).or_else(|| {
+        let named = local.contains(&(major, minor));
+        let named = named.then(|| ask(format!("/proc/{pid}/root{path}")));
+        named.flatten().filter(|found| found.stx_ino == inode)
     })?;
-    Some((found.ctime(), found.ctime_nsec(), found.len()))
+    Some((
+        found.stx_ctime.tv_sec,
+        i64::from(found.stx_ctime.tv_nsec),
+        found.stx_size,
+    ))
 }
 
 /// Whether a page is the process's own copy of a file's, made when it was written (linux

@@ -24,11 +24,13 @@ use std::time::{Duration, Instant};
 /// programs are at once.
 const LOADING: Duration = Duration::from_secs(1);
 
-/// Whether a thread is at its own registers, with no signal to be delivered, no call to be made again, and in no restartable sequence.
+/// Whether a thread is at its own registers, with no signal to be delivered, no call to be made again, in 64-bit code and in no restartable
+/// sequence: it may be made to make calls for us.
 fn is_at_home(stopped: &Stopped) -> Result<bool> {
     let regs = stopped.regs()?;
-    let moves = || sequence::abort_of(stopped, &regs).is_none();
-    Ok(!stopped.has_news() && !restart_pending(&regs) && moves())
+    let in_sequence = || sequence::abort_of(stopped, &regs).is_some();
+    let its_own = stopped.has_news() || restart_pending(&regs) || regs.cs != CODE_64;
+    Ok(!its_own && !in_sequence())
 }
 
 impl Observed {
@@ -77,13 +79,15 @@ impl Observed {
             true => stopped,
             false => leave::free(stopped, pid)?,
         };
-        // No call could be made in it for us either; and one that it is to make again is its own.
-        if stopped.must_be_native().is_some() || !is_at_home(&stopped)? {
+        // What this program's registers mean is told by its code segment; some 64-bit ones go to 32-bit code for a moment.
+        if stopped.regs()?.cs != CODE_64 {
+            if procinfo::is_32_bit(pid) {
+                self.refused = Some("it is a 32-bit program".to_owned());
+            }
             return Ok((stopped, error));
         }
-        // What this program's registers mean is told by its code segment.
-        if stopped.regs()?.cs != CODE_64 {
-            self.refused = Some("it is a 32-bit program".to_owned());
+        // No call could be made in it for us either; and one that it is to make again is its own.
+        if stopped.must_be_native().is_some() || !is_at_home(&stopped)? {
             return Ok((stopped, error));
         }
         // What a fork copied, or a monitor left that was killed.
@@ -240,7 +244,6 @@ impl Observed {
             return Ok(false);
         }
         let mut regs = stopped.regs()?;
-        // Some programs go to 32-bit code for a moment.
         if regs.cs != CODE_64 {
             *self.declined.entry("32-bit code").or_default() += 1;
             return Ok(false);

@@ -7,6 +7,7 @@ use crate::tracee::remote::is_at_call;
 use crate::tracee::sequence;
 use crate::tracee::stops::leave_kernel;
 use crate::tracee::{Event, Regs, Result, Resume, Running, StopReason, Stopped, hub, procinfo};
+use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 
 /// How long a thread that is asked to stop natively is waited for.
@@ -160,21 +161,26 @@ impl Translate {
     }
 
     /// What a finished system call means for translated code.
-    pub(super) fn after_syscall(&mut self, number: u64, args: &Regs, accesses: u64) {
+    pub(super) fn after_syscall(&mut self, tid: Pid, number: u64, args: &Regs, accesses: u64) {
         let (address, length) = (args.rdi, args.rsi);
         match number as i64 {
             libc::SYS_mmap
                 if args.rdx & libc::PROT_EXEC as u64 != 0
+                    && args.r10 & libc::MAP_FIXED as u64 != 0
                     && self.code.holds_stable_code(address, length) =>
             {
                 self.code.set_replaced();
             }
             libc::SYS_mmap if args.rdx & libc::PROT_EXEC as u64 != 0 => self.code.set_stale(),
-            // What is written there shows where the file is code.
+            // What is written there, by and by, shows where the file is code.
             libc::SYS_mmap
+                if args.r10 & libc::MAP_SHARED as u64 != 0 && self.code.is_of(tid, args.r8) =>
+            {
+                self.code.set_stale();
+            }
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect
                 if args.rdx & libc::PROT_WRITE as u64 != 0
-                    && args.r10 & libc::MAP_SHARED as u64 != 0
-                    && self.code.is_of(args.r8) =>
+                    && self.code.shows_code(address, length) =>
             {
                 self.code.set_stale();
             }
@@ -193,10 +199,7 @@ impl Translate {
                 self.code.set_stale();
             }
             libc::SYS_mremap if self.code.holds_code(args.r8, args.rdx) => self.code.set_stale(),
-            libc::SYS_shmat
-            | libc::SYS_shmdt
-            | libc::SYS_remap_file_pages
-            | libc::SYS_process_vm_writev => {
+            libc::SYS_shmat | libc::SYS_shmdt | libc::SYS_remap_file_pages => {
                 self.code.set_stale();
             }
             libc::SYS_write
@@ -207,13 +210,14 @@ impl Translate {
             | libc::SYS_sendfile
             | libc::SYS_ftruncate
             | libc::SYS_fallocate
-                if self.code.is_of(address) =>
+                if self.code.is_of(tid, address) =>
             {
                 self.code.set_replaced();
             }
-            libc::SYS_copy_file_range | libc::SYS_splice if self.code.is_of(args.rdx) => {
+            libc::SYS_copy_file_range | libc::SYS_splice if self.code.is_of(tid, args.rdx) => {
                 self.code.set_replaced();
             }
+            libc::SYS_truncate => self.code.set_unseen(),
             libc::SYS_rt_sigreturn => self.storm.goes_on(accesses),
             _ => {}
         }
@@ -244,7 +248,7 @@ impl Translate {
                     }
                     None => self.syscall_entry(stopped, regs, observer),
                     Some((number, args)) => {
-                        self.after_syscall(number, &args, observer.accesses());
+                        self.after_syscall(stopped.tid(), number, &args, observer.accesses());
                         if limits_space(number, &args) && hub::take_space(stopped.tid(), 0).is_err()
                         {
                             self.drain(self.log_pointer(), None, observer);
@@ -305,6 +309,9 @@ impl Translate {
             // that refused again it might never come to make it.
             StopReason::Interrupt if syscall.is_none() && !handler && leave_kernel(&stopped) => {
                 let regs = stopped.regs()?;
+                if self.in_restartable_sequence(&stopped, &regs) {
+                    return self.decline(stopped, regs, observer, "a restartable sequence");
+                }
                 self.enter(stopped, regs, observer, Resume::Syscall)
             }
             _ => go(stopped.resume_here(Resume::Syscall, 0)?, syscall),
