@@ -150,12 +150,17 @@ impl Session<'_> {
             self.failed(error);
             return Ok(());
         }
-        if observed.engine.is_some() && error.is_none() && !observed.is_free(&stopped)? {
+        let is_refused = observed.is_refused(observed.process.image);
+        if observed.engine.is_some()
+            && error.is_none()
+            && !is_refused
+            && !observed.is_free(&stopped)?
+        {
             // Such as 32-bit code: for a moment, mostly.
             self.pauses.begin(tid, 0, "it must run natively");
             return stopped.resume(Resume::Continue, 0).map(|_| ());
         }
-        if observed.engine.is_none() || error.is_some() {
+        if observed.engine.is_none() || error.is_some() || is_refused {
             self.failed(error);
             // Natively to its end, or to its next program.
             return stopped.resume(Resume::Continue, 0).map(|_| ());
