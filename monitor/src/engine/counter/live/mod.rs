@@ -27,7 +27,8 @@ use crate::engine::step::decode::Decoder;
 use crate::engine::translate::window::{Control, WindowEnd};
 use crate::observe::{Access, LINE_SHIFTS};
 use crate::tracee::remote::SYSCALL_CODE;
-use crate::tracee::{Event, Regs, Resume, Running, StopReason, Stopped, TraceError, procinfo};
+use crate::tracee::sequence;
+use crate::tracee::{Event, Regs, Resume, Running, StopReason, Stopped, TraceError};
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
 use rustc_hash::FxHashSet;
@@ -259,11 +260,11 @@ fn is_step(stopped: &Stopped) -> Result<bool> {
 
 /// Whether a stopped thread is in, or about to be in, a restartable sequence.
 fn in_critical_section(stopped: &Stopped) -> bool {
-    let Some(area) = procinfo::rseq_area(stopped.tid()) else {
+    let Some(at) = sequence::word(stopped.tid()) else {
         return false;
     };
     let mut word = [0; 8];
-    stopped.read(area + 8, &mut word).is_ok() && word != [0; 8]
+    stopped.read(at, &mut word).is_ok() && word != [0; 8]
 }
 
 fn add(refs: &mut [u64; 5], access: &Access) {
