@@ -90,6 +90,8 @@ pub fn gprs_read_and_written(
     if leaves(instruction) {
         return (GprSet::ALL, GprSet::ALL);
     }
+    // Where shadow stacks are off these do nothing (Intel SDM vol. 2, RDSSPD/RDSSPQ).
+    let may_do_nothing = matches!(instruction.mnemonic(), Mnemonic::Rdsspd | Mnemonic::Rdsspq);
     let (mut read, mut written) = (GprSet::EMPTY, GprSet::EMPTY);
     for used in factory.info(instruction).used_registers() {
         let Some(gpr) = Gpr::containing(used.register()) else {
@@ -103,7 +105,7 @@ pub fn gprs_read_and_written(
             OpAccess::ReadWrite => (true, true, true),
             OpAccess::ReadCondWrite => (true, true, false),
         };
-        let partial = used.register().size() < 4;
+        let partial = used.register().size() < 4 || may_do_nothing;
         if reads || writes && (partial || !certain) {
             read.insert(gpr);
         }

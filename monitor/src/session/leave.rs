@@ -7,7 +7,7 @@
 use crate::engine::counter::live::let_go;
 use crate::engine::counter::shim::Shim;
 use crate::tracee::filters::{self, Filters};
-use crate::tracee::maps::{Backing, Maps};
+use crate::tracee::maps::{Maps, NAME};
 use crate::tracee::procinfo::Position;
 use crate::tracee::remote::{self, CallSite, restart_pending, restarted};
 use crate::tracee::sequence;
@@ -24,9 +24,6 @@ use std::time::{Duration, Instant};
 
 /// Threads asked in turn to do it.
 const ATTEMPTS: usize = 8;
-
-/// The name the shared memory has in a memory map; [`remote`] gives it.
-const NAME: &str = "/memfd:statcache";
 
 /// What is ours in a process: of this monitor, of the parent it was forked from, or of a monitor that
 /// was killed.
@@ -55,10 +52,7 @@ impl Left {
     /// Looks for it.
     pub fn find(pid: Pid) -> Left {
         let maps = Maps::read(pid).unwrap_or_default();
-        let named = maps.0.iter().filter(|m| match &m.path {
-            Backing::File(path) | Backing::Other(path) => path.contains(NAME),
-            _ => false,
-        });
+        let named = maps.0.iter().filter(|m| m.path.is_ours());
         let mut left = Left::default();
         for mapping in named {
             if left.holds(mapping.start) {

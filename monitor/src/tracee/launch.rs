@@ -16,7 +16,7 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why a program could not be started under trace.
@@ -79,49 +79,85 @@ pub fn launch_with(
     let io = |e: nix::Error| LaunchError::Fork(e.into());
     let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC).map_err(io)?;
     let (status_read, status_write) = pipe2(OFlag::O_CLOEXEC).map_err(io)?;
-    let mut argv: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
-    argv.push(std::ptr::null());
-    let envp = environment.map(|words| {
-        let words = words.iter().map(|word| word.as_ptr());
-        words.chain([std::ptr::null()]).collect::<Vec<_>>()
-    });
-    // SAFETY: the child calls only async-signal-safe functions (close, read, signal, pthread_sigmask, execve, execv, write, _exit) on
-    // memory prepared before the fork.
-    match unsafe { fork() }.map_err(io)? {
-        ForkResult::Child => {
-            let mut byte = 0u8;
-            // SAFETY: descriptors and buffers are live; `path` and `argv` are NUL-terminated and
-            // null-terminated respectively; `_exit` does not return.
-            unsafe {
-                // Or the end of the pipe would never come when we give up, or die.
-                libc::close(go_write.as_raw_fd());
-                if libc::read(go_read.as_raw_fd(), (&raw mut byte).cast(), 1) == 1 {
-                    restore_ignored();
-                    close_what_was_closed();
-                    if let Some(mask) = mask {
-                        libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
-                    }
-                    match &envp {
-                        Some(envp) => libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()),
-                        None => libc::execv(path.as_ptr(), argv.as_ptr()),
-                    };
-                }
-                let errno = *libc::__errno_location();
-                libc::write(status_write.as_raw_fd(), (&raw const errno).cast(), 4);
-                libc::_exit(127)
-            }
+    let image = Image {
+        path: path.clone(),
+        args: args.to_vec(),
+        environment: environment.map(<[CString]>::to_vec),
+        mask: mask.copied(),
+        go: go_read,
+        not_go: go_write.as_raw_fd(),
+        status: status_write,
+    };
+    // The program's parent is a thread that lives as long as the process: when the one that traces ends, a program that wants to die with its
+    // parent would (prctl(2), PR_SET_PDEATHSIG).
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::Builder::new().spawn(move || {
+        let _ = tell.send(image.fork());
+        loop {
+            std::thread::park();
         }
-        ForkResult::Parent { child } => {
-            drop(status_write);
-            drop(go_read);
-            if let Err(e) = os("PTRACE_SEIZE", child, ptrace::seize(child, options)) {
-                drop(go_write);
-                let _ = nix::sys::wait::waitpid(child, None);
-                return Err(LaunchError::Refused(e));
+    })?;
+    let child = told.recv().map_err(std::io::Error::other)?.map_err(io)?;
+    if let Err(e) = os("PTRACE_SEIZE", child, ptrace::seize(child, options)) {
+        drop(go_write);
+        let _ = nix::sys::wait::waitpid(child, None);
+        return Err(LaunchError::Refused(e));
+    }
+    File::from(go_write).write_all(b"g")?;
+    let result = ExecResult(File::from(status_read));
+    Ok((child, Running::new(child), result))
+}
+
+/// What a child is to execute, and how it is told to.
+struct Image {
+    path: CString,
+    args: Vec<CString>,
+    environment: Option<Vec<CString>>,
+    mask: Option<libc::sigset_t>,
+    /// A byte comes here when it may; the other end is the parent's, and closed in the child.
+    go: OwnedFd,
+    not_go: RawFd,
+    /// Where the number of the error goes.
+    status: OwnedFd,
+}
+
+impl Image {
+    /// Forks the child. Our ends of its pipes are closed behind that.
+    fn fork(self) -> nix::Result<Pid> {
+        let words = |words: &[CString]| -> Vec<*const libc::c_char> {
+            let words = words.iter().map(|word| word.as_ptr());
+            words.chain([std::ptr::null()]).collect()
+        };
+        let argv = words(&self.args);
+        let envp = self.environment.as_deref().map(words);
+        // SAFETY: the child calls only async-signal-safe functions (close, read, signal, pthread_sigmask, execve, execv, write, _exit) on
+        // memory prepared before the fork.
+        match unsafe { fork() }? {
+            ForkResult::Child => {
+                let mut byte = 0u8;
+                // SAFETY: descriptors and buffers are live; `path` and `argv` are NUL-terminated and
+                // null-terminated respectively; `_exit` does not return.
+                unsafe {
+                    // Or the end of the pipe would never come when we give up, or die.
+                    libc::close(self.not_go);
+                    if libc::read(self.go.as_raw_fd(), (&raw mut byte).cast(), 1) == 1 {
+                        restore_ignored();
+                        close_what_was_closed();
+                        if let Some(mask) = &self.mask {
+                            libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
+                        }
+                        let path = self.path.as_ptr();
+                        match &envp {
+                            Some(envp) => libc::execve(path, argv.as_ptr(), envp.as_ptr()),
+                            None => libc::execv(path, argv.as_ptr()),
+                        };
+                    }
+                    let errno = *libc::__errno_location();
+                    libc::write(self.status.as_raw_fd(), (&raw const errno).cast(), 4);
+                    libc::_exit(127)
+                }
             }
-            File::from(go_write).write_all(b"g")?;
-            let result = ExecResult(File::from(status_read));
-            Ok((child, Running::new(child), result))
+            ForkResult::Parent { child } => Ok(child),
         }
     }
 }

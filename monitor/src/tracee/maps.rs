@@ -48,6 +48,11 @@ pub enum Backing {
 }
 
 impl Backing {
+    /// Whether it is shared memory of ours, or of an earlier monitor's; [`super::remote`] gives it its name.
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Backing::File(path) | Backing::Other(path) if path.contains(NAME))
+    }
+
     /// Whether it is our shim for the heap.
     pub fn is_heap_shim(&self) -> bool {
         let name = |path: &String| {
@@ -80,6 +85,9 @@ impl Mapping {
         (self.start..self.end).contains(&address)
     }
 }
+
+/// The name that shared memory of ours has among mappings and descriptors.
+pub const NAME: &str = "/memfd:statcache";
 
 /// [`Mapping::file`] of memory without one.
 const NO_FILE: (i32, i32, u64) = (0, 0, 0);
@@ -143,6 +151,18 @@ impl Maps {
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let after = self.0.partition_point(|m| m.start <= address);
         self.0[..after].last().filter(|m| m.contains(address))
+    }
+
+    /// Whether all of the range is mapped, and such.
+    pub fn all(&self, range: &Range<u64>, is_such: impl Fn(&Mapping) -> bool) -> bool {
+        let mut from = range.start;
+        while from < range.end {
+            match self.find(from) {
+                Some(mapping) if is_such(mapping) => from = mapping.end,
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// A free, aligned range of `length` bytes that starts as near as possible to `wish` and lies

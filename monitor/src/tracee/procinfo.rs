@@ -127,6 +127,14 @@ pub fn is_running(pid: Pid, tid: Pid) -> bool {
     }
 }
 
+/// Number of the file that a descriptor of the thread is of (proc(5), `/proc/pid/fdinfo`, since Linux 5.14).
+pub fn inode(tid: Pid, descriptor: i32) -> Option<u64> {
+    short(&format!("/proc/{tid}/fdinfo/{descriptor}"), |text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("ino:"));
+        line?.trim().parse().ok()
+    })
+}
+
 /// Whether a thread sleeps, in whatever: a signal would wake it.
 pub fn sleeps(tid: Pid) -> bool {
     is_in_state(tid, "S")

@@ -104,6 +104,11 @@ impl TargetCode {
         self.rseq_from_fs = from_fs;
     }
 
+    /// Whether the next [refresh](Self::refresh) reads the mappings.
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
     /// Says that the mappings have changed: they are read again before they are needed.
     pub fn set_stale(&mut self) {
         self.stale = true;
@@ -181,15 +186,23 @@ impl TargetCode {
         Ok(changed)
     }
 
-    /// Whether that descriptor of the thread is of a file that code is mapped from, or of memory (proc(5), `/proc/pid/mem`). By its name: to
-    /// ask for more may mean to ask a process that is stopped (fuse(4)).
+    /// Whether that descriptor of the thread is of a file that code is mapped from, or of memory (proc(5), `/proc/pid/mem`). By its number (since Linux
+    /// 5.14) or name: to ask for more may mean to ask a process that is stopped (fuse(4)). A file of another device that has the same number costs time.
     pub fn is_of(&self, tid: Pid, descriptor: u64) -> bool {
-        let link = format!("/proc/{tid}/fd/{}", descriptor as i32);
-        let Ok(name) = std::fs::read_link(link) else {
+        let descriptor = descriptor as i32;
+        let Ok(name) = std::fs::read_link(format!("/proc/{tid}/fd/{descriptor}")) else {
             return false;
         };
+        // No pipe, socket or the like.
+        if !name.is_absolute() {
+            return false;
+        }
+        let number = procinfo::inode(tid, descriptor);
+        let is_of = |m: &Mapping| match &m.path {
+            Backing::File(path) => Some(m.file.2) == number || Path::new(path) == name,
+            _ => false,
+        };
         let mut stable = self.maps.0.iter().filter(|m| m.is_stable_code());
-        let is_of = |m: &Mapping| matches!(&m.path, Backing::File(path) if Path::new(path) == name);
         stable.any(is_of) || name.ends_with("mem")
     }
 

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::state::StateBlock;
@@ -56,7 +57,12 @@ impl Shared {
         self.length as u64
     }
 
-    fn range(&self, remote: u64, length: usize) -> usize {
+    /// Where the target has it.
+    pub fn range(&self) -> Range<u64> {
+        self.remote..self.remote + self.bytes()
+    }
+
+    fn offset(&self, remote: u64, length: usize) -> usize {
         let offset = remote.wrapping_sub(self.remote) as usize;
         assert!(
             offset
@@ -70,8 +76,8 @@ impl Shared {
 
     /// Copies `bytes` to the target's address `remote`.
     pub fn write(&mut self, remote: u64, bytes: &[u8]) {
-        let offset = self.range(remote, bytes.len());
-        // SAFETY: `range` has checked that the destination lies in the mapping; `bytes` is memory
+        let offset = self.offset(remote, bytes.len());
+        // SAFETY: `offset` has checked that the destination lies in the mapping; `bytes` is memory
         // of ours and cannot overlap it.
         unsafe {
             std::ptr::copy_nonoverlapping(
@@ -89,15 +95,15 @@ impl Shared {
 
     /// Reads a byte.
     pub fn byte(&self, remote: u64) -> u8 {
-        let offset = self.range(remote, 1);
-        // SAFETY: in the mapping, by `range`; any bits are a valid u8.
+        let offset = self.offset(remote, 1);
+        // SAFETY: in the mapping, by `offset`; any bits are a valid u8.
         unsafe { self.view.as_ptr().add(offset).read() }
     }
 
     /// Reads a word.
     pub fn word(&self, remote: u64) -> u64 {
-        let offset = self.range(remote, 8);
-        // SAFETY: in the mapping, by `range`; any bits are a valid u64.
+        let offset = self.offset(remote, 8);
+        // SAFETY: in the mapping, by `offset`; any bits are a valid u64.
         unsafe {
             self.view
                 .as_ptr()
@@ -109,7 +115,7 @@ impl Shared {
 
     /// `count` words from `remote` on, which must be aligned to 8.
     pub fn words(&self, remote: u64, count: usize) -> &[u64] {
-        let offset = self.range(remote, 8 * count);
+        let offset = self.offset(remote, 8 * count);
         assert!(offset.is_multiple_of(8));
         // SAFETY: in the mapping and aligned (the mapping is page-aligned); the borrow of `self`
         // keeps it mapped, and the target's thread is stopped while the monitor looks.
@@ -124,7 +130,7 @@ impl Shared {
 
     /// Lets go of whole pages that will hardly be looked at again: they are the target's alone until then.
     pub fn let_go(&mut self, remote: u64, length: usize) {
-        let offset = self.range(remote, length);
+        let offset = self.offset(remote, length);
         // SAFETY: in the mapping, and no borrow of it is alive. Of memory shared with others nothing is lost: pages are mapped
         // again where they are touched (madvise(2), MADV_DONTNEED).
         let _ = unsafe {
@@ -138,7 +144,7 @@ impl Shared {
 
     /// Sets a range to zero.
     pub fn zero(&mut self, remote: u64, length: usize) {
-        let offset = self.range(remote, length);
+        let offset = self.offset(remote, length);
         // SAFETY: in the mapping.
         unsafe { std::ptr::write_bytes(self.view.as_ptr().add(offset), 0, length) };
     }

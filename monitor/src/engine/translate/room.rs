@@ -12,8 +12,8 @@
 use super::trace::Code;
 use crate::arch::{self, Flow, Gpr, GprSet, STATUS_FLAGS};
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
-    RflagsBits,
+    CpuidFeature, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
+    Register, RflagsBits,
 };
 use rustc_hash::FxHashMap;
 
@@ -192,6 +192,10 @@ fn may_fault(instruction: &Instruction) -> bool {
         return false;
     }
     let divides = matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
+    let plain = || {
+        let features = instruction.cpuid_features();
+        is_plain_vector(instruction.mnemonic()) || features.iter().all(|f| ALWAYS.contains(f))
+    };
     let memory = (0..instruction.op_count()).any(|op| {
         use OpKind::*;
         let implied = matches!(
@@ -202,7 +206,52 @@ fn may_fault(instruction: &Instruction) -> bool {
     });
     let on_stack = Gpr::containing(instruction.memory_base()) == Some(Gpr::Rsp)
         && instruction.memory_index() == Register::None;
-    divides || memory && !on_stack || instruction.is_string_instruction()
+    divides || memory && !on_stack || instruction.is_string_instruction() || !plain()
+}
+
+/// Instructions of these every processor has, and none of them computes with floating-point numbers, which may raise exceptions. (Time stamps and `cpuid`
+/// may be forbidden, prctl(2), and programs find out by a fault what else there is.)
+const ALWAYS: [CpuidFeature; 7] = [
+    CpuidFeature::INTEL8086,
+    CpuidFeature::INTEL186,
+    CpuidFeature::INTEL286,
+    CpuidFeature::INTEL386,
+    CpuidFeature::INTEL486,
+    CpuidFeature::X64,
+    CpuidFeature::CMOV,
+];
+
+/// Moves of vectors, and arithmetic of whole numbers in them, that every processor has: others may raise exceptions.
+const fn is_plain_vector(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        mnemonic,
+        Movaps
+            | Movapd
+            | Movups
+            | Movupd
+            | Movdqa
+            | Movdqu
+            | Movd
+            | Movq
+            | Pmovmskb
+            | Pshufd
+            | Xorps
+            | Xorpd
+            | Pxor
+            | Por
+            | Pand
+            | Pandn
+            | Pcmpeqb
+            | Pcmpeqd
+            | Pminub
+            | Paddd
+            | Paddq
+            | Psubb
+            | Punpcklbw
+            | Punpckldq
+            | Punpcklqdq
+    )
 }
 
 #[cfg(test)]
@@ -260,6 +309,35 @@ mod tests {
         assert_eq!(room(&stores).dead, GprSet::EMPTY);
         // pop rbx; pop rbp
         assert_eq!(room(&[0x5b, 0x5d]).dead, set(&[Gpr::Rbx]));
+    }
+
+    #[test]
+    fn instructions_without_operands_in_memory_may_fault_too() {
+        let behind = |mut code: Vec<u8>| {
+            // mov ecx,edx
+            code.extend([0x89, 0xd1]);
+            room(&code).dead
+        };
+        // bswap esi; cmovc esi,edi; pxor xmm0,xmm0
+        for code in [
+            &[0x0f, 0xce][..],
+            &[0x0f, 0x42, 0xf7],
+            &[0x66, 0x0f, 0xef, 0xc0],
+        ] {
+            assert_eq!(behind(code.to_vec()), set(&[Gpr::Rcx]), "{code:x?}");
+        }
+        // cvttsd2si rax,xmm5; rdtsc; cpuid; popcnt eax,ebx; fadd
+        for code in [
+            &[0xf2, 0x48, 0x0f, 0x2c, 0xc5][..],
+            &[0x0f, 0x31],
+            &[0x0f, 0xa2],
+            &[0xf3, 0x0f, 0xb8, 0xc3],
+            &[0xd8, 0xc1],
+        ] {
+            assert_eq!(behind(code.to_vec()), GprSet::EMPTY, "{code:x?}");
+        }
+        // rdsspq rax: nothing without a shadow stack
+        assert_eq!(room(&[0xf3, 0x48, 0x0f, 0x1e, 0xc8]).dead, GprSet::EMPTY);
     }
 
     #[test]

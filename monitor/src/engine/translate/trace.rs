@@ -50,6 +50,9 @@ const _: () = {
     assert!(counted.items <= 255 && counted.unrolled <= 255);
 };
 
+/// Bytes of `syscall`.
+pub const SYSCALL_LENGTH: u64 = 2;
+
 /// Most bytes of source that may change of a straight trace: comparing them takes time.
 const MAX_CHANGING: usize = 96;
 
@@ -345,7 +348,8 @@ impl Former {
             Flow::IndirectJump | Flow::IndirectCall | Flow::Ret { .. } => {
                 (Step::Next, Err(End::Indirect))
             }
-            Flow::Syscall => return Err(End::Syscall(instruction.ip())),
+            // Prefixes do nothing, and the kernel takes the instruction for two bytes where it has a call begin again.
+            Flow::Syscall => return Err(End::Syscall(next - SYSCALL_LENGTH)),
             Flow::Decline(reason) => return Err(End::Declined(instruction.ip(), reason)),
         };
         self.items.push(Item {
@@ -491,6 +495,18 @@ pub(super) mod tests {
         // Not one that begins where it does, or soon behind.
         assert_eq!(falls(&trace(straight(), &[AT, AT + 23])), (64, 64));
         assert_eq!(falls(&trace(straight(), &[AT + 5, AT + 24])), (24, 24));
+    }
+
+    #[test]
+    fn a_system_call_is_behind_its_prefixes() {
+        for (code, at) in [
+            (vec![0x0f, 5], 0),
+            (vec![0x90, 0x48, 0x0f, 5], 2),
+            (vec![0xf3, 0x66, 0x0f, 5], 2),
+        ] {
+            let end = trace(code, &[]).end;
+            assert!(matches!(end, End::Syscall(ip) if ip == AT + at), "{end:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::engine::counter::inject;
 use crate::engine::counter::live::FILTERED;
 use crate::engine::counter::shim::Shim;
 use crate::engine::counter::window::{Counter, Source};
-use crate::engine::translate::window::{SPACE_LIMITED, Translate, WindowEnd};
+use crate::engine::translate::window::{SPACE_LIMITED, Translate, UNMAPPED, WindowEnd};
 use crate::observe::Ended;
 use crate::profile::ProfileError;
 use crate::session::cost::Stops;
@@ -167,18 +167,18 @@ impl Observed {
         Ok(stopped)
     }
 
-    /// Where `end` says that the process has limited its address space, and that limit cannot be raised: takes all that is ours out of it (no
+    /// Where `end` says that the process has no room for what is ours, or has taken it away: takes all that is ours out of it (no
     /// thread is in it), and leaves it alone from here on.
     ///
     /// # Errors
     /// [`crate::tracee::TraceError::Gone`].
     pub(super) fn leave_space(&mut self, end: WindowEnd) -> Result<WindowEnd> {
-        let WindowEnd::Declined(stopped, SPACE_LIMITED) = end else {
+        let WindowEnd::Declined(stopped, reason @ (SPACE_LIMITED | UNMAPPED)) = end else {
             return Ok(end);
         };
         // What it borrows is its parent's.
         if self.process.borrows_memory {
-            return Ok(WindowEnd::Declined(stopped, SPACE_LIMITED));
+            return Ok(WindowEnd::Declined(stopped, reason));
         }
         if !self.full {
             self.close(Ended::Cut);
@@ -189,7 +189,7 @@ impl Observed {
         self.engine = None;
         (self.timing, self.times) = (None, false);
         self.beside = Beside::default();
-        self.refused = Some(SPACE_LIMITED.to_owned());
+        self.refused = Some(reason.to_owned());
         let stopped = leave::remove(stopped, &Left::find(self.process.pid))?;
         Ok(match stopped.reason {
             // What came meanwhile is the program's.
@@ -197,7 +197,7 @@ impl Observed {
                 WindowEnd::Left(stopped.resume(Resume::Continue, signal)?)
             }
             StopReason::Group => WindowEnd::Left(stopped.resume(Resume::Listen, 0)?),
-            _ => WindowEnd::Declined(stopped, SPACE_LIMITED),
+            _ => WindowEnd::Declined(stopped, reason),
         })
     }
 

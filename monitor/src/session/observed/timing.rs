@@ -11,7 +11,9 @@ use super::super::rates::{ANY_RATE, Timed};
 use super::super::schedule::Spent;
 use super::Observed;
 use super::warming::{Lap, Warming, clean};
-use crate::engine::translate::window::{Control, SPACE_LIMITED, Translate, Waited, WindowEnd};
+use crate::engine::translate::window::{
+    Control, SPACE_LIMITED, Translate, UNMAPPED, Waited, WindowEnd,
+};
 use crate::observe::Observer;
 use crate::session::signals::{NAP, Signals, Wait};
 use crate::tracee::maps::Maps;
@@ -373,8 +375,8 @@ impl Observed {
         self.beside.spread = spread;
         self.whereabouts.take();
         let end = end?;
-        if let WindowEnd::Declined(_, SPACE_LIMITED) = &end {
-            *self.declined.entry(SPACE_LIMITED).or_default() += 1;
+        if let WindowEnd::Declined(_, reason @ (SPACE_LIMITED | UNMAPPED)) = end {
+            *self.declined.entry(reason).or_default() += 1;
         }
         self.leave_space(end)
     }

@@ -21,6 +21,7 @@ use arena::HOT_BYTES;
 use around::Around;
 use iced_x86::InstructionInfoFactory;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
 use usage::Usage;
 
 /// Fragments translated ahead at one stop. (Of 0, 1, 3 and 6, 1 took the least CPU time on a compiler, where nearly
@@ -275,6 +276,11 @@ impl CodeCache {
         self.arenas
             .iter()
             .any(|a| (a.runtime.exit..a.runtime.indirect).contains(&address))
+    }
+
+    /// Where the target has its arenas.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.arenas.iter().map(|arena| arena.memory.range())
     }
 
     /// Whether `address` lies in the cache.

@@ -5,7 +5,7 @@ use super::super::layout::{PROBES, TABLE, TABLE_ENTRIES, state};
 use super::super::target;
 use super::native::stopped_with_its_process;
 use super::signal::STORM;
-use super::{At, Next, Translate, WindowEnd};
+use super::{At, Next, Translate, UNMAPPED, WindowEnd};
 use crate::arch::HINDERING_FLAGS;
 use crate::observe::Observer;
 use crate::tracee::{CODE_64, Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub};
@@ -44,8 +44,12 @@ impl Translate {
         if self.storm.take() {
             return self.decline(stopped, regs, observer, STORM);
         }
+        let reads = self.code.is_stale();
         if self.code.refresh()? {
             self.flush(observer);
+        }
+        if reads && !self.is_mapped() {
+            return self.decline(stopped, regs, observer, UNMAPPED);
         }
         let lost = self.code.take_lost();
         if !lost.is_empty() {

@@ -240,6 +240,8 @@ enum Next {
 
 /// Why windows end in a program that has limited its address space since we came, where that limit may not be raised.
 pub const SPACE_LIMITED: &str = "the program has limited its address space (RLIMIT_AS)";
+/// Why they end in one that makes room for itself wherever something is mapped, as loaders do that put another program in the place of their own.
+pub const UNMAPPED: &str = "the program has unmapped or mapped over memory of ours";
 
 impl Translate {
     /// Prepares process `pid`, stopped in user mode with its own registers, to be observed. The
@@ -343,6 +345,25 @@ impl Translate {
         };
         self.filtered.insert(stopped.tid().as_raw(), is_filtered);
         None
+    }
+
+    /// Whether all that is mapped for this engine was there when the mappings were last read, as it was made.
+    fn is_mapped(&self) -> bool {
+        let maps = self.code.maps();
+        let data = self.data.memory.range();
+        maps.all(&data, |m| m.path.is_ours() && m.read && m.write)
+            && self
+                .cache
+                .ranges()
+                .all(|arena| maps.all(&arena, |m| m.path.is_ours() && m.read && m.exec))
+    }
+
+    /// Whether any of the range is mapped for this engine.
+    fn is_ours(&self, start: u64, length: u64) -> bool {
+        let end = start.saturating_add(length);
+        let data = std::iter::once(self.data.memory.range());
+        data.chain(self.cache.ranges())
+            .any(|range| range.start < end && start < range.end)
     }
 
     /// The process's mappings as last read.

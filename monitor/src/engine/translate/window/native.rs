@@ -1,5 +1,6 @@
 //! The thread at its own registers during a window: system calls, handlers, restartable sequences.
 
+use super::super::trace::SYSCALL_LENGTH;
 use super::signal::stopped_by_signal;
 use super::{At, Control, Next, SPACE_LIMITED, Translate, Waited, WindowEnd};
 use crate::observe::Observer;
@@ -112,7 +113,6 @@ impl Translate {
         mut regs: Regs,
         observer: &mut Observer,
     ) -> Result<Next> {
-        const SYSCALL_LENGTH: u64 = 2;
         const ENOSYS: i64 = 38;
         if !self.by_syscall {
             // The call that leaves is skipped, whatever its number: the thread makes its own next.
@@ -163,6 +163,10 @@ impl Translate {
     /// What a finished system call means for translated code.
     pub(super) fn after_syscall(&mut self, tid: Pid, number: u64, args: &Regs, accesses: u64) {
         let (address, length) = (args.rdi, args.rsi);
+        let moved = number as i64 == libc::SYS_mremap && self.is_ours(args.r8, args.rdx);
+        if may_remap(number) && (self.is_ours(address, length) || moved) {
+            self.code.set_stale();
+        }
         match number as i64 {
             libc::SYS_mmap
                 if args.rdx & libc::PROT_EXEC as u64 != 0
