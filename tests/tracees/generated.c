@@ -1,8 +1,9 @@
 /* Executes code that it writes itself, in every way that just-in-time compilers do; prints sums that would be others if
-   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, patched, recovered, far, hurried, filed. Exit status 6.
+   old code were executed once. generated ROUNDS [way]; ways: rewritten, protected, aliased, moved, patched, recovered, far, hurried, filed, renamed. Exit status 6.
    With PERF_MAP set, `rewritten` names its page `summed` in /tmp/perf-PID.map: at once, or at its end if it is `end`.
    The code: sum the first N of 512 longs, add I. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -194,14 +195,12 @@ static long far(long rounds) { return under_timer(rounds, 4000); }
 static long hurried(long rounds) { return under_timer(rounds, 200); }
 
 /* A file's, mapped privately and never written there: the file is, by a call, through another mapping, and by a call before it is mapped anew. */
-static long filed(long rounds) {
-    int file = memfd_create("code", 0);
-    if (file < 0 || ftruncate(file, PAGE)) exit(93);
+static long written_to(int file, int second, long rounds) {
     unsigned char code[64] = {0}, *page = 0, *write = 0;
     long sum = 0;
     for (long i = 0; i < rounds; i++) {
         generate(code, 1 + i % 9, i);
-        if (i % 3 != 1 && pwrite(file, code, sizeof code, 0) != sizeof code) exit(89);
+        if (i % 3 != 1 && pwrite(second, code, sizeof code, 0) != sizeof code) exit(89);
         /* At times it may be written to before it was ever executed. */
         if (i % 20 == 7) {
             if (munmap(page, PAGE)) exit(87);
@@ -224,11 +223,28 @@ static long filed(long rounds) {
     return sum;
 }
 
+static long filed(long rounds) {
+    int file = memfd_create("code", 0);
+    if (file < 0 || ftruncate(file, PAGE)) exit(93);
+    return written_to(file, file, rounds);
+}
+
+/* The same, written to by another name of the file than it has where it is mapped, and the first name gone. */
+static long renamed(long rounds) {
+    char name[] = "/tmp/codeXXXXXX", other[32];
+    int file = mkstemp(name), second;
+    snprintf(other, sizeof other, "%s.2", name);
+    if (file < 0 || ftruncate(file, PAGE) || link(name, other)) exit(93);
+    second = open(other, O_RDWR);
+    if (second < 0 || unlink(other) || unlink(name)) exit(92);
+    return written_to(file, second, rounds);
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *name;
         long (*run)(long);
-    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"patched", patched}, {"recovered", recovered}, {"far", far}, {"hurried", hurried}, {"filed", filed}};
+    } ways[] = {{"rewritten", rewritten}, {"protected", protected}, {"aliased", aliased}, {"moved", moved}, {"patched", patched}, {"recovered", recovered}, {"far", far}, {"hurried", hurried}, {"filed", filed}, {"renamed", renamed}};
     long rounds = count > 1 ? atol(words[1]) : 100;
     for (int i = 0; i < 512; i++) data[i] = 3 * i + 1;
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++)

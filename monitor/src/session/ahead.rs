@@ -3,23 +3,27 @@
 //! A thread of low priority learns of instructions as windows are recorded. It reads each module when it is first
 //! seen and keeps it open, within a bound of memory; what it did not get to, and what is too large, is left to the end
 //! (`names`), which gives the same names. Whoever tells it of instructions never waits for it, and its CPU time is nobody's
-//! cost: windows are booked by the clock of the tracing thread (`cost`).
-//!
-//! Unsafe invariant: the one call takes numbers, and concerns the thread that makes it.
+//! cost: windows are booked by the clock of the tracing thread (`cost`). At the end, when it is waited for, it has the priority of others again; where that is
+//! not allowed nobody waits for long, and what it has not said by then is looked up as what it did not get to.
 
 use crate::profile::types::{Instr, Module};
 use crate::symbols::{Found, Resolver, Wanted};
 use crate::tracee::procinfo;
 use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::process::{Pid, getpriority_process, setpriority_process};
+use rustix::thread::gettid;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Most bytes of modules kept open, of the 256 MiB that the monitor may take. (The C library takes 12 MiB with its debug information, CPython 19.)
 const MOST_OPEN: u64 = 48 << 20;
+/// How long it is waited for where its priority stays low: on a busy machine it may come to nothing for seconds.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Most instructions whose names are remembered, at some hundred bytes each.
 const MOST_KNOWN: usize = 1 << 16;
-/// As setpriority(2) takes it: next to a thread of the program that wants the same processor it gets a tenth.
+/// What is added to its nice value: next to a thread of the program that wants the same processor it gets a tenth.
 const NICE: i32 = 10;
 
 /// What tells modules apart: path and build id.
@@ -51,6 +55,8 @@ pub struct Ahead {
     messages: Sender<Message>,
     taken: Arc<Mutex<Taken>>,
     thread: JoinHandle<()>,
+    /// Its id, and the nice value that it would have.
+    told: Receiver<(Pid, i32)>,
 }
 
 impl Ahead {
@@ -60,11 +66,14 @@ impl Ahead {
             return None;
         }
         let (messages, received) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let taken = Arc::new(Mutex::new(Taken::default()));
         let shared = Arc::clone(&taken);
         let work = move || {
-            // SAFETY: sets the calling thread's own nice value (0: itself; per thread on Linux).
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+            // Of this thread alone (setpriority(2), "C library/kernel differences").
+            let usual = getpriority_process(None).unwrap_or(0);
+            let _ = setpriority_process(None, usual + NICE);
+            let _ = tell.send((gettid(), usual));
             Worker::default().serve(&received, &shared);
         };
         let builder = std::thread::Builder::new().name("names".to_owned());
@@ -73,6 +82,7 @@ impl Ahead {
             messages,
             taken,
             thread,
+            told,
         })
     }
 
@@ -107,12 +117,19 @@ impl Ahead {
         meanwhile: impl FnOnce() -> T,
     ) -> (Vec<(Key, Found)>, T) {
         let (answer, answered) = mpsc::channel();
+        let usual = |(id, nice)| setpriority_process(Some(id), nice).is_ok();
+        let is_usual = self.told.recv().is_ok_and(usual);
         let sent = self.messages.send(Message::Name(wanted, answer));
         let other = meanwhile();
-        let found = sent.ok().and_then(|()| answered.recv().ok());
+        let found = sent.ok().and_then(|()| match is_usual {
+            true => answered.recv().ok(),
+            false => answered.recv_timeout(PATIENCE).ok(),
+        });
         drop(self.messages);
-        // One that panicked has said so.
-        let _ = self.thread.join();
+        if found.is_some() {
+            // One that panicked has said so.
+            let _ = self.thread.join();
+        }
         (found.unwrap_or_default(), other)
     }
 }

@@ -125,7 +125,12 @@ impl Session<'_> {
         outcome.warnings.splice(0..0, warnings);
         if noted > 0 {
             outcome.warnings.push(Warning {
-                what: format!("the results of {noted} child processes have warnings of their own"),
+                what: match noted {
+                    1 => "the results of one child process have warnings of their own".into(),
+                    _ => {
+                        format!("the results of {noted} child processes have warnings of their own")
+                    }
+                },
                 remedy: "statcache report --process PID shows them".into(),
             });
         }

@@ -66,14 +66,7 @@ impl Left {
                 None => left.ranges.push(mapping.start..mapping.end),
             }
         }
-        let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
-        let descriptors = entries.into_iter().flatten().filter_map(|entry| {
-            let entry = entry.ok()?;
-            let target = std::fs::read_link(entry.path()).ok()?;
-            let ours = target.to_str()?.starts_with(NAME);
-            ours.then(|| entry.file_name().to_str()?.parse().ok())?
-        });
-        left.descriptors = descriptors.collect();
+        left.descriptors = procinfo::descriptors_of(pid, NAME);
         left
     }
 

@@ -10,6 +10,7 @@ mod calls;
 mod dying;
 mod mapped;
 mod serve;
+mod steer;
 
 use super::completion::Completion;
 use super::procinfo::Counts;
@@ -27,6 +28,7 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+use steer::Steered;
 
 /// A process that is followed, or was.
 #[derive(Clone, Debug)]
@@ -145,6 +147,8 @@ struct Hub {
     alone: Option<Pid>,
     /// Threads that are about to end its process by a signal, and wait until it is out.
     dying: Vec<(Stopped, i32)>,
+    /// Signals that are on their way to the first thread of a process.
+    steered: Vec<Steered>,
     /// Whether somebody may ask which call a thread was in.
     notes_calls: bool,
     /// What is to be done at each new image of a process, before its first instruction.
@@ -194,6 +198,7 @@ pub fn open(follow: Follow) -> Open {
         alone: None,
         in_cache: None,
         dying: Vec::new(),
+        steered: Vec::new(),
         at_exec: None,
         notes_calls: false,
     };
@@ -441,8 +446,9 @@ pub(super) fn interrupt_sent(tid: Pid) {
 }
 
 /// Notes that a thread goes on, with a signal or 0; called by [`Stopped::resume`] and [`Stopped::detach`].
-pub(super) fn resumed(tid: Pid, signal: i32) {
+pub(super) fn resumed(tid: Pid, how: Resume, signal: i32) {
     serve::resumed(tid);
+    steer::resumed(tid, how);
     dying::passed(tid, signal);
 }
 
@@ -560,6 +566,7 @@ impl Hub {
             return;
         }
         let parent = self.processes.get(&ppid.as_raw());
+        let is_of_followed = parent.is_some();
         let of_tracer = parent.is_some_and(|parent| parent.traces);
         let (next_id, processes) = (&mut self.next_id, &mut self.processes);
         let process = processes.entry(pid.as_raw()).or_insert_with(|| {
@@ -594,7 +601,8 @@ impl Hub {
             thread.into_iter().for_each(|thread| thread.untold = UNTOLD);
         }
         if process.threads.is_empty() {
-            process.borrows_memory = borrows_memory(ppid, tid);
+            // One whose parent is not followed, as it has ended meanwhile, has its own.
+            process.borrows_memory = is_of_followed && borrows_memory(ppid, tid);
             // A fork copies the mappings and the limit.
             if let Some(space) = self.spaces.get(&ppid.as_raw()).cloned() {
                 self.spaces.insert(pid.as_raw(), space);
@@ -652,6 +660,7 @@ impl Hub {
         let Some(thread) = self.threads.remove(&tid.as_raw()) else {
             return;
         };
+        steer::forget(tid);
         let pid = thread.pid.as_raw();
         if let Some(process) = self.processes.get_mut(&pid) {
             process.threads.retain(|&t| t != tid);

@@ -473,7 +473,7 @@ impl Stopped {
                 libc::c_long::from(signal),
             )
         };
-        hub::resumed(self.tid, signal);
+        hub::resumed(self.tid, how, signal);
         os(name, self.tid, nix::errno::Errno::result(rc))?;
         Ok(Running::new(self.tid))
     }
@@ -525,7 +525,7 @@ impl Stopped {
                 libc::c_long::from(signal),
             )
         };
-        hub::resumed(self.tid, signal);
+        hub::resumed(self.tid, Resume::Continue, signal);
         os("PTRACE_DETACH", self.tid, nix::errno::Errno::result(rc)).map(|_| ())
     }
 

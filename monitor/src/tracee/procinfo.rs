@@ -127,6 +127,18 @@ pub fn is_running(pid: Pid, tid: Pid) -> bool {
     }
 }
 
+/// Descriptors of the thread whose files' names begin like this.
+pub fn descriptors_of(tid: Pid, name: &str) -> Vec<u64> {
+    let entries = std::fs::read_dir(format!("/proc/{tid}/fd"));
+    let of_name = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let target = std::fs::read_link(entry.path()).ok()?;
+        let is_it = target.to_str()?.starts_with(name);
+        is_it.then(|| entry.file_name().to_str()?.parse().ok())?
+    };
+    entries.into_iter().flatten().filter_map(of_name).collect()
+}
+
 /// Number of the file that a descriptor of the thread is of (proc(5), `/proc/pid/fdinfo`, since Linux 5.14).
 pub fn inode(tid: Pid, descriptor: i32) -> Option<u64> {
     short(&format!("/proc/{tid}/fdinfo/{descriptor}"), |text| {
@@ -152,6 +164,11 @@ pub fn is_halted(pid: Pid) -> bool {
 }
 
 /// By proc_pid_stat(5).
+/// Whether a thread has ended, and may be there only as others of its process are.
+pub fn has_ended(tid: Pid) -> bool {
+    is_in_state(tid, "Z") || is_in_state(tid, "X")
+}
+
 fn is_in_state(tid: Pid, state: &str) -> bool {
     let is = |text: &str| Some(field(text, 3)? == state);
     short(&format!("/proc/{tid}/stat"), is).unwrap_or(false)
@@ -400,6 +417,11 @@ impl SignalSets {
     /// Whether this signal runs a handler.
     pub fn catches(&self, signal: i32) -> bool {
         self.caught >> (signal - 1) & 1 == 1
+    }
+
+    /// Whether the thread has it wait.
+    pub fn blocks(&self, signal: i32) -> bool {
+        self.blocked >> (signal - 1) & 1 == 1
     }
 
     /// Whether this signal does nothing: ignored, or neither caught nor of those whose default does something. A traced thread

@@ -11,7 +11,9 @@
 //! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::maps::Maps;
-use super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub};
+use super::{
+    Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub, is_fault, procinfo,
+};
 use std::ops::RangeInclusive;
 
 /// Results by which the kernel remembers that an interrupted call may start over. Source: linux/errno.h.
@@ -242,16 +244,23 @@ impl Caller<'_> {
         regs.orig_rax = u64::MAX;
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
         self.stopped()?.set_regs(&regs)?;
-        let mut syscall_stops = 0;
+        let (mut syscall_stops, mut harmless) = (0, 0);
         while syscall_stops < 2 {
             let stopped = self.stopped.take().ok_or(TraceError::Gone(tid))?;
-            let running = stopped.resume_near(Resume::Syscall, 0)?;
+            let running = stopped.resume_near(Resume::Syscall, std::mem::take(&mut harmless))?;
             match running.wait_near()? {
                 // Another thread has executed a program: this one is on its way out, or what is stopped is the
                 // new program under its id, in which nothing of ours may be done.
                 Event::Stopped(stopped) if stopped.is_replaced() => {
                     hub::release(Event::Stopped(stopped));
                     return Err(TraceError::Gone(tid));
+                }
+                // It has it, and nothing comes of it.
+                Event::Stopped(stopped) if does_nothing(&stopped) => {
+                    if let StopReason::Signal(signal) = stopped.reason {
+                        harmless = signal;
+                    }
+                    self.stopped = Some(stopped);
                 }
                 // Never held back: the thread goes home and the caller passes it on.
                 Event::Stopped(stopped) if stopped.has_news() => {
@@ -275,6 +284,15 @@ impl Caller<'_> {
         }
         Ok(result)
     }
+}
+
+/// Whether it is about to get a signal that it ignores.
+fn does_nothing(stopped: &Stopped) -> bool {
+    let StopReason::Signal(signal) = stopped.reason else {
+        return false;
+    };
+    let sets = procinfo::signal_sets(stopped.tid());
+    !is_fault(signal) && sets.is_some_and(|sets| sets.ignores(signal))
 }
 
 impl Caller<'_> {

@@ -200,15 +200,21 @@ fn run_in_the_background_to_its_end() {
 /// own output and status.
 #[test]
 fn run_in_the_foreground_stopped_from_elsewhere() {
-    let Some((_built, program)) = build("threads") else {
-        return;
-    };
+    if let Some((_built, program)) = build("threads") {
+        stopped_from_elsewhere(&program, &["2", "10", "50", "stay"], 7);
+    }
+    // Who traces it is its parent no more: who started it is.
+    if let Some((_built, program)) = build("orphan") {
+        stopped_from_elsewhere(&program, &["heir", "1000"], 2);
+    }
+}
+
+fn stopped_from_elsewhere(program: &Path, words: &[&str], status: i32) {
     let place = Place::new();
-    let words = ["2", "10", "50", "stay"];
-    let mut expected = Command::new(&program);
+    let mut expected = Command::new(program);
     let expected = expected.args(words).stdin(Stdio::null()).output();
     let mut command = place.command(&["run", "-q", "--"]);
-    command.arg(&program).args(words).stdin(Stdio::piped());
+    command.arg(program).args(words).stdin(Stdio::piped());
     let mut started = command.stdout(Stdio::piped()).spawn().expect("started");
     let begun = Instant::now();
     let pid = loop {
@@ -227,7 +233,7 @@ fn run_in_the_foreground_stopped_from_elsewhere() {
     assert!(!readable(&place.profile()).windows.is_empty());
     drop(started.stdin.take());
     let found = started.wait_with_output().expect("waited");
-    assert_eq!(found.status.code(), Some(7));
+    assert_eq!(found.status.code(), Some(status));
     assert_eq!(found.stdout, expected.expect("run").stdout);
 }
 

@@ -513,6 +513,25 @@ fn a_daemon_outlives_the_run() {
     }
 }
 
+/// One whose parent has ended before it was seen is observed like any other.
+#[test]
+fn orphans_are_observed() {
+    let Some((_place, program)) = build("orphan") else {
+        return;
+    };
+    let place = directory();
+    for run in 0..8 {
+        let words = [&*text(&program), "daemon", "600"];
+        let found = under(Path::new("/"), place.path(), &[], &words, b"");
+        assert_eq!(lossy(&found.stdout), "finished\n");
+        assert_eq!(shell_status(&found), 2, "{found:?}");
+        let profile = readable(&place.path().join("p"));
+        // The first process does nothing but wait.
+        let seen: Vec<usize> = profile.others.iter().map(|p| p.windows.len()).collect();
+        assert!(seen.iter().sum::<usize>() > 0, "run {run}: {seen:?}");
+    }
+}
+
 /// Stopped and continued from outside, a program with threads stops and goes on, and its result is the same.
 #[test]
 fn group_stop_and_continue() {

@@ -54,6 +54,8 @@ fn written_in_every_way() {
         ("far", "20000", 40),
         ("hurried", "20000", 0),
         ("filed", "60", 1),
+        // A file's, by its name.
+        ("renamed", "60", 0),
     ] {
         let found = in_generated_code(&transparent(&["--full"], &[&program, rounds, way]));
         println!("{way}: {found} samples in generated code");

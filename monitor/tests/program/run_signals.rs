@@ -1,5 +1,6 @@
 //! Signals to `statcache run`: what they mean to the program, to the profile, or to both.
 
+use crate::support::c;
 use crate::support::cli::{
     WAYS, awaited, installed, lossy, readable, run, shell_status, text, windows,
 };
@@ -162,6 +163,29 @@ fn signals_ignored_at_the_start_end_nothing() {
         if profile.header.full {
             assert!(!profile.windows.is_empty());
         }
+    }
+}
+
+/// The kernel gives a signal to the first thread where that would have it, asleep or not, and so it is where others are observed meanwhile.
+#[test]
+fn signals_come_to_the_first_thread() {
+    let Some((_place, program)) = c::build("waits") else {
+        return;
+    };
+    let ways: [&[&str]; 3] = [&[], &["--full"], &["--overhead", "300"]];
+    for (way, threads) in ways.into_iter().zip(["1", "1", "3"]) {
+        let profiles = directory();
+        let mut command = run(&profiles.path().join("p"), way);
+        let found = command.args([&*text(&program), "20", threads]).output();
+        let found = found.expect("run");
+        let said = lossy(&found.stdout);
+        assert_eq!(shell_status(&found), 5, "{way:?}: {found:?}");
+        // On a busy machine it may be told before it waits.
+        assert!(
+            said.ends_with(", elsewhere 0, forged 0\n"),
+            "{way:?}: {said}"
+        );
+        println!("{way:?}: {said}");
     }
 }
 

@@ -56,6 +56,65 @@ fn modes_are_the_programs() {
     }
 }
 
+/// Instructions that fault without an operand in memory and are stepped over, or do nothing here, leave registers as they were; system calls may have prefixes.
+#[test]
+fn instructions_that_do_otherwise() {
+    let Some((_place, program)) = c::build("skips") else {
+        return;
+    };
+    let program = text(&program);
+    let ways: [&[&str]; 3] = [&[], &["--full"], &["--overhead", "300"]];
+    for way in ["convert", "stamp", "identify", "shadow", "prefixed"] {
+        for options in ways {
+            let (found, _) = same(&[&program, way, "300"], options);
+            let said = lossy(&found.stdout);
+            match said.strip_prefix("skip: ") {
+                Some(why) => println!("SKIP instructions_that_do_otherwise, {way}: {why}"),
+                None => assert!(said.contains(": wrong 0,"), "{options:?}: {said}"),
+            }
+        }
+    }
+}
+
+/// What is ours goes as well where a program unmaps what it does not know, or maps something over it: it goes on natively then, and the profile says so.
+#[test]
+fn programs_that_unmap_what_they_do_not_know() {
+    let options = [
+        "-static",
+        "-nostdlib",
+        "-nostartfiles",
+        "-fno-stack-protector",
+    ];
+    let Some((_place, program)) = c::build_with("unmaps", &options) else {
+        return;
+    };
+    let program = text(&program);
+    let ways: [&[&str]; 3] = [&[], &["--full"], &["--overhead", "300"]];
+    for options in ways {
+        for words in [&[&*program][..], &[&program, "covers"]] {
+            let (found, _) = same(words, options);
+            let said = lossy(&found.stderr);
+            if options.contains(&"--full") {
+                assert!(
+                    said.contains("unmapped or mapped over"),
+                    "{words:?}: {said}"
+                );
+            }
+        }
+    }
+}
+
+/// Where a signal that does nothing comes while memory is mapped, no descriptor of ours stays.
+#[test]
+fn no_descriptor_stays_where_signals_come() {
+    let Some((_place, program)) = c::build("reaps") else {
+        return;
+    };
+    let program = text(&program);
+    same(&[&program, "6", "300"], &[]);
+    same(&[&program, "6", "300"], &["--overhead", "300"]);
+}
+
 #[test]
 fn tracers_trace() {
     let Some((_place, program)) = c::build("tracer") else {

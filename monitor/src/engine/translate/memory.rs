@@ -7,9 +7,11 @@
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 
 use super::state::StateBlock;
+use crate::tracee::maps::Maps;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 
 /// A stretch of shared memory, mapped here and at `remote` in the target.
@@ -18,6 +20,8 @@ pub struct Shared {
     view: NonNull<u8>,
     length: usize,
     remote: u64,
+    /// The number of its file.
+    inode: u64,
 }
 
 impl Shared {
@@ -44,6 +48,7 @@ impl Shared {
             view: view.cast(),
             length: size.get(),
             remote,
+            inode: file.metadata()?.ino(),
         })
     }
 
@@ -55,6 +60,17 @@ impl Shared {
     /// Its length.
     pub fn bytes(&self) -> u64 {
         self.length as u64
+    }
+
+    /// Whether the target has it there, and may execute it, or write to it where it is no code.
+    pub fn is_mapped(&self, maps: &Maps, code: bool) -> bool {
+        maps.all(&self.range(), |m| {
+            m.file.2 == self.inode
+                && m.path.is_ours()
+                && m.read
+                && (m.exec || !code)
+                && (m.write || code)
+        })
     }
 
     /// Where the target has it.

@@ -6,7 +6,7 @@ use super::layout::{
 };
 use super::memory::Shared;
 use crate::tracee::filters::{self, Filters};
-use crate::tracee::maps::{Mapping, Maps};
+use crate::tracee::maps::{Mapping, Maps, NAME};
 use crate::tracee::remote::{self, CallSite};
 use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
 use std::fs::File;
@@ -185,6 +185,18 @@ fn map_shared(
     };
     let home = stopped.regs()?;
     let site = CallSite::open(&stopped, slack, home)?;
+    // Left open as a signal came first, or copied by a fork just then.
+    let left_open = procinfo::descriptors_of(tid, NAME);
+    if !left_open.is_empty() {
+        let mut caller = site.caller(stopped);
+        let mut close = |&fd: &u64| caller.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        let closed = left_open.iter().try_for_each(|fd| close(fd).map(|_| ()));
+        stopped = caller.done().ok_or(TraceError::Gone(tid))?;
+        if let Err(error) = closed {
+            site.close(&stopped)?;
+            return Ok((stopped, Err(error)));
+        }
+    }
     let mut result = plan(maps);
     let mut mapped = Err(TraceError::Gone(tid));
     for attempt in 1..=ATTEMPTS {
@@ -226,6 +238,7 @@ fn call_all(
     let result = (|| {
         let fd = caller.shared_memory()?;
         let mapped = map_requests(&mut caller, fd, requests);
+        // Where a signal comes first it is closed before the next attempt.
         caller.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         mapped
     })();

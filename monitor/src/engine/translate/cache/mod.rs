@@ -17,6 +17,7 @@ use super::memory::Shared;
 use super::room::Rooms;
 use super::state::State;
 use super::trace::{self, Code, Trace};
+use crate::tracee::maps::Maps;
 use arena::HOT_BYTES;
 use around::Around;
 use iced_x86::InstructionInfoFactory;
@@ -281,6 +282,11 @@ impl CodeCache {
     /// Where the target has its arenas.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.arenas.iter().map(|arena| arena.memory.range())
+    }
+
+    /// Whether all of them are there.
+    pub fn is_mapped(&self, maps: &Maps) -> bool {
+        self.arenas.iter().all(|a| a.memory.is_mapped(maps, true))
     }
 
     /// Whether `address` lies in the cache.

@@ -350,12 +350,7 @@ impl Translate {
     /// Whether all that is mapped for this engine was there when the mappings were last read, as it was made.
     fn is_mapped(&self) -> bool {
         let maps = self.code.maps();
-        let data = self.data.memory.range();
-        maps.all(&data, |m| m.path.is_ours() && m.read && m.write)
-            && self
-                .cache
-                .ranges()
-                .all(|arena| maps.all(&arena, |m| m.path.is_ours() && m.read && m.exec))
+        self.data.memory.is_mapped(maps, false) && self.cache.is_mapped(maps)
     }
 
     /// Whether any of the range is mapped for this engine.
