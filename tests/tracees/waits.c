@@ -1,5 +1,6 @@
-/* Its first thread waits for alarms in calls that each of them is to interrupt, while others compute. waits ALARMS [THREADS]; says how many
-   interrupted none, how many handlers ran in another thread, and whether any was told of another sender than the kernel; exit status 5. */
+/* Its first thread waits for alarms in calls that each of them is to interrupt, while others compute and one sleeps in a call that none is to. waits ALARMS
+   [THREADS]; says how many interrupted none, how many handlers ran in another thread, whether any was told of another sender than the kernel, and how
+   often the sleep was cut; exit status 5. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -7,11 +8,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-static volatile int stop, elsewhere, forged;
+static volatile int stop, elsewhere, forged, cut;
 static int numbers[4096];
 
 static void on_alarm(int number, siginfo_t *info, void *context) {
@@ -27,10 +29,21 @@ static void *compute(void *unused) {
     return unused;
 }
 
+static void *sleep_on(void *ends) {
+    int set = epoll_create1(0), got;
+    struct epoll_event event = {.events = EPOLLIN};
+    epoll_ctl(set, EPOLL_CTL_ADD, *(int *)ends, &event);
+    while ((got = epoll_wait(set, &event, 1, 20000)) != 1) cut += got == -1 && errno == EINTR;
+    return ends;
+}
+
 int main(int count, char **words) {
     struct sigaction action = {.sa_sigaction = on_alarm, .sa_flags = SA_SIGINFO};
     int alarms = count > 1 ? atoi(words[1]) : 20, threads = count > 2 ? atoi(words[2]) : 1, missed = 0;
-    pthread_t others[8];
+    pthread_t others[8], sleeper;
+    int ends[2];
+    if (pipe(ends)) return 90;
+    pthread_create(&sleeper, 0, sleep_on, ends);
     sigaction(SIGALRM, &action, 0);
     for (int i = 0; i < threads; i++) pthread_create(&others[i], 0, compute, 0);
     for (int i = 0; i < alarms; i++) {
@@ -40,6 +53,8 @@ int main(int count, char **words) {
     }
     stop = 1;
     for (int i = 0; i < threads; i++) pthread_join(others[i], 0);
-    printf("missed %d, elsewhere %d, forged %d\n", missed, elsewhere, forged);
+    if (write(ends[1], "", 1) != 1) return 91;
+    pthread_join(sleeper, 0);
+    printf("missed %d, elsewhere %d, forged %d, cut %d\n", missed, elsewhere, forged, cut);
     return 5;
 }

@@ -140,6 +140,15 @@ impl Table<'_> {
                 "heap: 'statcache run --heap-sites' tells which call allocated it".to_owned(),
             );
         }
+        let sizes = self.ranking.rows.first().map_or(0, |r| r.miss.len());
+        let left_out: Vec<String> = (0..sizes)
+            .filter(|i| *i != self.primary && !others.contains(i))
+            .map(|i| self.cache(i))
+            .collect();
+        if !left_out.is_empty() {
+            let sizes = left_out.join(", ");
+            notes.push(format!("no room for {sizes}: a wider terminal, or export"));
+        }
         for text in notes {
             for line in wrap(&text, style.width, 2).lines() {
                 let _ = writeln!(out, "{}", style.paint(Ink::Faint, line));

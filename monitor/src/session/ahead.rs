@@ -12,15 +12,17 @@ use crate::tracee::procinfo;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::gettid;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Most bytes of modules kept open, of the 256 MiB that the monitor may take. (The C library takes 12 MiB with its debug information, CPython 19.)
 const MOST_OPEN: u64 = 48 << 20;
-/// How long it is waited for where its priority stays low: on a busy machine it may come to nothing for seconds.
+/// Where its priority stays low it is waited for as long as it works for this share of each such time: on a busy machine it may come to nothing for
+/// seconds.
 const PATIENCE: Duration = Duration::from_millis(50);
+const WORKS: f64 = 0.3;
 /// Most instructions whose names are remembered, at some hundred bytes each.
 const MOST_KNOWN: usize = 1 << 16;
 /// What is added to its nice value: next to a thread of the program that wants the same processor it gets a tenth.
@@ -118,12 +120,14 @@ impl Ahead {
     ) -> (Vec<(Key, Found)>, T) {
         let (answer, answered) = mpsc::channel();
         let usual = |(id, nice)| setpriority_process(Some(id), nice).is_ok();
-        let is_usual = self.told.recv().is_ok_and(usual);
+        let told = self.told.recv_timeout(PATIENCE);
+        let is_usual = told.is_ok_and(usual);
         let sent = self.messages.send(Message::Name(wanted, answer));
         let other = meanwhile();
-        let found = sent.ok().and_then(|()| match is_usual {
-            true => answered.recv().ok(),
-            false => answered.recv_timeout(PATIENCE).ok(),
+        let found = sent.ok().and_then(|()| match (is_usual, told) {
+            (true, _) => answered.recv().ok(),
+            (false, Ok((id, _))) => wait_while_it_works(&answered, id),
+            (false, Err(_)) => None,
         });
         drop(self.messages);
         if found.is_some() {
@@ -131,6 +135,26 @@ impl Ahead {
             let _ = self.thread.join();
         }
         (found.unwrap_or_default(), other)
+    }
+}
+
+/// The answer of thread `id` of ours, where it works for it.
+fn wait_while_it_works<T>(answered: &Receiver<T>, id: Pid) -> Option<T> {
+    let tid = nix::unistd::Pid::from_raw(id.as_raw_pid());
+    let cpu_s = || procinfo::thread_cpu_s(nix::unistd::Pid::this(), tid).unwrap_or(0.0);
+    let mut before = cpu_s();
+    loop {
+        match answered.recv_timeout(PATIENCE) {
+            Ok(answer) => return Some(answer),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {
+                let now = cpu_s();
+                if now - before < WORKS * PATIENCE.as_secs_f64() {
+                    return None;
+                }
+                before = now;
+            }
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use steer::Steered;
+use steer::Steering;
 
 /// A process that is followed, or was.
 #[derive(Clone, Debug)]
@@ -147,8 +147,7 @@ struct Hub {
     alone: Option<Pid>,
     /// Threads that are about to end its process by a signal, and wait until it is out.
     dying: Vec<(Stopped, i32)>,
-    /// Signals that are on their way to the first thread of a process.
-    steered: Vec<Steered>,
+    steering: Steering,
     /// Whether somebody may ask which call a thread was in.
     notes_calls: bool,
     /// What is to be done at each new image of a process, before its first instruction.
@@ -198,7 +197,7 @@ pub fn open(follow: Follow) -> Open {
         alone: None,
         in_cache: None,
         dying: Vec::new(),
-        steered: Vec::new(),
+        steering: Steering::default(),
         at_exec: None,
         notes_calls: false,
     };
@@ -347,6 +346,7 @@ pub fn settle(patience: Duration) {
 /// From now on holds every thread at its own registers, in user mode, wherever it comes by: at its
 /// birth, in a new program, at the end of a system call. Without, lets all held threads go on.
 pub fn set_hold(hold: bool) {
+    steer::set_hold(hold);
     with(|hub| {
         hub.hold = hold;
         if !hold {
@@ -506,7 +506,13 @@ impl Hub {
                         let pid = self.threads.get(&tid.as_raw()).map(|thread| thread.pid);
                         self.let_go(|of| Some(of) == pid);
                     }
-                    StopReason::Exiting => self.exiting(tid),
+                    StopReason::Exiting => {
+                        self.leaves_signals(tid);
+                        self.exiting(tid);
+                    }
+                    StopReason::Other(libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK) => {
+                        self.steering.forks(tid);
+                    }
                     _ => {}
                 }
             }
@@ -601,8 +607,11 @@ impl Hub {
             thread.into_iter().for_each(|thread| thread.untold = UNTOLD);
         }
         if process.threads.is_empty() {
-            // One whose parent is not followed, as it has ended meanwhile, has its own.
-            process.borrows_memory = is_of_followed && borrows_memory(ppid, tid);
+            // One whose parent is not followed has its own as a rule: that may have ended meanwhile.
+            process.borrows_memory = match is_of_followed {
+                true => borrows_memory(ppid, tid),
+                false => procinfo::share_memory(ppid, tid).unwrap_or(false),
+            };
             // A fork copies the mappings and the limit.
             if let Some(space) = self.spaces.get(&ppid.as_raw()).cloned() {
                 self.spaces.insert(pid.as_raw(), space);
@@ -616,6 +625,7 @@ impl Hub {
     fn executed(&mut self, tid: Pid) -> Pid {
         let former = ptrace::getevent(tid).map_or(tid, |id| Pid::from_raw(id as i32));
         if former != tid {
+            self.leaves_signals(tid);
             self.threads.remove(&former.as_raw());
             self.queue.retain(|p| p.tid != former && p.tid != tid);
         }

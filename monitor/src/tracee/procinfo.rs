@@ -163,12 +163,17 @@ pub fn is_halted(pid: Pid) -> bool {
     is_in_state(pid, "T") || is_in_state(pid, "t")
 }
 
-/// By proc_pid_stat(5).
 /// Whether a thread has ended, and may be there only as others of its process are.
 pub fn has_ended(tid: Pid) -> bool {
     is_in_state(tid, "Z") || is_in_state(tid, "X")
 }
 
+/// Whether a thread is stopped by who traces it.
+pub fn is_traced_stopped(tid: Pid) -> bool {
+    is_in_state(tid, "t")
+}
+
+/// By proc_pid_stat(5).
 fn is_in_state(tid: Pid, state: &str) -> bool {
     let is = |text: &str| Some(field(text, 3)? == state);
     short(&format!("/proc/{tid}/stat"), is).unwrap_or(false)
@@ -411,12 +416,19 @@ pub struct SignalSets {
     pub caught: u64,
     /// Sent to the thread or to its process, and not delivered yet.
     pub pending: u64,
+    /// Those of them that were sent to the thread.
+    pub own: u64,
 }
 
 impl SignalSets {
     /// Whether this signal runs a handler.
     pub fn catches(&self, signal: i32) -> bool {
         self.caught >> (signal - 1) & 1 == 1
+    }
+
+    /// Whether it was sent to the thread, and waits.
+    pub fn waits_for(&self, signal: i32) -> bool {
+        self.own >> (signal - 1) & 1 == 1
     }
 
     /// Whether the thread has it wait.
@@ -432,11 +444,11 @@ impl SignalSets {
         ignored || DEFAULT.contains(&signal) && !self.catches(signal)
     }
 
-    /// Whether signals are about to be delivered, all of which do nothing.
-    pub fn awaits_ignored_ones(&self) -> bool {
+    /// Whether signals are about to be delivered, all of them such.
+    pub fn awaits_only(&self, are_such: impl Fn(i32) -> bool) -> bool {
         let coming = self.pending & !self.blocked;
         let mut signals = (1..=64).filter(|signal| coming >> (signal - 1) & 1 == 1);
-        coming != 0 && signals.all(|signal| self.ignores(signal))
+        coming != 0 && signals.all(are_such)
     }
 }
 
@@ -452,6 +464,7 @@ pub fn signal_sets(tid: Pid) -> Option<SignalSets> {
         ignored: field("SigIgn")?,
         caught: field("SigCgt")?,
         pending: field("SigPnd")? | field("ShdPnd")?,
+        own: field("SigPnd")?,
     })
 }
 
@@ -548,11 +561,15 @@ mod tests {
             ignored: bits(&[libc::SIGALRM]),
             caught: bits(&[libc::SIGURG]),
             pending: bits(pending),
+            own: 0,
         };
         let ignores = |signal| sets(&[], &[]).ignores(signal);
         assert!(ignores(libc::SIGALRM) && ignores(libc::SIGCHLD));
         assert!(!ignores(libc::SIGURG) && !ignores(libc::SIGTERM));
-        let coming = |blocked, pending| sets(blocked, pending).awaits_ignored_ones();
+        let coming = |blocked, pending| {
+            let sets = sets(blocked, pending);
+            sets.awaits_only(|signal| sets.ignores(signal))
+        };
         assert!(coming(&[], &[libc::SIGALRM, libc::SIGCHLD]));
         assert!(coming(&[libc::SIGURG], &[libc::SIGALRM, libc::SIGURG]));
         assert!(

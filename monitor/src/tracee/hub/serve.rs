@@ -167,10 +167,11 @@ impl Hub {
             return Ok(Fetched::Some);
         };
         let known = PEEKED.with_borrow(|peeked| peeked.contains(&tid.as_raw()));
-        if let (Some(signal), false) = (signal, known)
-            && self.steer(tid, signal)
-        {
-            return Ok(Fetched::Some);
+        if let (Some(signal), false) = (signal, known) {
+            let arrives = self.arrives(tid, signal);
+            if !arrives && !all && self.steer(tid, signal) {
+                return Ok(Fetched::Some);
+            }
         }
         if let (Some(signal), false) = (signal, known || all) {
             PEEKED.with_borrow_mut(|peeked| peeked.insert(tid.as_raw()));

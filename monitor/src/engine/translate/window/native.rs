@@ -163,8 +163,14 @@ impl Translate {
     /// What a finished system call means for translated code.
     pub(super) fn after_syscall(&mut self, tid: Pid, number: u64, args: &Regs, accesses: u64) {
         let (address, length) = (args.rdi, args.rsi);
-        let moved = number as i64 == libc::SYS_mremap && self.is_ours(args.r8, args.rdx);
-        if may_remap(number) && (self.is_ours(address, length) || moved) {
+        let ours = match number as i64 {
+            libc::SYS_mremap => self.is_ours(address, length) || self.is_ours(args.r8, args.rdx),
+            libc::SYS_mmap | libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
+                self.is_ours(address, length)
+            }
+            _ => false,
+        };
+        if ours {
             self.code.set_stale();
         }
         match number as i64 {
