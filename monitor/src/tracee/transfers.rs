@@ -182,9 +182,21 @@ mod tests {
         let epoll = |limit: i64| begins_anew(libc::SYS_epoll_wait, [3, 1, 1, limit as u64, 0, 8]);
         // The kernel takes an int: what lies above is anything.
         assert!(epoll(20) && epoll(20 | 7 << 32) && !epoll(0) && !epoll(-1) && !epoll(0xffff_ffff));
-        assert!(begins_anew(libc::SYS_rt_sigtimedwait, [1, 0, 1, 8, 0, 0]));
-        assert!(!begins_anew(libc::SYS_rt_sigtimedwait, [1, 1, 0, 8, 0, 0]));
+        assert!(begins_anew(libc::SYS_semtimedop, [1, 1, 1, 8, 0, 0]));
+        assert!(!begins_anew(libc::SYS_semtimedop, [1, 1, 1, 0, 0, 0]));
         assert!(!begins_anew(libc::SYS_poll, [1; 6]) && !begins_anew(libc::SYS_futex, [1; 6]));
+    }
+
+    #[test]
+    fn masks_of_waits_are_seen() {
+        assert!(waits_for_signals(libc::SYS_pause, [0; 6]));
+        assert!(waits_for_signals(
+            libc::SYS_rt_sigtimedwait,
+            [1, 0, 0, 8, 0, 0]
+        ));
+        assert!(waits_for_signals(libc::SYS_ppoll, [1, 1, 0, 1, 8, 0]));
+        assert!(!waits_for_signals(libc::SYS_ppoll, [1, 1, 1, 0, 8, 0]));
+        assert!(!waits_for_signals(libc::SYS_poll, [1; 6]));
     }
 
     #[test]

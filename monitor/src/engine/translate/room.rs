@@ -191,10 +191,15 @@ fn may_fault(instruction: &Instruction) -> bool {
     ) {
         return false;
     }
-    // The latter raises what x87 instructions before it have left.
+    // `fwait` raises what x87 instructions before it have left, and what names tables of the kernel's may be forbidden (Intel SDM vol. 3, 2.5, CR4.UMIP).
     let raises = matches!(
         instruction.mnemonic(),
-        Mnemonic::Div | Mnemonic::Idiv | Mnemonic::Wait
+        Mnemonic::Div
+            | Mnemonic::Idiv
+            | Mnemonic::Wait
+            | Mnemonic::Sldt
+            | Mnemonic::Str
+            | Mnemonic::Smsw
     );
     let plain = || {
         let features = instruction.cpuid_features();
