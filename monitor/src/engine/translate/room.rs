@@ -5,7 +5,7 @@
 //! does not change is looked at.
 //!
 //! Where an instruction faults, a handler sees the registers as they are: so nothing counts as overwritten behind an
-//! access that may fault, the stack's excepted, which do not in practice. Flags do: no handler can tell what they were from
+//! access that may fault, the stack's excepted, which do not in practice, and not what an instruction itself would have overwritten that may be refused. Flags do: no handler can tell what they were from
 //! what the faulting instruction, executed again, leaves. Handlers of other signals see what is overwritten soon as something else, where their
 //! signal comes between; rbp never, as who unwinds the stack may go by it.
 
@@ -115,7 +115,8 @@ impl Way {
         let (read, written) = arch::gprs_read_and_written(instruction, factory);
         self.read = self.read.union(read.without(self.dead));
         self.faults |= may_fault(instruction);
-        if !self.faults {
+        // Who steps over one that is refused goes on with what it would have overwritten.
+        if !self.faults && !(written != GprSet::EMPTY && may_be_refused(instruction)) {
             self.dead = self.dead.union(written.without(self.read));
             self.dead.remove(Gpr::Rbp);
         }
@@ -183,7 +184,7 @@ fn overwritten_flags(instruction: &Instruction) -> u32 {
     }
 }
 
-/// Whether it may fault, the stack being there.
+/// Whether it may fault by what it accesses, or divides, the stack being there.
 fn may_fault(instruction: &Instruction) -> bool {
     if matches!(
         instruction.mnemonic(),
@@ -191,23 +192,7 @@ fn may_fault(instruction: &Instruction) -> bool {
     ) {
         return false;
     }
-    // `fwait` raises what x87 instructions before it have left, and what names tables of the kernel's may be forbidden (Intel SDM vol. 3, 2.5, CR4.UMIP).
-    let raises = matches!(
-        instruction.mnemonic(),
-        Mnemonic::Div
-            | Mnemonic::Idiv
-            | Mnemonic::Wait
-            | Mnemonic::Sldt
-            | Mnemonic::Str
-            | Mnemonic::Smsw
-    );
-    let plain = || {
-        let features = instruction.cpuid_features();
-        // Those of MMX share x87's registers, and its exceptions.
-        let mmx = (0..instruction.op_count()).any(|op| instruction.op_register(op).is_mm());
-        is_plain_vector(instruction.mnemonic()) && !mmx
-            || features.iter().all(|f| ALWAYS.contains(f))
-    };
+    let divides = matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
     let memory = (0..instruction.op_count()).any(|op| {
         use OpKind::*;
         let implied = matches!(
@@ -218,11 +203,28 @@ fn may_fault(instruction: &Instruction) -> bool {
     });
     let on_stack = Gpr::containing(instruction.memory_base()) == Some(Gpr::Rsp)
         && instruction.memory_index() == Register::None;
-    raises || memory && !on_stack || instruction.is_string_instruction() || !plain()
+    divides || memory && !on_stack || instruction.is_string_instruction()
 }
 
-/// Instructions of these every processor has, and none of them computes with floating-point numbers, which may raise exceptions. (Time stamps and `cpuid`
-/// may be forbidden, prctl(2), and programs find out by a fault what else there is.)
+/// Whether it may come to nothing otherwise: as it computes with floating-point numbers, whose exceptions programs may want; as it may be forbidden (time
+/// stamps and `cpuid`, prctl(2); what tells of the kernel's tables, Intel SDM vol. 3, 2.5, CR4.UMIP); or as not every processor has it.
+fn may_be_refused(instruction: &Instruction) -> bool {
+    use Mnemonic::*;
+    let moves = matches!(
+        instruction.mnemonic(),
+        Movd | Movq | Pmovmskb | Movmskps | Movmskpd
+    );
+    // Those of MMX share x87's registers, and its exceptions.
+    let mmx = || (0..instruction.op_count()).any(|op| instruction.op_register(op).is_mm());
+    if moves && !mmx() {
+        return false;
+    }
+    let forbidden = matches!(instruction.mnemonic(), Sldt | Str | Smsw);
+    let features = instruction.cpuid_features();
+    forbidden || !features.iter().all(|f| ALWAYS.contains(f))
+}
+
+/// Instructions of these every processor has, and none of them computes with floating-point numbers.
 const ALWAYS: [CpuidFeature; 6] = [
     CpuidFeature::INTEL8086,
     CpuidFeature::INTEL186,
@@ -231,39 +233,6 @@ const ALWAYS: [CpuidFeature; 6] = [
     CpuidFeature::X64,
     CpuidFeature::CMOV,
 ];
-
-/// Moves of vectors, and arithmetic of whole numbers in them, that every processor has: others may raise exceptions.
-const fn is_plain_vector(mnemonic: Mnemonic) -> bool {
-    use Mnemonic::*;
-    matches!(
-        mnemonic,
-        Movaps
-            | Movapd
-            | Movups
-            | Movupd
-            | Movdqa
-            | Movdqu
-            | Movd
-            | Movq
-            | Pmovmskb
-            | Pshufd
-            | Xorps
-            | Xorpd
-            | Pxor
-            | Por
-            | Pand
-            | Pandn
-            | Pcmpeqb
-            | Pcmpeqd
-            | Pminub
-            | Paddd
-            | Paddq
-            | Psubb
-            | Punpcklbw
-            | Punpckldq
-            | Punpcklqdq
-    )
-}
 
 #[cfg(test)]
 mod tests {
@@ -323,37 +292,37 @@ mod tests {
     }
 
     #[test]
-    fn instructions_without_operands_in_memory_may_fault_too() {
-        let behind = |mut code: Vec<u8>| {
-            // mov ecx,edx
-            code.extend([0x89, 0xd1]);
-            room(&code).dead
-        };
-        // bswap esi; cmovc esi,edi; pxor xmm0,xmm0
-        for code in [
-            &[0x0f, 0xce][..],
-            &[0x0f, 0x42, 0xf7],
-            &[0x66, 0x0f, 0xef, 0xc0],
-        ] {
-            assert_eq!(behind(code.to_vec()), set(&[Gpr::Rcx]), "{code:x?}");
+    fn what_may_be_refused_overwrites_nothing() {
+        // bswap esi; cmovc esi,edi; pmovmskb eax,xmm0; movd eax,xmm0
+        let sure = [
+            (&[0x0f, 0xce][..], Gpr::Rsi, false),
+            (&[0x0f, 0x42, 0xf7], Gpr::Rsi, false),
+            (&[0x66, 0x0f, 0xd7, 0xc0], Gpr::Rax, true),
+            (&[0x66, 0x0f, 0x7e, 0xc0], Gpr::Rax, true),
+        ];
+        for (code, gpr, dead) in sure {
+            assert_eq!(room(code).dead.contains(gpr), dead, "{code:x?}");
         }
-        // cvttsd2si rax,xmm5; rdtsc; cpuid; popcnt eax,ebx; fadd; fwait; pxor mm0,mm0; sldt eax
+        // cvttsd2si rax,xmm5; rdtsc; cpuid; popcnt eax,ebx; fnstsw ax; pmovmskb eax,mm0; sldt eax; rdsspq rax (nothing without a shadow stack); bsf eax,esi
+        // (of nothing leaves it as it was)
         for code in [
             &[0xf2, 0x48, 0x0f, 0x2c, 0xc5][..],
             &[0x0f, 0x31],
             &[0x0f, 0xa2],
             &[0xf3, 0x0f, 0xb8, 0xc3],
-            &[0xd8, 0xc1],
-            &[0x9b],
-            &[0x0f, 0xef, 0xc0],
+            &[0xdf, 0xe0],
+            &[0x0f, 0xd7, 0xc0],
             &[0x0f, 0x00, 0xc0],
+            &[0xf3, 0x48, 0x0f, 0x1e, 0xc8],
+            &[0x0f, 0xbc, 0xc6],
         ] {
-            assert_eq!(behind(code.to_vec()), GprSet::EMPTY, "{code:x?}");
+            assert_eq!(room(code).dead, GprSet::EMPTY, "{code:x?}");
         }
-        // bsf eax,esi: of nothing leaves it as it was
-        assert_eq!(room(&[0x0f, 0xbc, 0xc6]).dead, GprSet::EMPTY);
-        // rdsspq rax: nothing without a shadow stack
-        assert_eq!(room(&[0xf3, 0x48, 0x0f, 0x1e, 0xc8]).dead, GprSet::EMPTY);
+        // addsd xmm0,xmm1; mov ecx,edx
+        assert_eq!(
+            room(&[0xf2, 0x0f, 0x58, 0xc1, 0x89, 0xd1]).dead,
+            set(&[Gpr::Rcx])
+        );
     }
 
     #[test]
