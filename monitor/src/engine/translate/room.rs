@@ -116,7 +116,8 @@ impl Way {
         self.read = self.read.union(read.without(self.dead));
         self.faults |= may_fault(instruction);
         // Who steps over one that is refused goes on with what it would have overwritten.
-        if !self.faults && !(written != GprSet::EMPTY && may_be_refused(instruction)) {
+        let stays = self.faults || written != GprSet::EMPTY && may_be_refused(instruction);
+        if !stays {
             self.dead = self.dead.union(written.without(self.read));
             self.dead.remove(Gpr::Rbp);
         }
