@@ -11,6 +11,7 @@ mod counter_attach;
 mod counter_run;
 mod counter_session;
 mod cpython;
+mod daemons;
 mod doomed;
 mod follow;
 mod generated;
