@@ -182,13 +182,13 @@ fn signals_come_to_the_first_thread() {
         assert_eq!(shell_status(&found), 5, "{way:?}: {found:?}");
         let words = said.trim().split([' ', ',']);
         let numbers: Vec<u32> = words.filter_map(|word| word.parse().ok()).collect();
-        let [missed, elsewhere, forged, cut] = numbers[..] else {
+        let [missed, elsewhere, forged, cut, stray] = numbers[..] else {
             panic!("{way:?}: {said}");
         };
         println!("{way:?}: {said}");
         // On a busy machine it may be told before it waits, and we may be late.
-        assert!(missed < 10 && elsewhere < 3 && cut < 3, "{way:?}: {said}");
-        assert_eq!(forged, 0, "{way:?}: {said}");
+        assert!(missed < 10 && elsewhere < 3 && cut < 6, "{way:?}: {said}");
+        assert!(forged == 0 && stray < 3, "{way:?}: {said}");
     }
 }
 

@@ -6,8 +6,8 @@
 //! the thread that they came to are left alone: those that instructions or calls of its own and timers cause, and queued ones. (One that a thread
 //! sends to its own id by kill(2) cannot be told from others.)
 //!
-//! Unsafe invariant: rt_tgsigqueueinfo(2) reads a live `siginfo_t`; its words that are read here are initialised, as all of it is
-//! (ptrace(2), `PTRACE_GETSIGINFO`; zeroed here).
+//! Unsafe invariant: kill(2) takes numbers, and rt_tgsigqueueinfo(2) reads a live `siginfo_t`; those here come from the kernel, which fills all of it
+//! (ptrace(2), `PTRACE_GETSIGINFO`).
 
 use super::super::{Resume, StopReason, Stopped, is_fault, procinfo};
 use super::Hub;
