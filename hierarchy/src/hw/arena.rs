@@ -5,6 +5,7 @@
 
 use crate::measure::MeasureError;
 use std::fs;
+use std::path::Path;
 use std::ptr;
 
 /// A private mapping that holds pointer chains.
@@ -61,15 +62,15 @@ pub fn memory_limit() -> u64 {
     (limit / 4).clamp(1 << 20, 1 << 30) & !0xf_ffff
 }
 
-/// The limit of the process's own cgroup, where version 2 is mounted below the usual place.
+/// The least limit of the process's own cgroup and of those that it is in, where version 2 is mounted at the usual place.
 fn own_cgroup_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|l| l.strip_prefix("0::"))?;
-    fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.max"))
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    let path = groups.lines().find_map(|l| l.strip_prefix("0::/"))?;
+    let limit = |group: &Path| -> Option<u64> {
+        let file = Path::new("/sys/fs/cgroup").join(group).join("memory.max");
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    };
+    Path::new(path).ancestors().filter_map(limit).min()
 }
 
 impl Arena {

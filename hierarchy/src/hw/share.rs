@@ -37,7 +37,7 @@ pub fn corun(
         let alone = probe::circle(host, &ring, windows)?;
         let stop = AtomicBool::new(false);
         let together = thread::scope(|scope| {
-            let aggressor = scope.spawn(|| {
+            let walk = || {
                 let pinned = cores::pin(cpu).is_ok();
                 // A whole level's worth, so that half of it belongs to the other side if it is shared.
                 let mut memory = vec![1u8; bytes as usize];
@@ -50,7 +50,13 @@ pub fn corun(
                 }
                 std::hint::black_box(sum);
                 pinned
-            });
+            };
+            let aggressor = thread::Builder::new()
+                .spawn_scoped(scope, walk)
+                .map_err(|error| MeasureError::System {
+                    operation: "making a thread",
+                    cause: error.to_string(),
+                })?;
             window::spin_ns(1_500_000);
             let r = probe::circle(host, &ring, windows);
             stop.store(true, Ordering::Relaxed);

@@ -273,6 +273,9 @@ fn reasoned<T>(mut f: Finding<T>, raw: &RawSamples, probe: &str) -> Finding<T> {
     f
 }
 
+/// Pairs of walks, alone and beside one on another CPU, that tell something of that one.
+const FEWEST_PAIRS: usize = 3;
+
 /// A level counts as shared when walking it on the other CPU slows us by a fifth in most pairs.
 fn sharing(raw: &RawSamples, level: u32) -> Finding<Vec<usize>> {
     let of: Vec<_> = raw.corun.iter().filter(|c| c.level == level).collect();
@@ -284,9 +287,16 @@ fn sharing(raw: &RawSamples, level: u32) -> Finding<Vec<usize>> {
             .map_or("not measured", |f| f.1.as_str());
         return Finding::refused(why);
     }
+    let told: Vec<_> = of
+        .into_iter()
+        .filter(|c| c.pairs.len() >= FEWEST_PAIRS)
+        .collect();
+    if told.is_empty() {
+        return Finding::refused("no walk beside another was left alone for long enough");
+    }
     let mut with = Vec::new();
     let mut clear = true;
-    for c in of {
+    for c in told {
         let slowed = c.pairs.iter().filter(|p| p.1 > 1.2 * p.0).count();
         if slowed * 4 >= c.pairs.len() * 3 {
             with.push(c.cpu);
@@ -311,21 +321,40 @@ fn sharing(raw: &RawSamples, level: u32) -> Finding<Vec<usize>> {
 mod tests {
     use super::*;
     use crate::measure::Facts;
-    use crate::raw::Counted;
+    use crate::raw::{Corun, Counted};
+
+    fn nothing_measured() -> RawSamples {
+        let facts = Facts {
+            ns_per_tick: 0.5,
+            timer_step: 1.0,
+            clock: 1.5,
+            page_bytes: 4096,
+            memory_bytes: 1 << 30,
+            can_flush: true,
+        };
+        RawSamples::new(facts, 1)
+    }
+
+    /// On a crowded host there may be none.
+    #[test]
+    fn levels_are_shared_where_pairs_of_walks_say_so() {
+        let mut raw = nothing_measured();
+        let pairs = |cpu, pairs: &[(f64, f64)]| Corun {
+            cpu,
+            level: 2,
+            bytes: 1 << 20,
+            pairs: pairs.to_vec(),
+        };
+        raw.corun = vec![pairs(1, &[]), pairs(2, &[(1.0, 9.0)])];
+        assert_eq!(sharing(&raw, 2).value, None);
+        raw.corun.push(pairs(3, &[(1.0, 1.5); 3]));
+        raw.corun.push(pairs(4, &[(1.0, 1.0); 3]));
+        assert_eq!(sharing(&raw, 2).value, Some(vec![3]));
+    }
 
     #[test]
     fn counters_agree_when_misses_set_in_where_the_timing_says() {
-        let mut raw = RawSamples::new(
-            Facts {
-                ns_per_tick: 0.5,
-                timer_step: 1.0,
-                clock: 1.5,
-                page_bytes: 4096,
-                memory_bytes: 1 << 30,
-                can_flush: true,
-            },
-            1,
-        );
+        let mut raw = nothing_measured();
         assert_eq!(counters(&raw).value, None);
         let counted = |inside, beyond| Counted {
             what: "L1d".into(),

@@ -121,7 +121,7 @@ impl<'p> Analysis<'p> {
             ..Totals::default()
         };
         for w in &self.profile.windows {
-            t.accesses_observed += w.accesses;
+            t.accesses_observed = t.accesses_observed.saturating_add(w.accesses);
             t.declined += u64::from(w.declined);
             for taken in &w.samples {
                 t.samples += 1;

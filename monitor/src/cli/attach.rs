@@ -39,8 +39,10 @@ pub(super) fn execute(args: AttachArgs) -> Exit {
     };
     let result = session::attach(&config, |pid| started.tell(pid));
     let refused = result.as_ref().is_ok_and(|outcome| outcome.refused);
+    let lost = result.as_ref().is_ok_and(|outcome| outcome.error.is_some());
     match conclude(result, &config.profile.output, config.quiet) {
         Exit::Program(_) if refused => Exit::CannotExecute,
+        Exit::Program(_) if lost => Exit::Failure,
         // Its status is its parent's to know.
         Exit::Program(_) => Exit::Success,
         failed => failed,

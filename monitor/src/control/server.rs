@@ -160,8 +160,20 @@ fn identify(path: &std::path::Path) -> Option<Identity> {
 /// Removes the sockets that killed monitors left.
 fn sweep(directory: &std::path::Path) {
     for path in sockets(directory) {
-        if super::client::is_dead(&path) {
-            let _ = std::fs::remove_file(path);
+        if !super::client::is_dead(&path) {
+            continue;
+        }
+        // Another that begins just now may have put its own there: what is removed is looked at where nobody else goes.
+        let aside = path.with_extension(format!("{}.dead", std::process::id()));
+        if std::fs::rename(&path, &aside).is_err() {
+            continue;
+        }
+        let removed = match super::client::is_dead(&aside) {
+            true => std::fs::remove_file(&aside),
+            false => std::fs::rename(&aside, &path),
+        };
+        if let Err(error) = removed {
+            tracing::debug!(%error, path = %aside.display(), "a socket stays");
         }
     }
 }

@@ -145,7 +145,9 @@ pub(super) fn decode(bytes: &[u8]) -> Decoded {
     if le_u32(&bytes[9..]) != checksum(&bytes[..9], stored) {
         return Decoded::Torn;
     }
-    if raw_len > MAX_RECORD {
+    // Deflate makes no more of a byte (zlib, "Technical Details", "Maximum Compression Factor").
+    const MOST_OF_A_BYTE: usize = 1032;
+    if raw_len > MAX_RECORD || raw_len > stored_len.saturating_mul(MOST_OF_A_BYTE) {
         return Decoded::Damaged(format!("a record of {raw_len} bytes"));
     }
     let unpacked;
@@ -225,6 +227,20 @@ mod tests {
             };
             assert_eq!(*read, record);
         }
+    }
+
+    /// Nothing is made room for that cannot come.
+    #[test]
+    fn lengths_that_cannot_be_are_noticed() {
+        let mut frame = encode(&footer(), Effort::Low).unwrap();
+        frame[4..8].copy_from_slice(&(1_u32 << 29).to_le_bytes());
+        frame[8] = DEFLATE;
+        let sum = checksum(&frame[..9], &frame[HEAD..]);
+        frame[9..HEAD].copy_from_slice(&sum.to_le_bytes());
+        let Decoded::Damaged(what) = decode(&frame) else {
+            panic!("not noticed");
+        };
+        assert!(what.contains("536870912 bytes"), "{what}");
     }
 
     #[test]

@@ -64,6 +64,10 @@ impl Writer {
                 let what = format!("{} is no profile, and would be lost", old.display());
                 return Err(refuse(io::Error::other(what)));
             }
+            if let Some(held) = [&target, &old].into_iter().find(|file| is_held(file)) {
+                let what = format!("{} is another user's, whose it stays", held.display());
+                return Err(refuse(io::Error::other(what)));
+            }
             if is_being_written(&target) {
                 let what =
                     "another profile is being written there ('statcache ps' lists those that are)";
@@ -269,8 +273,23 @@ fn is_being_written(file: &Path) -> bool {
     filled.is_some_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
+/// Whether only others may move what is there: it is theirs, and its directory is one for all (inode(7), `S_ISVTX`).
+fn is_held(file: &Path) -> bool {
+    const STICKY: u32 = 0o1000;
+    let directory = file.parent().map(fs::metadata);
+    let (Ok(of_file), Some(Ok(of_directory))) = (fs::symlink_metadata(file), directory) else {
+        return false;
+    };
+    let user = nix::unistd::geteuid();
+    let owners = [0, of_file.uid(), of_directory.uid()];
+    of_directory.mode() & STICKY != 0 && !owners.contains(&user.as_raw())
+}
+
 /// Whether something else than a profile is there, as far as we may read it.
 fn is_foreign(file: &Path) -> bool {
+    if file.is_dir() {
+        return true;
+    }
     // Not one that is waited for, as a pipe.
     if !is_filled(file) {
         return false;
@@ -388,6 +407,12 @@ mod tests {
             );
             assert_eq!(fs::read_to_string(&old).unwrap(), text);
         }
+        // Nor is there any place for what is kept.
+        let (path, old) = named("four");
+        fs::write(&path, &profile).unwrap();
+        fs::create_dir(&old).unwrap();
+        assert!(Writer::create(&path).is_err() && old.is_dir());
+        assert_eq!(fs::read(&path).unwrap(), profile);
         let (path, old) = named("three");
         // As mktemp(1) leaves it: there is nothing to be kept in the place of an older one.
         fs::write(&path, "").unwrap();

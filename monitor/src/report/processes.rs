@@ -108,10 +108,10 @@ pub fn list(profile: &Profile, shown: &Profile, style: &Style) -> String {
         let here = std::ptr::eq(*process, shown);
         let mark = if here { style.glyph("▸", ">") } else { " " };
         let share = percent(weight(process) / total.max(1e-12));
-        let accesses: u64 = process.windows.iter().map(|w| w.accesses).sum();
+        let accesses: f64 = process.windows.iter().map(|w| w.accesses as f64).sum();
         let seen = format!(
             "{} seen in {}",
-            count(accesses as f64),
+            count(accesses),
             plural(process.windows.len() as u64, "window")
         );
         let line = format!(

@@ -2,9 +2,9 @@
 //!
 //! Seizing stops nothing (ptrace(2), `PTRACE_SEIZE`): no thread notices.
 
-use super::program;
+use super::{leave, program};
 use crate::exit::Exit;
-use crate::tracee::{hub, procinfo};
+use crate::tracee::{hub, procinfo, status};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
@@ -45,7 +45,7 @@ pub fn check(pid: Pid) -> Result<(), NotAttached> {
     if pid.as_raw() <= 0 {
         return Err(gone(pid));
     }
-    let standing = procinfo::standing(pid).ok_or_else(|| gone(pid))?;
+    let standing = status::standing(pid).ok_or_else(|| gone(pid))?;
     if standing.process != pid {
         let why = format!(
             "that is a thread; attach to its process, {}",
@@ -63,6 +63,9 @@ pub fn check(pid: Pid) -> Result<(), NotAttached> {
         'X' | 'x' => return Err(gone(pid)),
         _ => {}
     }
+    if leave::is_monitor(pid) {
+        return Err(refuse(pid, "it is another statcache, at work"));
+    }
     if standing.kernel_thread {
         return Err(refuse(pid, "a kernel thread, which has no program"));
     }
@@ -73,7 +76,7 @@ pub fn check(pid: Pid) -> Result<(), NotAttached> {
         );
         return Err(refuse(pid, &why));
     }
-    if procinfo::has_shadow_stack(pid) {
+    if status::has_shadow_stack(pid) {
         return Err(refuse(
             pid,
             "it has shadow stacks on, so that its code cannot be observed elsewhere; \
@@ -122,7 +125,7 @@ fn explain(pid: Pid, errno: Errno) -> NotAttached {
     if errno == Errno::ESRCH {
         return gone(pid);
     }
-    let standing = procinfo::standing(pid);
+    let standing = status::standing(pid);
     let tracer = standing.as_ref().map_or(0, |s| s.tracer.as_raw());
     let us = nix::unistd::geteuid();
     let why = match standing {

@@ -10,7 +10,7 @@ use super::run::Outcome;
 use crate::profile::types::{ENDED_EARLY, Estimate, Footer, ProcessRecord, Warning};
 use crate::sizes::format_size;
 use crate::tracee::hub::{self, Process};
-use crate::tracee::procinfo;
+use crate::tracee::{procinfo, status};
 use nix::unistd::Pid;
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -282,8 +282,7 @@ fn outlived(first: Pid) -> Option<String> {
 
 /// Those that live, the busiest first.
 fn listed(mut pids: Vec<Pid>) -> Option<String> {
-    let lives =
-        |pid| procinfo::standing(pid).is_some_and(|standing| !"ZXx".contains(standing.state));
+    let lives = |pid| status::standing(pid).is_some_and(|standing| !"ZXx".contains(standing.state));
     pids.retain(|&pid| lives(pid));
     pids.sort_by_cached_key(|&pid| {
         Reverse(procinfo::process_clock_s(pid).map(Duration::from_secs_f64))

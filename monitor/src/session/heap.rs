@@ -174,7 +174,9 @@ impl Heap {
         let number = self.number(address).filter(|number| *number != 0)?;
         if !self.sites.contains_key(&number) {
             let mut frames = [0; FRAMES];
-            let at = self.places.sites + u64::from(number) * (FRAMES as u64 * WORD);
+            // The program may write over where they are.
+            let of_number = u64::from(number) * (FRAMES as u64 * WORD);
+            let at = self.places.sites.wrapping_add(of_number);
             read_words(&self.memory, at, &mut frames)?;
             let known = frames.iter().position(|frame| *frame == 0);
             let frames = frames[..known.unwrap_or(FRAMES)].to_vec();
@@ -241,7 +243,7 @@ impl Heap {
             let mut bytes = vec![0; (upto - at) as usize * 4];
             if let Some(shadow) = self.piece(at / PER_CHUNK) {
                 // What cannot be read stays 0.
-                let place = shadow + at % PER_CHUNK * 4;
+                let place = shadow.wrapping_add(at % PER_CHUNK * 4);
                 let _ = self.memory.read_exact_at(&mut bytes, place);
             }
             let word = |bytes: &[u8]| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);

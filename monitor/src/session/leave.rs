@@ -11,6 +11,7 @@ use crate::tracee::maps::{Maps, NAME};
 use crate::tracee::procinfo::Position;
 use crate::tracee::remote::{self, CallSite, restart_pending, restarted};
 use crate::tracee::sequence;
+use crate::tracee::status;
 use crate::tracee::{
     CODE_64, Event, Result, Resume, StopReason, Stopped, TraceError, hub, procinfo,
 };
@@ -19,7 +20,7 @@ use statcache_abi::{Block, MAGIC, PAGE_BYTES, VERSION};
 use std::fs::File;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 /// Threads asked in turn to do it.
@@ -46,6 +47,17 @@ struct LeftShim {
     holds: u64,
     /// The process that it was mapped into: this one, or the one from which this was forked. 0 where that is not known.
     owner: i32,
+}
+
+/// Whether a process is another statcache at work, which maps what its programs do: that is in use. By its file, or as it is called.
+pub fn is_monitor(pid: Pid) -> bool {
+    let exe = |of: &str| format!("/proc/{of}/exe");
+    let (its, own) = (exe(&pid.to_string()), exe("self"));
+    let file = |path: &str| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+    let name = |path: &str| Some(std::fs::read_link(path).ok()?.file_name()?.to_owned());
+    let is = file(&its).is_some_and(|its| Some(its) == file(&own));
+    let is_called = name(&its).is_some_and(|its| Some(its) == name(&own));
+    (is || is_called) && !Left::find(pid).is_empty()
 }
 
 impl Left {
@@ -169,7 +181,7 @@ pub fn free(mut stopped: Stopped, pid: Pid) -> Result<Stopped> {
     }
     // What it filters it may kill for; the shim has left such a process by itself.
     let tasks = procinfo::tasks(pid).unwrap_or_default();
-    if tasks.iter().any(|&tid| procinfo::is_filtered(tid)) {
+    if tasks.iter().any(|&tid| status::is_filtered(tid)) {
         return Ok(stopped);
     }
     for left in shims {

@@ -172,6 +172,11 @@ mod tests {
 
     #[test]
     fn something_is_left_here() {
-        assert!(left().is_none_or(|left| left > 0));
+        match fs::read_to_string("/proc/meminfo") {
+            Ok(told) if told.contains("MemAvailable:") => {
+                assert!(left().is_some_and(|left| left > 0))
+            }
+            _ => println!("SKIP something_is_left_here: the kernel does not tell"),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The files of a process in a container, which has mounts of its own.
 
 use crate::symbols::{self, Files, SystemFiles, open_ordinary};
-use crate::tracee::procinfo;
+use crate::tracee::status;
 use nix::unistd::Pid;
 use rustc_hash::FxHashMap;
 use std::fs::{File, OpenOptions};
@@ -91,7 +91,7 @@ pub struct PerfMap {
 impl PerfMap {
     /// Of process `pid`, alive. The file has the number that the process knows itself by, and is its user's.
     pub fn of(pid: Pid) -> Option<PerfMap> {
-        let (inner, user) = procinfo::identity(pid)?;
+        let (inner, user) = status::identity(pid)?;
         let mut directory = OpenOptions::new();
         directory
             .read(true)

@@ -18,7 +18,7 @@ use crate::profile::types::{Header, Record, SCHEMA_VERSION, Warning};
 use crate::profile::{ProfileError, Writer};
 use crate::tracee::hub::{self, Follow};
 use crate::tracee::launch::{self, LaunchError};
-use crate::tracee::{Event, Stopped, TraceError, procinfo};
+use crate::tracee::{Event, Stopped, TraceError, procinfo, status};
 use nix::unistd::Pid;
 use std::ffi::CString;
 use std::rc::Rc;
@@ -231,7 +231,7 @@ pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result
         // All that takes time comes first: once seized, newborn threads wait for us.
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd"));
         let cwd = cwd.map(|d| d.display().to_string()).unwrap_or_default();
-        let ppid = procinfo::family(pid).map_or(Pid::from_raw(0), |(_, ppid)| ppid);
+        let ppid = status::family(pid).map_or(Pid::from_raw(0), |(_, ppid)| ppid);
         let header = header(&config.profile, procinfo::command(pid), cwd, pid, ppid);
         attach::seize(pid, launch::options(following))?;
         let server = open_server(&config.profile, &header, true);

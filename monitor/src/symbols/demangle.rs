@@ -18,8 +18,12 @@ pub(super) fn demangle(name: &str) -> String {
         return name.to_owned();
     }
     for suffix in [".constprop", ".isra", ".part", ".cold", ".lto_priv"] {
-        if let Some(at) = name.find(suffix)
-            && at > 0
+        // `slices.partitionOrdered` of Go has its own dots.
+        let is_clone =
+            |at: usize| matches!(name.as_bytes().get(at + suffix.len()), None | Some(b'.'));
+        if let Some((at, _)) = name
+            .match_indices(suffix)
+            .find(|&(at, _)| at > 0 && is_clone(at))
         {
             return name[..at].to_owned();
         }
@@ -49,6 +53,8 @@ mod tests {
             ("strtol@plt", "strtol@plt"),
             ("walk.constprop.0", "walk"),
             ("hot.part.3.cold", "hot"),
+            ("slices.partitionOrdered", "slices.partitionOrdered"),
+            ("camlList.partition_7.part.0", "camlList.partition_7"),
             ("_Zbroken", "_Zbroken"),
             (".hidden", ".hidden"),
         ] {

@@ -90,7 +90,8 @@ fn open_object(path: &Path) -> Option<fs::File> {
 
 /// The vdso has no file; every process of a kernel maps the same, so ours will do.
 fn own_vdso() -> Option<Vec<u8>> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let maps = fs::read("/proc/self/maps").ok()?;
+    let maps = String::from_utf8_lossy(&maps);
     let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;
     let (start, end) = line.split_whitespace().next()?.split_once('-')?;
     let start = u64::from_str_radix(start, 16).ok()?;
@@ -125,6 +126,11 @@ pub(super) fn load(files: &dyn Files, module: &Module) -> Loaded {
         object_file::build_id(bytes)
             .is_none_or(|id| module.build_id.is_empty() || id == module.build_id)
     };
+    let is_debug_file = |bytes: &[u8], id: &str, links: &Links| match object_file::build_id(bytes) {
+        Some(its) if !id.is_empty() => its == id,
+        // By name alone it may be of any version (the GDB manual, "Separate Debug Files").
+        _ => links.debug_crc == Some(crc32fast::hash(bytes)),
+    };
     let object = files.read(path).filter(|b| fits(b));
     let links = object
         .as_deref()
@@ -141,7 +147,9 @@ pub(super) fn load(files: &dyn Files, module: &Module) -> Loaded {
             .iter()
             .chain(&fetched(id))
             .filter_map(|p| files.read(p).map(|b| (p, b)))
-            .find(|(_, bytes)| fits(bytes) && object_file::links(bytes).has_dwarf)
+            .find(|(_, bytes)| {
+                is_debug_file(bytes, id, &links) && object_file::links(bytes).has_dwarf
+            })
             .map(|(p, bytes)| (p.clone(), bytes))
     };
     let (with_dwarf_at, with_dwarf) = match (&debug, &object) {

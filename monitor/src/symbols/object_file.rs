@@ -13,6 +13,8 @@ pub(super) struct Links {
     pub(super) has_dwarf: bool,
     /// `.gnu_debuglink`: the file name of the separate debug file.
     pub(super) debug_link: Option<PathBuf>,
+    /// The CRC-32 of that file.
+    pub(super) debug_crc: Option<u32>,
     /// `.gnu_debugaltlink`: the file with the shared part (`dwz`).
     pub(super) supplement: Option<PathBuf>,
     /// Build id of that file.
@@ -31,17 +33,15 @@ pub(super) fn links(bytes: &[u8]) -> Links {
         return Links::default();
     };
     let path = |name: &[u8]| Some(PathBuf::from(std::str::from_utf8(name).ok()?));
+    let debug = file.gnu_debuglink().ok().flatten();
     let alt = file.gnu_debugaltlink().ok().flatten();
     Links {
         build_id: file.build_id().ok().flatten().map(hex).unwrap_or_default(),
         has_dwarf: file
             .section_by_name(".debug_info")
             .is_some_and(|s| s.size() > 0),
-        debug_link: file
-            .gnu_debuglink()
-            .ok()
-            .flatten()
-            .and_then(|(name, _crc)| path(name)),
+        debug_link: debug.and_then(|(name, _)| path(name)),
+        debug_crc: debug.map(|(_, crc)| crc),
         supplement: alt.and_then(|(name, _)| path(name)),
         supplement_id: alt.map(|(_, id)| hex(id)).unwrap_or_default(),
     }

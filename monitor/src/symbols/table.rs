@@ -5,6 +5,7 @@
 //! symbol covers is at least divided into functions by the unwind table (`.eh_frame`), which
 //! stripping leaves.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, UnwindSection};
@@ -162,10 +163,10 @@ fn plt(file: &object::File<'_>) -> Vec<Range> {
                 continue;
             };
             let rel = i32::from_le_bytes([rel[0], rel[1], rel[2], rel[3]]);
-            let start = section.address() + (n * step) as u64;
-            let next = start + at as u64 + 6;
+            let start = section.address().wrapping_add((n * step) as u64);
+            let next = start.wrapping_add(at as u64 + 6);
             if let Some(name) = names.get(&next.wrapping_add_signed(i64::from(rel))) {
-                let end = start + step as u64;
+                let end = start.saturating_add(step as u64);
                 slots.push(Range {
                     start,
                     end,
@@ -285,7 +286,8 @@ impl Objects {
 /// Sections contain symbols, and a reader finds an object by its nearest start: a section that
 /// has symbols inside is therefore cut into the pieces between them.
 fn keep_apart(mut found: Vec<(u64, u64, String)>) -> Vec<(u64, u64, String)> {
-    found.sort();
+    // Of those that begin together the one that encloses the others comes first.
+    found.sort_by(|a, b| (a.0, Reverse(a.1), &a.2).cmp(&(b.0, Reverse(b.1), &b.2)));
     found.dedup();
     let mut pieces: Vec<(u64, u64, String)> = Vec::new();
     // Ranges that enclose what follows, outermost first.
@@ -302,14 +304,14 @@ fn keep_apart(mut found: Vec<(u64, u64, String)>) -> Vec<(u64, u64, String)> {
                 break;
             }
             emit(cursor, *end, outer);
-            cursor = *end;
+            cursor = cursor.max(*end);
             open.pop();
         }
         if let Some((_, outer)) = open.last() {
             emit(cursor, start, outer);
         }
-        cursor = start;
-        open.push((start + size, name));
+        cursor = cursor.max(start);
+        open.push((start.saturating_add(size), name));
     }
     while let Some((end, outer)) = open.pop() {
         emit(cursor, end, &outer);
@@ -346,6 +348,30 @@ mod tests {
             start,
             end,
             name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_lies_in_a_section_is_cut_out_of_it() {
+        let named = |found: &[(u64, u64, &str)]| -> Vec<(u64, u64, String)> {
+            let owned = found
+                .iter()
+                .map(|&(start, size, name)| (start, size, name.to_owned()));
+            owned.collect()
+        };
+        let section = (100, 100, ".bss");
+        for (inside, pieces) in [
+            ((100, 5, "a"), vec![(100, 5, "a"), (105, 95, ".bss")]),
+            (
+                (110, 5, "a"),
+                vec![(100, 10, ".bss"), (110, 5, "a"), (115, 85, ".bss")],
+            ),
+            ((195, 5, "a"), vec![(100, 95, ".bss"), (195, 5, "a")]),
+            // Nor do those overlap that are said to.
+            ((195, 9, "a"), vec![(100, 95, ".bss"), (195, 9, "a")]),
+        ] {
+            let found = keep_apart(named(&[inside, section, section]));
+            assert_eq!(found, named(&pieces));
         }
     }
 

@@ -14,7 +14,7 @@
 use super::maps::Maps;
 use super::remote::{self, LOADS, is_made_again, restart_pending};
 use super::stops::ERESTARTNOINTR;
-use super::{Regs, Result, StopReason, Stopped, procinfo};
+use super::{Regs, Result, StopReason, Stopped, status};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use std::collections::VecDeque;
@@ -81,7 +81,7 @@ impl Completion {
             return None;
         }
         // Who looks at the program's calls may not like one from elsewhere, nor another than it has made.
-        if procinfo::is_filtered(stopped.tid()) || stopped.dispatcher().is_some() {
+        if status::is_filtered(stopped.tid()) || stopped.dispatcher().is_some() {
             return None;
         }
         let mut pieces = left(pieces(stopped, regs)?, moved as u64);

@@ -9,7 +9,7 @@
 //!
 //! Unsafe invariant: the kernel writes to a live buffer that is as long as a filter can be.
 
-use super::{Stopped, procinfo};
+use super::{Stopped, status};
 use libc::sock_filter;
 
 /// Whether a thread can make the calls that we need of it.
@@ -36,14 +36,14 @@ pub const HARMFUL: &str = "a seccomp filter of the program's own that bears no c
 /// Looks through the filters of a stopped thread.
 pub fn of(stopped: &Stopped) -> Filters {
     let tid = stopped.tid();
-    match procinfo::seccomp_filters(tid) {
+    match status::seccomp_filters(tid) {
         0 => return Filters::None,
-        _ if !procinfo::is_filtered(tid) => return Filters::Inherited,
+        _ if !status::is_filtered(tid) => return Filters::Inherited,
         _ => {}
     }
     match read(stopped) {
         None => Filters::Against(UNREADABLE),
-        Some(filters) if bear(&filters, procinfo::locks_memory(tid)) => Filters::Borne,
+        Some(filters) if bear(&filters, status::locks_memory(tid)) => Filters::Borne,
         Some(_) => Filters::Against(HARMFUL),
     }
 }

@@ -18,7 +18,7 @@ use super::remote::restart_pending;
 use super::space::Space;
 pub use super::stops::{leave_kernel, mend};
 use super::tracers::Tracers;
-use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo};
+use super::{Event, Result, Resume, Running, StopReason, Stopped, procinfo, status};
 use borrowed::borrows_memory;
 pub use dying::{is_wanted_out, set_in_cache};
 pub use mapped::{give_space_back, take_space};
@@ -555,7 +555,7 @@ impl Hub {
     }
 
     fn birth(&mut self, tid: Pid) {
-        let (pid, ppid) = procinfo::family(tid).unwrap_or((tid, Pid::from_raw(0)));
+        let (pid, ppid) = status::family(tid).unwrap_or((tid, Pid::from_raw(0)));
         let known = Thread {
             pid,
             interrupted: false,
@@ -660,7 +660,7 @@ impl Hub {
             .max(process.cpu_s);
         // Dear to read: where a thousand threads end, at the first one's end and the last one's.
         if tid == process.pid || process.threads.len() == 1 {
-            let bytes = procinfo::footprint_bytes(process.pid).unwrap_or(0);
+            let bytes = status::footprint_bytes(process.pid).unwrap_or(0);
             process.footprint_bytes = process.footprint_bytes.max(bytes);
             process.counts = procinfo::counts(process.pid).unwrap_or(process.counts);
         }

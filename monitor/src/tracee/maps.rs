@@ -1,7 +1,8 @@
 //! The address space of a process, as `/proc/PID/maps` shows it (proc(5)).
 
 use nix::unistd::Pid;
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+use procfs::FromBufRead;
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 
@@ -102,7 +103,7 @@ impl Maps {
     /// # Errors
     /// When the process is gone or not ours to look at.
     pub fn read(pid: Pid) -> Result<Maps, procfs::ProcError> {
-        let maps = Process::new(pid.as_raw())?.maps()?;
+        let maps = MemoryMaps::from_buf_read(text(pid)?.as_bytes())?;
         let mut maps: Vec<Mapping> = maps.into_iter().map(convert).collect();
         let is_code = |m: &&Mapping| m.exec && !m.shared && m.file != NO_FILE;
         let code: FxHashSet<_> = maps.iter().filter(is_code).map(|m| m.file).collect();
@@ -229,6 +230,26 @@ pub fn without(old: &Range<u64>, new: &[Range<u64>]) -> Vec<Range<u64>> {
         left.push(from..old.end);
     }
     left
+}
+
+/// `/proc/PID/maps` as text, with replacements in paths that are no UTF-8: for one such file the parser would give up all.
+fn text(pid: Pid) -> std::io::Result<String> {
+    const SHARED: &str = " /SYSV";
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let text = String::from_utf8_lossy(&text);
+    if !text.contains(SHARED) {
+        return Ok(text.into_owned());
+    }
+    let is_key = |rest: &str| {
+        let key = rest.as_bytes().get(..8);
+        key.is_some_and(|key| key.iter().all(u8::is_ascii_hexdigit))
+    };
+    // It takes any path that begins so for System V shared memory, and panics where there is no key.
+    let lines = text.lines().map(|line| match line.split_once(SHARED) {
+        Some((head, rest)) if !is_key(rest) => format!("{head} //SYSV{rest}\n"),
+        _ => format!("{line}\n"),
+    });
+    Ok(lines.collect())
 }
 
 fn convert(map: MemoryMap) -> Mapping {

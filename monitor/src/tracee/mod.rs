@@ -16,6 +16,7 @@ pub mod remote;
 pub mod sequence;
 mod space;
 pub mod spare;
+pub mod status;
 pub mod stops;
 mod tracers;
 pub mod transfers;
@@ -399,7 +400,7 @@ impl Stopped {
         if self.dispatcher().is_some() {
             return Some("the program turns its system calls into signals");
         }
-        procinfo::has_shadow_stack(self.tid).then_some("the program has shadow stacks")
+        status::has_shadow_stack(self.tid).then_some("the program has shadow stacks")
     }
 
     /// The thread's id.

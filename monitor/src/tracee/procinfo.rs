@@ -1,4 +1,4 @@
-//! What `/proc` tells about a process: CPU time, processor, signal masks, memory file.
+//! What `/proc` tells about a process, but for its `status` ([`super::status`]): CPU time, processor, system call, memory file.
 //!
 //! Unsafe invariant: the kernel is handed numbers, or a live array and its length in bytes.
 
@@ -6,7 +6,6 @@ use nix::unistd::Pid;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::OnceLock;
 
 /// The memory file of a process (proc(5), `/proc/pid/mem`).
 pub(crate) fn memory(tid: Pid, write: bool) -> std::io::Result<File> {
@@ -89,16 +88,6 @@ pub fn counts(pid: Pid) -> Option<Counts> {
             faults: number(text, 10)? as f64,
         })
     })
-}
-
-/// Process id of a thread's process, and of the parent (proc(5), `Tgid`, `PPid`).
-pub fn family(tid: Pid) -> Option<(Pid, Pid)> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
-        line.trim().parse().ok().map(Pid::from_raw)
-    };
-    Some((field("Tgid:")?, field("PPid:")?))
 }
 
 /// Whether two processes run in the same memory (kcmp(2)); `None` where the kernel does not tell: it may have been built without, and containers
@@ -241,8 +230,8 @@ pub fn command(pid: Pid) -> Vec<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = words(&bytes);
     if words.iter().all(String::is_empty) {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        return vec![name.trim_end().to_owned()];
+        let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        return vec![String::from_utf8_lossy(&name).trim_end().to_owned()];
     }
     words
 }
@@ -268,62 +257,9 @@ fn words(line: &[u8]) -> Vec<String> {
     }
 }
 
-/// What `/proc/PID/status` and `stat` say of a process before it is touched.
-#[derive(Clone, Debug)]
-pub struct Standing {
-    /// The process that the id belongs to.
-    pub process: Pid,
-    /// Its state, as one letter (proc(5)).
-    pub state: char,
-    /// Who traces it; 0 for nobody.
-    pub tracer: Pid,
-    /// Real, effective, saved and file system user.
-    pub uids: [u32; 4],
-    /// Whether it is a thread of the kernel.
-    pub kernel_thread: bool,
-}
-
-/// Whether the thread has its return addresses kept on a shadow stack as well (linux
-/// Documentation/arch/x86/shstk.rst): code elsewhere than its own would not return.
-pub fn has_shadow_stack(tid: Pid) -> bool {
-    std::fs::read_to_string(format!("/proc/{tid}/status")).is_ok_and(|s| names_shadow_stack(&s))
-}
-
-fn names_shadow_stack(status: &str) -> bool {
-    let features = status
-        .lines()
-        .find_map(|line| line.strip_prefix("x86_Thread_features:"));
-    features.is_some_and(|f| f.split_whitespace().any(|word| word == "shstk"))
-}
-
-/// A process's number in its own, innermost, PID namespace, and its effective user; `None` when it is gone.
-pub fn identity(pid: Pid) -> Option<(i32, u32)> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let words = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
-        Some(line.split_whitespace())
-    };
-    let inner = words("NSpid:").and_then(|mut pids| pids.next_back()?.parse().ok());
-    let user = words("Uid:")?.nth(1)?.parse().ok()?;
-    Some((inner.unwrap_or(pid.as_raw()), user))
-}
-
-/// How a process stands; `None` when there is none.
-pub fn standing(pid: Pid) -> Option<Standing> {
-    /// `PF_KTHREAD` (linux/sched.h), a bit of the flags in proc(5), field 9 of `stat`.
-    const KERNEL_THREAD: u64 = 0x0020_0000;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let field = |name: &str| Some(status.lines().find_map(|l| l.strip_prefix(name))?.trim());
-    let mut uids = field("Uid:")?.split_whitespace().map(str::parse);
-    let mut uid = || uids.next()?.ok();
-    let flags = short(&format!("/proc/{pid}/stat"), |text| number(text, 9));
-    Some(Standing {
-        process: Pid::from_raw(field("Tgid:")?.parse().ok()?),
-        state: field("State:")?.chars().next()?,
-        tracer: Pid::from_raw(field("TracerPid:")?.parse().ok()?),
-        uids: [uid()?, uid()?, uid()?, uid()?],
-        kernel_thread: flags.unwrap_or(0) & KERNEL_THREAD != 0,
-    })
+/// Flags that the kernel has for a process (proc(5), `stat`, field 9).
+pub(super) fn flags(pid: Pid) -> Option<u64> {
+    short(&format!("/proc/{pid}/stat"), |text| number(text, 9))
 }
 
 /// Children of a process (proc(5), `children`); none where the kernel does not tell.
@@ -363,109 +299,6 @@ pub fn tasks(pid: Pid) -> std::io::Result<Vec<Pid>> {
 pub fn processor(pid: Pid, tid: Pid) -> Option<usize> {
     let of = |text: &str| number(text, 39).map(|cpu| cpu as usize);
     short(&format!("/proc/{pid}/task/{tid}/stat"), of)
-}
-
-/// Peak resident set of the process in bytes, less the shared memory it holds now (ours).
-pub fn footprint_bytes(pid: Pid) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let shared = kib(&status, "RssShmem").unwrap_or(0);
-    Some((kib(&status, "VmHWM")?.saturating_sub(shared)) << 10)
-}
-
-/// Whether a thread's process has memory locked (mlock(2)), and perhaps all that it maps from now on.
-pub fn locks_memory(tid: Pid) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    kib(&status, "VmLck").is_some_and(|locked| locked > 0)
-}
-
-/// A figure of a `status` file, in KiB.
-fn kib(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    let figure = line.trim_start_matches(':').trim();
-    figure.trim_end_matches(" kB").parse().ok()
-}
-
-/// Whether a thread has a filter for its system calls that it has not from us.
-pub fn is_filtered(tid: Pid) -> bool {
-    // We take on none.
-    static OURS: OnceLock<u64> = OnceLock::new();
-    seccomp_filters(tid) > *OURS.get_or_init(|| seccomp_filters(Pid::this()))
-}
-
-/// Seccomp filters in force (proc(5), `Seccomp_filters`); strict mode counts as one.
-pub fn seccomp_filters(tid: Pid) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
-        line.trim().parse::<u64>().ok()
-    };
-    match field("Seccomp_filters:") {
-        Some(filters) => filters.max(u64::from(field("Seccomp:") == Some(1))),
-        None => u64::from(field("Seccomp:").unwrap_or(0) != 0),
-    }
-}
-
-/// Signal sets of a thread, as bit masks with signal n at bit n-1.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SignalSets {
-    /// Blocked by the thread.
-    pub blocked: u64,
-    /// Ignored by the process.
-    pub ignored: u64,
-    /// Caught by a handler.
-    pub caught: u64,
-    /// Sent to the thread or to its process, and not delivered yet.
-    pub pending: u64,
-    /// Those of them that were sent to the thread.
-    pub own: u64,
-}
-
-impl SignalSets {
-    /// Whether this signal runs a handler.
-    pub fn catches(&self, signal: i32) -> bool {
-        self.caught >> (signal - 1) & 1 == 1
-    }
-
-    /// Whether it was sent to the thread, and waits.
-    pub fn waits_for(&self, signal: i32) -> bool {
-        self.own >> (signal - 1) & 1 == 1
-    }
-
-    /// Whether the thread has it wait.
-    pub fn blocks(&self, signal: i32) -> bool {
-        self.blocked >> (signal - 1) & 1 == 1
-    }
-
-    /// Whether this signal does nothing: ignored, or neither caught nor of those whose default does something. A traced thread
-    /// stops for it all the same. Source: signal(7), "Standard signals"; linux/kernel/signal.c, `sig_ignored`.
-    pub fn ignores(&self, signal: i32) -> bool {
-        const DEFAULT: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
-        let ignored = self.ignored >> (signal - 1) & 1 == 1;
-        ignored || DEFAULT.contains(&signal) && !self.catches(signal)
-    }
-
-    /// Whether signals are about to be delivered, all of them such.
-    pub fn awaits_only(&self, are_such: impl Fn(i32) -> bool) -> bool {
-        let coming = self.pending & !self.blocked;
-        let mut signals = (1..=64).filter(|signal| coming >> (signal - 1) & 1 == 1);
-        coming != 0 && signals.all(are_such)
-    }
-}
-
-/// The thread's signal sets (proc(5), `SigBlk`, `SigIgn`, `SigCgt`, `SigPnd`, `ShdPnd`).
-pub fn signal_sets(tid: Pid) -> Option<SignalSets> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
-        u64::from_str_radix(line.trim_start_matches(':').trim(), 16).ok()
-    };
-    Some(SignalSets {
-        blocked: field("SigBlk")?,
-        ignored: field("SigIgn")?,
-        caught: field("SigCgt")?,
-        pending: field("SigPnd")? | field("ShdPnd")?,
-        own: field("SigPnd")?,
-    })
 }
 
 /// Address of the thread's `struct rseq`, if it has registered one. Source: ptrace(2),
@@ -554,32 +387,6 @@ mod tests {
     }
 
     #[test]
-    fn signals_do_nothing_where_ignored_or_by_default() {
-        let bits = |signals: &[i32]| signals.iter().map(|signal| 1 << (signal - 1)).sum();
-        let sets = |blocked: &[i32], pending: &[i32]| SignalSets {
-            blocked: bits(blocked),
-            ignored: bits(&[libc::SIGALRM]),
-            caught: bits(&[libc::SIGURG]),
-            pending: bits(pending),
-            own: 0,
-        };
-        let ignores = |signal| sets(&[], &[]).ignores(signal);
-        assert!(ignores(libc::SIGALRM) && ignores(libc::SIGCHLD));
-        assert!(!ignores(libc::SIGURG) && !ignores(libc::SIGTERM));
-        let coming = |blocked, pending| {
-            let sets = sets(blocked, pending);
-            sets.awaits_only(|signal| sets.ignores(signal))
-        };
-        assert!(coming(&[], &[libc::SIGALRM, libc::SIGCHLD]));
-        assert!(coming(&[libc::SIGURG], &[libc::SIGALRM, libc::SIGURG]));
-        assert!(
-            !coming(&[], &[libc::SIGALRM, libc::SIGURG]),
-            "one runs a handler"
-        );
-        assert!(!coming(&[libc::SIGALRM], &[libc::SIGALRM]) && !coming(&[], &[]));
-    }
-
-    #[test]
     fn fields_are_counted_behind_the_name() {
         let stat = "7 (a) R (b) S 1 2 3 4 5 4194304 9\n";
         assert_eq!(
@@ -595,16 +402,5 @@ mod tests {
         assert_eq!(parse_call(text), Some((44, [3, 255, 16, 0, 0, 0])));
         assert_eq!(parse_call("running\n"), None);
         assert_eq!(parse_call("-1 0x7ffdcdc55c20 0x7fef752a3f16\n"), None);
-    }
-
-    #[test]
-    fn shadow_stacks_are_told_from_their_lock() {
-        let status = |features: &str| {
-            format!(
-                "Name:\tx\nx86_Thread_features:\t{features}\nx86_Thread_features_locked:\tshstk\n"
-            )
-        };
-        assert!(names_shadow_stack(&status("shstk wrss ")));
-        assert!(!names_shadow_stack(&status("")) && !names_shadow_stack("Name:\tshstk\n"));
     }
 }

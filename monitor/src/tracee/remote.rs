@@ -11,9 +11,7 @@
 //! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::maps::Maps;
-use super::{
-    Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub, is_fault, procinfo,
-};
+use super::{Event, Regs, Result, Resume, StopReason, Stopped, TraceError, hub, is_fault, status};
 use std::ops::RangeInclusive;
 
 /// Results by which the kernel remembers that an interrupted call may start over. Source: linux/errno.h.
@@ -296,7 +294,7 @@ fn does_nothing(stopped: &Stopped) -> bool {
     let StopReason::Signal(signal) = stopped.reason else {
         return false;
     };
-    let sets = procinfo::signal_sets(stopped.tid());
+    let sets = status::signal_sets(stopped.tid());
     !is_fault(signal) && sets.is_some_and(|sets| sets.ignores(signal))
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
-use super::{Regs, procinfo};
+use super::{Regs, procinfo, status};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
@@ -27,7 +27,7 @@ pub fn would_be_cut(tid: Pid) -> bool {
 pub fn is_better_left(pid: Pid, tid: Pid) -> bool {
     procinfo::sleeps_in(tid).is_some_and(|(number, args)| {
         // Its filters may not know the call by which the kernel goes on with another (restart_syscall(2)).
-        procinfo::is_filtered(tid)
+        status::is_filtered(tid)
             || may_return_early(number, args)
             || waits_for_signals(number, args)
             || begins_anew(number, args)

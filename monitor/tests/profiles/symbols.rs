@@ -155,6 +155,37 @@ fn a_separate_debug_file_gives_the_same_and_a_foreign_one_nothing() {
     );
 }
 
+/// Where there are no build ids the debug file's checksum tells.
+#[test]
+fn a_debug_file_of_another_version_gives_nothing() {
+    const TEST: &str = "a_debug_file_of_another_version_gives_nothing";
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build(TEST, dir.path(), &["-Wl,--build-id=none"]) else {
+        return;
+    };
+    let path = app.to_str().unwrap();
+    let debug = format!("{path}.debug");
+    let Some(nm) = tool(TEST, "nm", &["-S", path]) else {
+        return;
+    };
+    let walk = symbol(&nm, "walk");
+    let Some(_) = tool(TEST, "objcopy", &["--only-keep-debug", path, &debug]) else {
+        return;
+    };
+    tool(TEST, "strip", &["--strip-all", path]).unwrap();
+    let link = format!("--add-gnu-debuglink={debug}");
+    tool(TEST, "objcopy", &[&link, path]).unwrap();
+    let module = module(&app);
+    assert_eq!(module.build_id, "");
+    assert!(inlined(&module, walk).is_some());
+    let mut bytes = std::fs::read(&debug).unwrap();
+    bytes.push(0);
+    std::fs::write(&debug, bytes).unwrap();
+    let chains = symbols::resolve(&[module], &[at(walk.0)]);
+    let nameless = format!("app+{:#x}", walk.0);
+    assert_eq!(names(&chains[0]), [(nameless.as_str(), "", 0)]);
+}
+
 #[test]
 fn a_stripped_program_is_divided_by_its_unwind_table_and_its_plt_is_named() {
     const TEST: &str = "a_stripped_program_is_divided_by_its_unwind_table_and_its_plt_is_named";

@@ -31,6 +31,53 @@ fn is_left(program: &mut Command, profile: &Path, ways: &[&[&str]]) {
     child.wait().expect("waited");
 }
 
+/// A monitor maps what its programs do: taken for what a killed one left, that would be unmapped.
+#[test]
+fn monitors_at_work_are_left_alone() {
+    let Some((place, program)) = build("spins") else {
+        return;
+    };
+    let profile = place.path().join("p");
+    let mut working = Command::new(env!("CARGO_BIN_EXE_statcache"));
+    working.args(["run", "-q", "--overhead", "200", "-o"]);
+    working.arg(&profile).arg("--").arg(&program);
+    let mut working = working.args(["1", "20000"]).spawn().expect("started");
+    let is_at_work = || {
+        traces(working.id())
+            .iter()
+            .any(|line| line.contains("memfd"))
+    };
+    assert!(awaited(is_at_work));
+    let other = place.path().join("q");
+    let found = attach(&other, &[], working.id());
+    let said = lossy(&found.stderr);
+    assert_eq!(found.status.code(), Some(126), "{said}");
+    assert!(said.contains("another statcache, at work"), "{said}");
+    assert_eq!(working.wait().expect("waited").code(), Some(6));
+    readable(&profile);
+}
+
+/// A profile that is lost is no success, whatever the program's own end.
+#[test]
+fn profiles_that_are_lost_are_told() {
+    let Some((place, program)) = build("spins") else {
+        return;
+    };
+    let child = Command::new(&program).args(["1", "30000"]).spawn();
+    let mut child = child.expect("started");
+    let profile = place.path().join("p");
+    // The program's own limit stays what it is.
+    let limited = format!(
+        "ulimit -f 1; exec \"$0\" attach --full -o \"$1\" {}",
+        child.id()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_statcache")]);
+    let found = command.arg(&profile).output().expect("run");
+    assert_eq!(found.status.code(), Some(125), "{}", lossy(&found.stderr));
+    assert_eq!(child.wait().expect("waited").code(), Some(6));
+}
+
 /// A window in a loop without accesses is left when the profile ends.
 #[test]
 fn loops_without_accesses_are_left() {

@@ -56,6 +56,28 @@ fn modes_are_the_programs() {
     }
 }
 
+/// What threads and files are called need be no UTF-8: the threads are the process's all the same, and the profile goes on when such a file is mapped.
+#[test]
+fn names_are_any_bytes() {
+    let Some((place, program)) = c::build("latin") else {
+        return;
+    };
+    let (program, directory) = (text(&program), text(place.path()));
+    let dense: &[&str] = &["--overhead", "300", "--no-follow"];
+    for options in [&["--no-follow"][..], &["--no-follow", "--full"], dense] {
+        let (found, profile) = same(&[&program, &directory], options);
+        let said = lossy(&found.stderr);
+        assert!(!said.contains("ends early"), "{options:?}: {said}");
+        assert!(profile.others.is_empty(), "{options:?}");
+        let seen = profile
+            .windows
+            .iter()
+            .map(|window| window.threads.len())
+            .max();
+        assert!(seen >= Some(2), "{options:?}: {said}");
+    }
+}
+
 /// Instructions that fault without an operand in memory and are stepped over, or do nothing here, leave registers as they were; system calls may have prefixes.
 #[test]
 fn instructions_that_do_otherwise() {

@@ -102,6 +102,8 @@ impl Line {
             (2, b'r', _) => self.protection |= 1,
             (2, b'w', _) => self.protection |= 2,
             (2, b'x', _) => self.protection |= EXEC,
+            // Whatever a path holds is no name of the kernel's.
+            (3, b'/', _) => self.field = 4,
             (3, b'[', _) => self.bracket = true,
             // [vvar], [vdso], [vsyscall]
             (3, b'v', _) if self.previous == b'[' => self.vdata = true,

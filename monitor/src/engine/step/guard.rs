@@ -15,10 +15,9 @@ use super::{After, End, Turn};
 use crate::observe::Access;
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::{STUB_BYTES, find_slack, stub};
-use crate::tracee::{Event, Result, Resume, StopReason, Stopped, procinfo};
+use crate::tracee::{Event, Result, Resume, StopReason, Stopped, procinfo, status};
 use iced_x86::code_asm::{CodeAssembler, byte_ptr, dword_ptr, qword_ptr};
 use iced_x86::code_asm::{eax, edi, edx, esi, r8d, r9, r10d, rax, rcx, rdx, rsi};
-use nix::unistd::Pid;
 
 /// Bytes of the page.
 const PAGE: usize = 4096;
@@ -69,12 +68,12 @@ impl Guard {
     pub fn install(&mut self, stopped: Stopped, maps: &Maps) -> Result<Turn> {
         self.forget_critical_section();
         self.installed = false;
-        let sets = procinfo::signal_sets(stopped.tid()).unwrap_or_default();
+        let sets = status::signal_sets(stopped.tid()).unwrap_or_default();
         let refused = if sets.caught & SIGTRAP_BIT != 0 {
             Some("the program handles SIGTRAP")
         } else if sets.blocked & SIGTRAP_BIT != 0 {
             Some("the program blocks SIGTRAP")
-        } else if seccomp_filtered(stopped.tid()) {
+        } else if status::is_filtered(stopped.tid()) {
             Some("the program runs under a seccomp filter")
         } else if self.in_critical_section(&stopped)? {
             Some("restartable sequence")
@@ -401,13 +400,4 @@ fn handler(before: u64, page: u64) -> std::result::Result<(Vec<u8>, u64), iced_x
     let bytes = assembled.inner.code_buffer;
     assert!(bytes.len() <= INSTALLED);
     Ok((bytes, restorer))
-}
-
-/// Whether the thread runs under seccomp, where an unexpected system call may be fatal.
-fn seccomp_filtered(tid: Pid) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("Seccomp:"))
-        .is_some_and(|mode| mode.trim() != "0")
 }

@@ -1,7 +1,7 @@
 //! Signals in a window: a step's own trap, and everybody else's, which go to the program at once.
 
 use super::{After, End, Turn};
-use crate::tracee::{Event, Result, Resume, StopReason, Stopped, procinfo};
+use crate::tracee::{Event, Result, Resume, StopReason, Stopped, status};
 use nix::unistd::Pid;
 
 /// `si_code` of the trap after a single step.
@@ -49,7 +49,7 @@ pub fn is_step(stopped: &Stopped) -> Result<bool> {
 /// until it is continued; any other ends it.
 pub fn deliver(stopped: Stopped, signal: i32) -> Result<Delivered> {
     const DEFAULT_STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
-    let sets = procinfo::signal_sets(stopped.tid()).unwrap_or_default();
+    let sets = status::signal_sets(stopped.tid()).unwrap_or_default();
     // A SIGTRAP that is not a step's is the program's own, and its handler is ours: it must not get there.
     if signal == libc::SIGTRAP {
         return Ok(Delivered::Over(After::Stopped(stopped, End::Trap)));
@@ -90,18 +90,12 @@ pub fn deliver(stopped: Stopped, signal: i32) -> Result<Delivered> {
 
 /// Whether a SIGTRAP is waiting to be delivered to the thread.
 pub fn trap_queued(tid: Pid) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else {
-        return false;
-    };
-    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    pending
-        .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
-        .is_some_and(|set| set & SIGTRAP_BIT != 0)
+    status::signal_sets(tid).is_some_and(|sets| sets.waits_for(libc::SIGTRAP))
 }
 
 /// Goes on if SIGTRAP is not blocked.
 pub fn unless_blocked(stopped: Stopped) -> Turn {
-    let sets = procinfo::signal_sets(stopped.tid()).unwrap_or_default();
+    let sets = status::signal_sets(stopped.tid()).unwrap_or_default();
     if sets.blocked & SIGTRAP_BIT == 0 {
         Turn::Go(stopped)
     } else {

@@ -327,7 +327,8 @@ const LOCAL: [&str; 8] = [
 
 /// Devices of such (proc(5), `/proc/pid/mountinfo`).
 fn local_devices() -> FxHashSet<(i32, i32)> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = String::from_utf8_lossy(&mounts);
     let device = |line: &str| {
         let (mount, system) = line.split_once(" - ")?;
         let kind = system.split(' ').next()?;

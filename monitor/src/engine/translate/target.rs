@@ -8,7 +8,7 @@ use super::memory::Shared;
 use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::{Mapping, Maps, NAME};
 use crate::tracee::remote::{self, CallSite};
-use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
+use crate::tracee::{Result, Stopped, TraceError, hub, procinfo, status};
 use std::fs::File;
 
 /// A region to be mapped into the target.
@@ -273,7 +273,7 @@ fn map_requests(
     let mut shared: Vec<Shared> = Vec::new();
     // A process that locks all it maps (mlockall(2), `MCL_FUTURE`) would have hundreds of megabytes of it allocated at once; what nobody
     // may touch is not.
-    let locks = procinfo::locks_memory(tid);
+    let locks = status::locks_memory(tid);
     hub::take_space(tid, total)?;
     for request in requests {
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;

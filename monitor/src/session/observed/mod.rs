@@ -35,7 +35,7 @@ use crate::observe::{Ended, Observer};
 use crate::profile::ProfileError;
 use crate::profile::types::{InstrId, ProcessRecord};
 use crate::tracee::filters::{HARMFUL, UNREADABLE};
-use crate::tracee::{Result, Stopped, hub, procinfo};
+use crate::tracee::{Result, Stopped, hub, procinfo, status};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -545,7 +545,7 @@ impl Observed {
         let process = &mut remains.process;
         process.cpu_s = outside_s + self.in_windows_s;
         if process.status.is_none() {
-            process.footprint_bytes = procinfo::footprint_bytes(process.pid).unwrap_or(0);
+            process.footprint_bytes = status::footprint_bytes(process.pid).unwrap_or(0);
         }
         remains
     }

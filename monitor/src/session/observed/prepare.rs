@@ -16,7 +16,7 @@ use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
 use crate::tracee::sequence;
-use crate::tracee::{CODE_64, Result, Resume, StopReason, Stopped, hub, procinfo};
+use crate::tracee::{CODE_64, Result, Resume, StopReason, Stopped, hub, procinfo, status};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,10 @@ impl Observed {
         }
         // No call could be made in it for us either; and one that it is to make again is its own.
         if stopped.must_be_native().is_some() || !is_at_home(&stopped)? {
+            return Ok((stopped, error));
+        }
+        if leave::is_monitor(pid) {
+            self.refused = Some("it is another statcache, at work".to_owned());
             return Ok((stopped, error));
         }
         // What a fork copied, or a monitor left that was killed.
@@ -223,7 +227,7 @@ impl Observed {
     /// A thread's filters leave no room for windows: where all threads have some the process is stopped no more.
     pub(super) fn note_sandbox(&mut self) {
         let tasks = procinfo::tasks(self.process.pid).unwrap_or_default();
-        self.sandboxed = tasks.iter().all(|&tid| procinfo::is_filtered(tid));
+        self.sandboxed = tasks.iter().all(|&tid| status::is_filtered(tid));
     }
 
     /// Whether the thread leaves to windows what they need: the gs segment, that a system

@@ -1,7 +1,7 @@
 //! The system call that a thread is in when it is stopped: mended where the stop has cut it, gone on with where it has moved less than it was to.
 
 use super::super::completion::{Completion, Progress};
-use super::super::{Regs, StopReason, Stopped, procinfo, remote, transfers};
+use super::super::{Regs, StopReason, Stopped, remote, status, transfers};
 use super::steer::is_anothers;
 use super::{Thread, mend};
 
@@ -58,7 +58,7 @@ impl Thread {
             return false;
         }
         let (tid, first) = (stopped.tid(), self.pid);
-        let sets = procinfo::signal_sets(tid);
+        let sets = status::signal_sets(tid);
         sets.is_some_and(|sets| match told {
             Some(signal) => sets.ignores(signal),
             None => sets.awaits_only(|signal| {

@@ -2,7 +2,7 @@
 //! show that thread at registers that are ours. So the signal waits until the thread is out of there, which takes
 //! microseconds; only its last stretch of the way is ours to delay, and it is delivered whatever the thread does.
 
-use super::super::{Resume, StopReason, Stopped, procinfo};
+use super::super::{Resume, StopReason, Stopped, status};
 use super::{Hub, with};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -128,5 +128,5 @@ impl Hub {
 }
 
 fn is_caught_or_ignored(tid: Pid, signal: i32) -> bool {
-    procinfo::signal_sets(tid).is_none_or(|sets| sets.catches(signal) || sets.ignores(signal))
+    status::signal_sets(tid).is_none_or(|sets| sets.catches(signal) || sets.ignores(signal))
 }

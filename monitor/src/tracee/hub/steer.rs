@@ -9,7 +9,7 @@
 //! Unsafe invariant: kill(2) takes numbers, and rt_tgsigqueueinfo(2) reads a live `siginfo_t`; those here come from the kernel, which fills all of it
 //! (ptrace(2), `PTRACE_GETSIGINFO`).
 
-use super::super::{Resume, StopReason, Stopped, is_fault, procinfo};
+use super::super::{Resume, StopReason, Stopped, is_fault, procinfo, status};
 use super::Hub;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -227,7 +227,7 @@ fn is_own(signal: i32) -> bool {
 
 /// Whether a process has sent it to itself, as the kernel says in its name, too. Its id there is that of its own namespace.
 fn is_of(pid: Pid, sender: i32) -> bool {
-    procinfo::identity(pid).is_none_or(|(own, _)| own == sender)
+    status::identity(pid).is_none_or(|(own, _)| own == sender)
 }
 
 /// Whether a thread would have a signal, but for us. (One that waits there already would be one with it.)
@@ -235,7 +235,7 @@ fn would_have(tid: Pid, signal: i32) -> bool {
     if !is_disturbed(tid) {
         return false;
     }
-    let sets = procinfo::signal_sets(tid);
+    let sets = status::signal_sets(tid);
     let would =
         sets.is_some_and(|s| s.catches(signal) && !s.blocks(signal) && !s.waits_for(signal));
     would && !procinfo::has_ended(tid)

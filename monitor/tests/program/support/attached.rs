@@ -3,7 +3,7 @@
 use crate::support::cli::awaited;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use statcache::tracee::procinfo::seccomp_filters;
+use statcache::tracee::status::seccomp_filters;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};

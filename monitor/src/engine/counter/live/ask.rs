@@ -4,7 +4,7 @@ use super::others::follow_all;
 use super::ring::{Rung, is_free, ring};
 use super::{DELIVERIES, FILTERED, Live, Result, Stop};
 use crate::engine::translate::window::{Control, WindowEnd};
-use crate::tracee::{Event, StopReason, procinfo};
+use crate::tracee::{Event, StopReason, procinfo, status};
 use statcache_abi::{Request, op, result};
 
 /// How often a request that must be served is made.
@@ -103,7 +103,7 @@ impl<C: Control> Live<'_, C> {
 
     /// As [`follow_all`].
     fn follow_all(&mut self, come: bool) -> Result<bool> {
-        let pid = procinfo::family(self.tid).map_or(self.tid, |(pid, _)| pid);
+        let pid = status::family(self.tid).map_or(self.tid, |(pid, _)| pid);
         let brought = come.then_some(&mut self.brought);
         let found = follow_all(pid, self.tid, brought, (self.shim, self.image), &[])?;
         self.stops += found.1;

@@ -10,7 +10,7 @@ use super::{
 use crate::engine::translate::window::{Control, Waited, WindowEnd};
 use crate::observe::Access;
 use crate::tracee::remote::restart_pending;
-use crate::tracee::{Event, Resume, Running, StopReason, Stopped, near, procinfo};
+use crate::tracee::{Event, Resume, Running, StopReason, Stopped, near, status};
 
 impl<C: Control> Live<'_, C> {
     /// Delivers a signal to the shim's handler and stops the thread when that has returned.
@@ -37,7 +37,7 @@ impl<C: Control> Live<'_, C> {
     pub(super) fn deliver(&mut self, stopped: Stopped, signal: i32) -> Result<bool> {
         const DEFAULT_STOPS: [i32; 4] =
             [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
-        let sets = procinfo::signal_sets(self.tid).unwrap_or_default();
+        let sets = status::signal_sets(self.tid).unwrap_or_default();
         if !sets.catches(signal) {
             if sets.ignores(signal) {
                 self.thread = Some(stopped);

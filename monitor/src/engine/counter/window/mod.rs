@@ -29,7 +29,7 @@ use crate::engine::step::decode::Decoder;
 use crate::engine::translate::window::{Control, Stats, WindowEnd};
 use crate::observe::{DEFAULT_LINE, Observer, Sample};
 use crate::tracee::maps::{Backing, Maps};
-use crate::tracee::{Result, Stopped, TraceError, hub, procinfo};
+use crate::tracee::{Result, Stopped, TraceError, hub, procinfo, status};
 use mix::Mix;
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
@@ -233,9 +233,9 @@ impl Counter {
             ));
         }
         // All threads are brought under the shim, and a filter may kill any of them for a call of the shim's.
-        let ours = procinfo::seccomp_filters(Pid::this());
+        let ours = status::seccomp_filters(Pid::this());
         let mut threads = procinfo::tasks(self.pid).unwrap_or_default().into_iter();
-        if self.shim.sealed() || threads.any(|tid| procinfo::seccomp_filters(tid) > ours) {
+        if self.shim.sealed() || threads.any(|tid| status::seccomp_filters(tid) > ours) {
             return Ok(WindowEnd::Declined(stopped, FILTERED));
         }
         // Whoever else runs in this memory has no handler of the shim's.

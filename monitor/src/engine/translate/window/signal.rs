@@ -9,7 +9,7 @@ use super::super::layout::state;
 use super::super::state::{Context, StateBlock};
 use super::{At, Next, Translate, WindowEnd};
 use crate::observe::Observer;
-use crate::tracee::{self, Regs, Result, Resume, StopReason, Stopped, hub, procinfo};
+use crate::tracee::{self, Regs, Result, Resume, StopReason, Stopped, hub, status};
 use nix::unistd::Pid;
 
 /// Why a window ends in a [`Storm`].
@@ -235,7 +235,7 @@ pub(super) enum Disposition {
 
 /// What delivering `signal` will do (signal(7), "Signal dispositions").
 pub(super) fn disposition(tid: Pid, signal: i32) -> Disposition {
-    let sets = procinfo::signal_sets(tid).unwrap_or_default();
+    let sets = status::signal_sets(tid).unwrap_or_default();
     if sets.catches(signal) {
         return Disposition::Caught;
     }
