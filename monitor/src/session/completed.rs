@@ -62,12 +62,38 @@ pub enum Known {
     Seen,
     /// Nothing: it goes by others.
     Nothing,
+    /// It began in a stretch with next to no accesses: the time around it is of that.
+    Idle,
+    /// What it saw behind that: of time that is known to be of its code alone. Its rate is seen in it, or was timed.
+    Behind,
 }
 
 impl Completed {
     /// The rate next to this one that it can have had.
     fn possible(&self, rate: f64) -> f64 {
         rate.min(HIGHEST_RATE).max(self.at_least)
+    }
+
+    /// The two parts of one that began in a stretch with so few accesses.
+    pub fn behind(self, idle: Rate) -> [Completed; 2] {
+        let of_time = Completed {
+            own: 0.0,
+            rate: idle,
+            known: Known::Idle,
+            said: idle.stands_for(0.0, self.native_s),
+            at_least: 0.0,
+            far: None,
+            content: Content::default(),
+            places: Vec::new(),
+            ..self
+        };
+        let seen = Completed {
+            native_s: 0.0,
+            known: Known::Behind,
+            said: self.rate.stands_for(self.own, 0.0),
+            ..self
+        };
+        [of_time, seen]
     }
 
     /// Accesses that it stands for.
@@ -127,7 +153,8 @@ pub fn reconsider(windows: &mut [Completed]) {
     for (window, speed) in windows.iter_mut().zip(&speeds) {
         let rate = 1.0 / speed.access_s;
         match window.known {
-            Known::Timed | Known::Seen if window.content.is_empty() => {}
+            Known::Idle => {}
+            Known::Timed | Known::Seen | Known::Behind if window.content.is_empty() => {}
             // What was timed beside it was other code.
             Known::Timed if speed.covered < COVERED => window.known = Known::Nothing,
             _ if speed.covered < COVERED => {}
@@ -165,7 +192,7 @@ impl Waits {
         let known = || {
             windows
                 .iter()
-                .filter(|w| w.known != Known::Nothing)
+                .filter(|w| matches!(w.known, Known::Timed | Known::Seen))
                 .map(|w| (w.far, 1.0 / w.rate.value.max(1.0)))
         };
         let any_s = median_of_enough(known().map(|(_, access_s)| access_s))?;

@@ -40,6 +40,8 @@ struct Window {
     at_s: f64,
     image: u32,
     samples: usize,
+    /// See [`Looks::behind`].
+    behind: bool,
 }
 
 /// The looks at one process, and its windows.
@@ -69,12 +71,22 @@ impl Looks {
     }
 
     /// The next window, opened at `at_s`, which began with samples of these instructions.
-    pub fn window(&mut self, at_s: f64, image: u32, mut first: Vec<u64>) {
+    pub fn window(&mut self, at_s: f64, image: u32, first: Vec<u64>) {
+        self.add(at_s, image, first, false);
+    }
+
+    /// The same of what that window saw behind the stretch that it began in: it stands for no time but that in its code.
+    pub fn behind(&mut self, at_s: f64, image: u32, first: Vec<u64>) {
+        self.add(at_s, image, first, true);
+    }
+
+    fn add(&mut self, at_s: f64, image: u32, mut first: Vec<u64>, behind: bool) {
         let number = self.windows.len() as u32;
         self.windows.push(Window {
             at_s,
             image,
             samples: first.len(),
+            behind,
         });
         if self.sampled.len() < MOST {
             first.sort_unstable();
@@ -117,9 +129,12 @@ impl Looks {
             rest = behind;
             if looks.is_empty() {
                 // As the windows before and behind.
-                let last = windows.len() - 1;
-                native_s[next.saturating_sub(1)] += 0.5 * (to_s - from_s);
-                native_s[next.min(last)] += 0.5 * (to_s - from_s);
+                let began = |window: &usize| !windows[*window].behind;
+                let before = (0..next).rev().find(began);
+                let after = (next..windows.len()).find(began);
+                for window in [before.or(after), after.or(before)].into_iter().flatten() {
+                    native_s[window] += 0.5 * (to_s - from_s);
+                }
             }
             let time_s = (to_s - from_s) / looks.len().max(1) as f64;
             for look in looks {
@@ -184,6 +199,7 @@ impl Looks {
         }
         // Code that no window saw: as those around it, of which one alone may be of something short and unlike the rest.
         let around = next.saturating_sub(FAR_UNSEEN)..windows.len().min(next + FAR_UNSEEN);
+        let around = around.filter(|&window| !windows[window].behind);
         let chance = |window| (window, nearness(between(window)));
         (around.map(chance).collect(), false)
     }

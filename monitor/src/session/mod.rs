@@ -27,6 +27,7 @@ mod finish;
 mod follow;
 mod full;
 mod heap;
+mod idle;
 mod leave;
 mod limits;
 mod looks;

@@ -77,6 +77,8 @@ struct Pending {
     before_s: f64,
     /// Accesses counted beside it.
     beside: u64,
+    /// Where it began in a stretch without accesses, the rate of that.
+    idle: Option<Rate>,
 }
 
 impl Weights {
@@ -109,6 +111,7 @@ impl Weights {
             places: Vec::new(),
             before_s: self.before_s,
             beside: 0,
+            idle: None,
         });
     }
 
@@ -146,6 +149,13 @@ impl Weights {
             keep(&mut self.timed_rates, KEPT, pending.rate.value);
         } else if !inside.mostly_stops {
             keep(&mut self.rates, KEPT, pending.rate.value);
+        }
+    }
+
+    /// The last window, with what was timed beside it, began in a stretch with this rate: the time around it is of that.
+    pub fn idle(&mut self, rate: f64) {
+        if let Some(pending) = &mut self.pending {
+            pending.idle = Some(Rate::within(rate.max(1.0), UNTIMED_SPREAD));
         }
     }
 
@@ -214,10 +224,27 @@ impl Weights {
             places,
             before_s,
             beside,
-            ..
+            idle,
         } = self.pending.take()?;
         let own = (record.accesses + beside) as f64;
         let native_s = before_s + after_s;
+        let at_least = match inside.mostly_stops || inside.of_others {
+            true => 0.0,
+            false => inside.per_second,
+        };
+        let seen = Completed {
+            index: record.index,
+            own,
+            native_s,
+            rate,
+            known,
+            said: rate.stands_for(own, native_s),
+            at_least,
+            far: completed::far(&record.samples),
+            content,
+            places,
+        };
+        let rate = idle.unwrap_or(rate);
         tracing::debug!(
             own,
             before_s,
@@ -232,21 +259,10 @@ impl Weights {
         if let Some(last) = self.last_rate.replace(rate.value) {
             self.variance += 0.5 * (native_s * (rate.value - last)).powi(2);
         }
-        self.completed.push(Completed {
-            index: record.index,
-            own,
-            native_s,
-            rate,
-            known,
-            said: record.stands_for,
-            at_least: match inside.mostly_stops || inside.of_others {
-                true => 0.0,
-                false => inside.per_second,
-            },
-            far: completed::far(&record.samples),
-            content,
-            places,
-        });
+        match idle {
+            Some(rate) => self.completed.extend(seen.behind(rate)),
+            None => self.completed.push(seen),
+        }
         self.seen += own;
         self.total.value += record.stands_for.value;
         self.total.low += record.stands_for.low;
@@ -264,15 +280,19 @@ impl Weights {
             for (window, native_s) in self.completed.iter_mut().zip(shares.native_s) {
                 window.native_s = native_s;
             }
-            let numbers = self.completed.iter().map(|window| window.index);
-            (of_looks, looks) = (shares.variance, numbers.zip(shares.looks).collect());
+            let told = self.completed.iter().zip(shares.looks);
+            // What it saw is not of the looks at stretches without accesses.
+            let told = told.filter(|(window, _)| window.known != Known::Idle);
+            looks = told.map(|(window, looks)| (window.index, looks)).collect();
+            of_looks = shares.variance;
         }
         // By what neighbours differ, as while the run went on.
-        let neighbours = self.completed.windows(2);
-        let differ = |pair: &[Completed]| {
+        let began = self.completed.iter().filter(|w| w.known != Known::Behind);
+        let began: Vec<&Completed> = began.collect();
+        let differ = |pair: &[&Completed]| {
             0.5 * (pair[1].native_s * (pair[1].rate.value - pair[0].rate.value)).powi(2)
         };
-        self.variance = of_looks + neighbours.map(differ).sum::<f64>();
+        self.variance = of_looks + began.windows(2).map(differ).sum::<f64>();
         self.total = completed::sum(self.completed.iter().map(Completed::stands_for));
         for window in &self.completed {
             tracing::debug!(
@@ -284,17 +304,19 @@ impl Weights {
             );
         }
         let factor = |new: f64, said: f64| new / said.max(1.0);
-        let factors = |w: &Completed| {
-            let new = w.stands_for();
+        let factors = |parts: &[Completed]| {
+            let new = completed::sum(parts.iter().map(Completed::stands_for));
+            let said = completed::sum(parts.iter().map(|part| part.said));
             let factors = Estimate {
-                value: factor(new.value, w.said.value),
-                low: factor(new.low, w.said.low),
-                high: factor(new.high, w.said.high),
+                value: factor(new.value, said.value),
+                low: factor(new.low, said.low),
+                high: factor(new.high, said.high),
             };
-            (w.index, factors)
+            (parts[0].index, factors)
         };
+        let windows = self.completed.chunk_by(|a, b| a.index == b.index);
         Settled {
-            factors: self.completed.iter().map(factors).collect(),
+            factors: windows.map(factors).collect(),
             looks,
         }
     }
@@ -320,7 +342,8 @@ impl Weights {
         let all_s: f64 = self.completed.iter().map(|w| w.native_s).sum();
         let shares = self.completed.iter().map(|w| w.native_s / all_s.max(1e-9));
         let lone: f64 = shares.map(|share| share * share).sum();
-        let fewer = (1.0 - self.completed.len() as f64 / ENOUGH_WINDOWS).max(0.0);
+        let began = self.completed.iter().filter(|w| w.known != Known::Behind);
+        let fewer = (1.0 - began.count() as f64 / ENOUGH_WINDOWS).max(0.0);
         OTHERS_SPREAD.powf((fewer * lone).sqrt())
     }
 }
@@ -399,6 +422,44 @@ mod tests {
         assert!(last.stands_for.low <= last.stands_for.value);
         assert!((weights.total().value / (1800.0 + 6e6) - 1.0).abs() < 1e-3);
         assert_eq!(weights.finish(9.0), None);
+    }
+
+    /// Time without accesses is that of windows that began in it; what they saw is of the time in its code.
+    #[test]
+    fn windows_that_begin_in_idle_time_stand_for_that() {
+        let mut weights = Weights::default();
+        for turn in 0..10 {
+            let at = f64::from(turn) + 1.0;
+            if let Some(record) = weights.open(at) {
+                assert_eq!(record.index, 0);
+            }
+            weights.close(window(1000), at, inside(1e9));
+            weights.timed(like(1e9), 0);
+            if turn % 10 != 4 {
+                weights.idle(0.0);
+            }
+        }
+        weights.finish(10.5);
+        let numbers: Vec<Known> = weights.completed.iter().map(|w| w.known).collect();
+        assert_eq!(numbers.len(), 19);
+        // A tenth of the time is of the code that each has seen.
+        let native_s = |w: &Known| match w {
+            Known::Idle => 1.0,
+            Known::Behind => 0.05,
+            _ => 0.55,
+        };
+        let shares = |rates: &[f64]| {
+            assert_eq!(rates.len(), 19);
+            Some(Shares {
+                native_s: numbers.iter().map(native_s).collect(),
+                variance: 0.0,
+                looks: vec![2.0; 19],
+            })
+        };
+        let settled = weights.settle(shares);
+        assert!((weights.total().value / 1e9 - 1.0).abs() < 0.01);
+        // Of one number here, a factor each by the file's order.
+        assert_eq!(settled.looks.len(), 10);
     }
 
     #[test]

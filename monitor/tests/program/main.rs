@@ -13,6 +13,7 @@ mod counter_session;
 mod cpython;
 mod daemons;
 mod doomed;
+mod estimates;
 mod follow;
 mod generated;
 mod heap_sites;

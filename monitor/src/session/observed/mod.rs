@@ -19,6 +19,7 @@ use whereabouts::Whereabouts;
 use super::content::Content;
 use super::cost::{Cost, Stops};
 use super::engine::Engine;
+use super::idle::{Beginning, Lead};
 use super::looks::Looks;
 use super::output::Output;
 use super::pace::{self, Numbers, Pace, Turn, Windows};
@@ -61,6 +62,11 @@ pub struct Observed {
     times: bool,
     /// What was timed behind the present window.
     beside: Beside,
+    /// The code that the open window, or what was timed before it, began in, and its accesses a second where it begins in a stretch without.
+    began_at: Option<u64>,
+    idle: Option<f64>,
+    /// CPU seconds of its thread when it began.
+    began_s: f64,
     /// When the open window ends at the latest.
     ends: Option<Instant>,
     /// The image that the engine, or its refusal, is of.
@@ -93,6 +99,8 @@ pub struct Observed {
     native_clock: NativeClock,
     /// System calls in windows, and accesses.
     calls: (u64, u64),
+    /// Those system calls when the open window began.
+    calls_before: u64,
     /// Native clock when the present one was opened.
     opened_at_s: f64,
     /// Wall seconds of its windows.
@@ -143,11 +151,15 @@ impl Observed {
         Observed {
             native_clock: NativeClock::new(process.counts_before),
             calls: (0, 0),
+            calls_before: 0,
             image: process.image,
             engine: None,
             timing: None,
             times: true,
             beside: Beside::default(),
+            began_at: None,
+            idle: None,
+            began_s: f64::NAN,
             ends: None,
             since: Instant::now(),
             refused: None,
@@ -266,6 +278,7 @@ impl Observed {
         self.calm = None;
         self.in_turn = InTurn::default();
         (self.cost, self.first) = (Cost::default(), (Cost::default(), 0));
+        (self.began_s, self.calls_before) = (f64::NAN, self.calls.0);
         if full && lane.windows.any() {
             return Ok(());
         }
@@ -396,6 +409,11 @@ impl Observed {
             self.missed_s += (cpu - since).max(0.0);
         }
         let first = lane.windows.tid == tid;
+        if first && self.began_s.is_nan() {
+            self.began_s = cpu;
+            let ip = || stopped.regs().ok().map(|regs| regs.rip);
+            self.began_at = self.began_at.or_else(ip);
+        }
         // Of which thread executions are counted: where all is observed, of one after the other.
         let clocked = self.full && self.together && self.speeds.is_due();
         let began = Began {
@@ -456,9 +474,29 @@ impl Observed {
 
     /// Closes the window of a sampled run; it is recorded with the next one.
     pub fn close(&mut self, how: Ended) {
+        let mut began = self.beside.began();
         if let Some(engine) = &mut self.engine {
-            self.stops.learn(engine.take_pieces(), engine.expansion());
+            let pieces = engine.take_pieces();
+            if began.is_none() {
+                let of_pieces: u64 = pieces.iter().map(|piece| piece.accesses).sum();
+                let (cost, accesses) = self.first;
+                let lead = Lead {
+                    begun_s: self.began_s,
+                    stay_s: cost.thread_s,
+                    accesses: accesses.saturating_sub(of_pieces),
+                    misses: cost.misses,
+                    calls: self.calls.0 - self.calls_before,
+                };
+                began = Some(lead.beginning(&pieces));
+            }
+            self.stops.learn(pieces, engine.expansion());
         }
+        let began_at = self.began_at.take();
+        self.idle = match began {
+            Some(Beginning::Idle(rate)) if began_at.is_some() => Some(rate),
+            _ => None,
+        };
+        let began_at = began_at.filter(|_| self.idle.is_some());
         let inside = self.inside();
         let opened = self.opened_at_s;
         let (Some(engine), Some(lane)) = (&self.engine, self.lanes.get_mut(&0)) else {
@@ -487,7 +525,14 @@ impl Observed {
             .filter_map(|&(_, ip)| self.recorder.address(ip))
             .collect();
         let first = ips[..ips.len().min(FIRST_SAMPLES)].to_vec();
-        self.looks.window(opened, self.image, first);
+        match began_at {
+            Some(ip) => {
+                let there = vec![ip; FIRST_SAMPLES];
+                self.looks.window(opened, self.image, there);
+                self.looks.behind(opened, self.image, first);
+            }
+            None => self.looks.window(opened, self.image, first),
+        }
         // On a clock that counts no window: what other threads did meanwhile was native.
         self.weights.close(record, opened, inside);
         self.weights.of(Content::new(self.image, &ips));

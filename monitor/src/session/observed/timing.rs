@@ -6,6 +6,7 @@
 
 use super::super::content::{Place, granule};
 use super::super::engine::Engine;
+use super::super::idle::{Beginning, Lead};
 use super::super::pace::{LONE_PATIENCE, PATIENCE};
 use super::super::rates::{ANY_RATE, Timed};
 use super::super::schedule::Spent;
@@ -106,6 +107,15 @@ pub struct Beside {
     thread_s: f64,
     /// By what factor that may be off.
     spread: f64,
+    /// Where the thread was when that began.
+    began: Option<Beginning>,
+}
+
+impl Beside {
+    /// How that began, if anything was timed.
+    pub(super) fn began(&self) -> Option<Beginning> {
+        self.began
+    }
 }
 
 /// Paces it.
@@ -269,7 +279,7 @@ impl Observed {
         let early = self.numbers.count() < UNTIMED;
         // One that sleeps must not miss that its call starts over.
         let not_now = early || new_code || signals.end_wanted || sleeps(&stopped);
-        self.beside = Beside::default();
+        (self.beside, self.began_at) = (Beside::default(), None);
         // Threads that sleep before they are timed would never have a window.
         if not_now || self.timing.as_mut().is_none_or(|t| t.alone.next()) {
             return Ok(WindowEnd::Closed(stopped));
@@ -300,6 +310,8 @@ impl Observed {
         }
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE);
         let accesses = (0.5 * LAP.as_secs_f64() * rate) as u64;
+        let accesses = accesses.clamp(LEAST, MOST_FIRST);
+        self.began_at = stopped.regs().ok().map(|regs| regs.rip);
         let mut laps = Laps {
             signals,
             until,
@@ -311,7 +323,7 @@ impl Observed {
             alone,
             over: 0,
             settled: None,
-            accesses: accesses.clamp(LEAST, MOST_FIRST),
+            accesses,
             begun: Instant::now(),
             started: Instant::now(),
         };
@@ -329,6 +341,14 @@ impl Observed {
             other => other,
         };
         let (timed, settled) = (timing.take_pieces(), laps.settled);
+        let lead = Lead {
+            begun_s: begun_s.unwrap_or(f64::NAN),
+            stay_s: f64::NAN,
+            accesses,
+            misses: timing.stats.misses - stats.misses,
+            calls: timing.stats.syscalls - stats.syscalls,
+        };
+        let began = lead.beginning(&timed);
         // Where laps end depends on how long they took, which is in slow code more often than it should be: some accesses later
         // it does less so.
         let end = match end {
@@ -352,6 +372,7 @@ impl Observed {
             misses = timing.stats.misses - stats.misses,
             stop_s = self.stops.seconds_timed(),
             of_window_s = self.stops.seconds(),
+            ?began,
             "timed"
         );
         // Without the thread's clock nothing is told cold from warm.
@@ -373,6 +394,7 @@ impl Observed {
             .laps
             .extend(laps.iter().map(|lap| lap.warm(factor)));
         self.beside.spread = spread;
+        self.beside.began = (!timed.is_empty()).then_some(began);
         self.whereabouts.take();
         let end = end?;
         if let WindowEnd::Declined(_, reason @ (SPACE_LIMITED | UNMAPPED)) = end {
@@ -421,8 +443,11 @@ impl Observed {
             _ => 1.0,
         };
         let beside = std::mem::take(&mut self.beside);
-        let timed = timed(&beside.laps, expansion, beside.spread);
+        let timed = timed(&beside.laps, beside.began, expansion, beside.spread);
         self.weights.timed(timed, beside.accesses);
+        if let Some(rate) = self.idle.take() {
+            self.weights.idle(rate);
+        }
         if let Some(timed) = timed {
             let places = places(&beside.laps, timed.native(), self.image);
             self.weights.of_places(places);
@@ -442,11 +467,15 @@ impl Observed {
 }
 
 /// What laps say.
-fn timed(laps: &[Lap], expansion: f64, spread: f64) -> Option<Timed> {
+fn timed(laps: &[Lap], began: Option<Beginning>, expansion: f64, spread: f64) -> Option<Timed> {
     let accesses: f64 = laps.iter().map(|lap| lap.accesses).sum();
     let cpu_s: f64 = laps.iter().map(|lap| lap.cpu_s).sum();
+    let paused_s = match began {
+        Some(Beginning::Paused(seconds)) => seconds,
+        _ => 0.0,
+    };
     (accesses > 0.0).then(|| Timed {
-        per_second: accesses / cpu_s,
+        per_second: accesses / (cpu_s + paused_s),
         expansion,
         spread,
     })
