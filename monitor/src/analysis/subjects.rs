@@ -222,12 +222,15 @@ pub(super) fn data_subject(
 ) -> Subject {
     let (kind, name, object) = match (memory, thread) {
         (Memory::Static { module, offset }, _) => {
-            let object = short_module_name(&profile.modules[module as usize].path);
-            let name = match profile.data_symbol(module, offset) {
-                Some(symbol) => symbol.name.clone(),
-                None => format!("data of {object}"),
+            let of = &profile.modules[module as usize];
+            let object = short_module_name(&of.path);
+            let (kind, name) = match profile.data_symbol(module, offset) {
+                Some(symbol) => (DataKind::Static, symbol.name.clone()),
+                // Objects have a build id, as a rule.
+                None if of.build_id.is_empty() => (DataKind::Mapping, format!("data of {object}")),
+                None => (DataKind::Static, format!("data of {object}")),
             };
-            (DataKind::Static, name, object.to_owned())
+            (kind, name, object.to_owned())
         }
         (Memory::Allocated { site }, _) => return sites.subject(site),
         (Memory::Heap, _) => {

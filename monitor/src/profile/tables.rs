@@ -241,9 +241,26 @@ impl Tables {
     }
 }
 
-/// The order in which [`Profile::data_symbol`] searches.
+/// Brings them into the order in which [`Profile::data_symbol`] searches. Objects of one name, which several files have for themselves, get their
+/// addresses as well; pieces of a section, whose names begin with a dot, are one.
 pub(super) fn in_order(symbols: &mut [DataSymbol]) {
     symbols.sort_by_key(|a| (a.module, a.start, a.size));
+    let mut starts: HashMap<(ModuleId, &str), (u64, bool)> = HashMap::new();
+    for s in symbols.iter().filter(|s| !s.name.starts_with('.')) {
+        let first = starts
+            .entry((s.module, &s.name))
+            .or_insert((s.start, false));
+        first.1 |= first.0 != s.start;
+    }
+    let is_shared = |s: &DataSymbol| {
+        starts
+            .get(&(s.module, s.name.as_str()))
+            .is_some_and(|of| of.1)
+    };
+    let shared: Vec<bool> = symbols.iter().map(is_shared).collect();
+    for (symbol, _) in symbols.iter_mut().zip(shared).filter(|(_, shared)| *shared) {
+        symbol.name = format!("{} at {:#x}", symbol.name, symbol.start);
+    }
 }
 
 #[cfg(test)]
@@ -251,6 +268,29 @@ mod tests {
     use super::*;
     use crate::profile::example::{self, beginning};
     use crate::profile::types::{FirstTouch, FirstTouches, Since};
+
+    #[test]
+    fn static_objects_of_one_name_are_told_apart() {
+        let mut symbols: Vec<DataSymbol> = [
+            (0, 0x40, "buf"),
+            (1, 0x40, "buf"),
+            (0, 0x20, "buf"),
+            (0, 0x60, ".bss"),
+            (0, 0x10, ".bss"),
+        ]
+        .map(|(module, start, name)| DataSymbol {
+            module,
+            start,
+            size: 8,
+            name: name.to_owned(),
+        })
+        .into();
+        // However often they are brought into order.
+        in_order(&mut symbols);
+        in_order(&mut symbols);
+        let names: Vec<&str> = symbols.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, [".bss", "buf at 0x20", "buf at 0x40", ".bss", "buf"]);
+    }
 
     fn read(records: impl IntoIterator<Item = Record>) -> Result<Profile, String> {
         Profile::from_records(records)

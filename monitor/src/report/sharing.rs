@@ -76,7 +76,7 @@ pub(super) fn section(figures: &SharingFigures, profile: &Profile, style: &Style
     let header = &profile.header;
     let note = "64-byte lines, private caches of any size";
     let mut out = style.heading("Sharing between threads", note);
-    out.push_str(&wrap(&overall(figures, style), style.width, 0));
+    out.push_str(&wrap(&overall(figures, header.full, style), style.width, 0));
     let shown = shown(figures);
     if shown.is_empty() {
         return out;
@@ -128,12 +128,14 @@ fn shown(figures: &SharingFigures) -> Vec<&Pair> {
     pairs.take_while(|p| p.share >= SHARE).collect()
 }
 
-fn overall(figures: &SharingFigures, style: &Style) -> String {
+fn overall(figures: &SharingFigures, whole: bool, style: &Style) -> String {
     let c = &figures.at_64;
     let dash = style.glyph("–", "-");
     let mut text = format!(
-        "of the reuses {} had their line to themselves, {} shared it with readers, {}{} lost it to \
+        "of the reuses{} {} had their line to themselves, {} shared it with readers, {}{} lost it to \
          another thread's write",
+        // What threads hand over more slowly than that has its end outside.
+        if whole { "" } else { " within windows" },
         percent(c.private),
         percent(c.shared),
         if c.weak.is_some() { "~" } else { "" },
@@ -155,6 +157,9 @@ fn overall(figures: &SharingFigures, style: &Style) -> String {
     }
     if c.miss_ratio < MATTERS {
         text.push_str("; too few to matter");
+        if !whole {
+            text.push_str(" (of what threads hand over more slowly --full tells)");
+        }
     }
     text
 }

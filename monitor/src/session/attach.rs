@@ -55,10 +55,14 @@ pub fn check(pid: Pid) -> Result<(), NotAttached> {
     }
     match standing.state {
         'Z' => {
-            return Err(refuse(
-                pid,
-                "it has ended already, and only waits for its parent",
-            ));
+            let others = procinfo::tasks(pid).is_ok_and(|tasks| tasks.len() > 1);
+            let why = match others {
+                true => {
+                    "its first thread has ended before the others, which cannot be observed then"
+                }
+                false => "it has ended already, and only waits for its parent",
+            };
+            return Err(refuse(pid, why));
         }
         'X' | 'x' => return Err(gone(pid)),
         _ => {}

@@ -13,7 +13,7 @@ use crate::profile::types::{
     ProcessRecord, Record, SampleRecord, Shared, SiteId, TakenSample, WindowRecord, sample_flags,
 };
 use crate::symbols;
-use crate::tracee::maps::{Backing, Mapping, Maps};
+use crate::tracee::maps::{Backing, FileId, Mapping, Maps};
 use nix::unistd::Pid;
 use object::read::elf::ProgramHeader;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -42,6 +42,8 @@ pub struct Recorder {
     instrs: Vec<Instr>,
     instr_ids: FxHashMap<Instr, InstrId>,
     by_ip: FxHashMap<u64, InstrId>,
+    /// Where code lay that they are of: start, end, offset in the file, and the file.
+    code: Vec<(u64, u64, u64, FileId)>,
     written: (usize, usize),
     /// Allocation sites and how many of them are written, where they are looked for, and what tells them once it is there.
     sites: Vec<Vec<InstrId>>,
@@ -74,6 +76,7 @@ impl Recorder {
             instrs: Vec::new(),
             instr_ids: FxHashMap::default(),
             by_ip: FxHashMap::default(),
+            code: Vec::new(),
             written: (0, 0),
             sites: Vec::new(),
             site_ids: FxHashMap::default(),
@@ -153,6 +156,7 @@ impl Recorder {
         maps: &Maps,
     ) -> Vec<TakenSample> {
         self.may_read = true;
+        self.look_at_code(maps);
         self.look_at_heap(maps);
         let taken = samples
             .into_iter()
@@ -217,7 +221,18 @@ impl Recorder {
         }
     }
 
+    /// Where one library was, another may have been loaded since.
+    fn look_at_code(&mut self, maps: &Maps) {
+        let of_files = || maps.0.iter().filter(|m| m.is_stable_code());
+        let place = |m: &Mapping| (m.start, m.end, m.offset, m.file);
+        if !of_files().map(place).eq(self.code.iter().copied()) {
+            self.code = of_files().map(place).collect();
+            self.by_ip.clear();
+        }
+    }
+
     fn touches(&mut self, found: &[Touch], tid: i32, begun: u64, maps: &Maps) -> Vec<FirstTouch> {
+        self.look_at_code(maps);
         self.look_at_heap(maps);
         let touches = found.iter().map(|touch| FirstTouch {
             ip: self.instr(touch.ip, maps),

@@ -16,7 +16,7 @@ pub struct Mapping {
     /// Offset in the file.
     pub offset: u64,
     /// Device and inode; (0, 0, 0) when anonymous.
-    pub file: (i32, i32, u64),
+    pub file: FileId,
     /// What lies behind it.
     pub path: Backing,
     /// May be executed.
@@ -90,8 +90,11 @@ impl Mapping {
 /// The name that shared memory of ours has among mappings and descriptors.
 pub const NAME: &str = "/memfd:statcache";
 
+/// [`Mapping::file`]: device, major and minor, and inode.
+pub type FileId = (i32, i32, u64);
+
 /// [`Mapping::file`] of memory without one.
-const NO_FILE: (i32, i32, u64) = (0, 0, 0);
+const NO_FILE: FileId = (0, 0, 0);
 
 /// All mappings of a process, ordered by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -279,20 +279,15 @@ pub fn children(pid: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// Threads of a process.
+/// Threads of a process, but for those that the kernel has in it for itself (io_uring(7)): they never stop.
 pub fn tasks(pid: Pid) -> std::io::Result<Vec<Pid>> {
+    /// `PF_IO_WORKER`, `PF_USER_WORKER` (linux/sched.h).
+    const KERNELS_OWN: u64 = 0x10 | 0x4000;
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
-    Ok(entries
-        .filter_map(|entry| {
-            entry
-                .ok()?
-                .file_name()
-                .to_str()?
-                .parse()
-                .ok()
-                .map(Pid::from_raw)
-        })
-        .collect())
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let tids = entries.flatten().filter_map(number).map(Pid::from_raw);
+    let is_programs = |tid: &Pid| flags(*tid).is_none_or(|flags| flags & KERNELS_OWN == 0);
+    Ok(tids.filter(is_programs).collect())
 }
 
 /// The processor the thread last ran on.

@@ -143,6 +143,8 @@ pub struct SignalSets {
     pub pending: u64,
     /// Those of them that were sent to the thread.
     pub own: u64,
+    /// Whether the process is the first one of its namespace, to which signals do nothing by default (pid_namespaces(7)).
+    pub is_init: bool,
 }
 
 impl SignalSets {
@@ -166,7 +168,10 @@ impl SignalSets {
     pub fn ignores(&self, signal: i32) -> bool {
         const DEFAULT: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
         let ignored = self.ignored >> (signal - 1) & 1 == 1;
-        ignored || DEFAULT.contains(&signal) && !self.catches(signal)
+        // Faults of its own end it, and so may who is outside of the namespace.
+        let ends = super::is_fault(signal) || [libc::SIGKILL, libc::SIGSTOP].contains(&signal);
+        let by_default = DEFAULT.contains(&signal) || self.is_init && !ends;
+        ignored || by_default && !self.catches(signal)
     }
 
     /// Whether signals are about to be delivered, all of them such.
@@ -181,12 +186,17 @@ impl SignalSets {
 pub fn signal_sets(tid: Pid) -> Option<SignalSets> {
     let status = Status::read(tid)?;
     let own = status.signals("SigPnd")?;
+    // The thread group's number in the innermost namespace that it is in.
+    let inner = status
+        .text("NStgid")
+        .and_then(|ids| ids.split_whitespace().next_back());
     Some(SignalSets {
         blocked: status.signals("SigBlk")?,
         ignored: status.signals("SigIgn")?,
         caught: status.signals("SigCgt")?,
         pending: own | status.signals("ShdPnd")?,
         own,
+        is_init: inner == Some("1"),
     })
 }
 
@@ -203,10 +213,16 @@ mod tests {
             caught: bits(&[libc::SIGURG]),
             pending: bits(pending),
             own: 0,
+            is_init: false,
         };
         let ignores = |signal| sets(&[], &[]).ignores(signal);
         assert!(ignores(libc::SIGALRM) && ignores(libc::SIGCHLD));
         assert!(!ignores(libc::SIGURG) && !ignores(libc::SIGTERM));
+        let init = SignalSets {
+            is_init: true,
+            ..sets(&[], &[])
+        };
+        assert!(init.ignores(libc::SIGTERM) && !init.ignores(libc::SIGURG));
         let coming = |blocked, pending| {
             let sets = sets(blocked, pending);
             sets.awaits_only(|signal| sets.ignores(signal))

@@ -9,7 +9,7 @@ use crate::support::placed;
 use nix::sys::signal::{Signal, kill};
 use nix::time::ClockId;
 use nix::unistd::Pid;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -27,6 +27,41 @@ fn is_left(program: &mut Command, profile: &Path, ways: &[&[&str]]) {
         assert_eq!(traces(child.id()), [""; 0], "{options:?}");
     }
     assert!(child.try_wait().expect("waited").is_none(), "it goes on");
+    child.kill().expect("killed");
+    child.wait().expect("waited");
+}
+
+/// Threads that the kernel has in a process for itself never stop: they are not waited for.
+#[test]
+fn threads_of_the_kernel_are_left_alone() {
+    let Some((place, program)) = build("rings") else {
+        return;
+    };
+    let mut child = Command::new(&program).stdout(Stdio::piped()).spawn();
+    let child = child.as_mut().expect("started");
+    let mut said = [0; 5];
+    let mut output = child.stdout.take().expect("piped");
+    output.read_exact(&mut said).expect("a word");
+    if said != *b"ready" {
+        println!("SKIP threads_of_the_kernel_are_left_alone: no io_uring here");
+        child.wait().expect("waited");
+        return;
+    }
+    let profile = place.path().join("p");
+    for options in [&["--for", "0.3"][..], &["--for", "0.3", "--full"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+        command.args(["attach", "-q", "-o"]).arg(&profile);
+        let command = command.args(options).arg(child.id().to_string());
+        let mut monitor = command.spawn().expect("started");
+        let has_left = awaited(|| monitor.try_wait().expect("waited").is_some());
+        if !has_left {
+            child.kill().expect("killed");
+        }
+        let status = monitor.wait().expect("waited");
+        assert!(has_left && status.success(), "{options:?}: {status:?}");
+        assert_eq!(traces(child.id()), [""; 0], "{options:?}");
+        readable(&profile);
+    }
     child.kill().expect("killed");
     child.wait().expect("waited");
 }

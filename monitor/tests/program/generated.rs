@@ -1,6 +1,6 @@
 //! Programs that execute code they generated themselves: they do what they do alone, and that code is observed.
 
-use crate::support::c::build;
+use crate::support::c::{build, build_with};
 use crate::support::cli;
 use crate::support::cli::{installed, lossy, native, readable, run, shell_status, text, under};
 use crate::support::placed;
@@ -207,4 +207,41 @@ fn names_in_a_container() {
             .find(is_program);
         assert_named(its.expect("its own profile"));
     }
+}
+
+/// A library that is loaded where another one was is told by its own name.
+#[test]
+fn libraries_at_one_address_are_told_apart() {
+    let built = |options: &[&str]| build_with("library", options);
+    let library = |name: &str| built(&["-shared", "-fPIC", &format!("-DWORK={name}")]);
+    let (Some(program), Some(first), Some(second)) =
+        (built(&[]), library("first"), library("second"))
+    else {
+        return;
+    };
+    let words = [&program, &first, &second].map(|(_, file)| file.display().to_string());
+    let words = [words[0].as_str(), &words[1], &words[2], "40"];
+    let found = under(program.0.path(), program.0.path(), &["--full"], &words, b"");
+    let said = lossy(&found.stdout);
+    assert!(found.status.success(), "{}", lossy(&found.stderr));
+    if said.ends_with(" 0\n") {
+        println!("SKIP libraries_at_one_address_are_told_apart: they lie apart here");
+        return;
+    }
+    let profile = readable(&program.0.path().join("p"));
+    let samples = profile.windows.iter().flat_map(|window| &window.samples);
+    let mut counts = [0_usize; 2];
+    for taken in samples {
+        let function = profile
+            .frames(taken.sample.ip)
+            .last()
+            .map(|f| f.function.as_str());
+        counts[0] += usize::from(function == Some("first"));
+        counts[1] += usize::from(function == Some("second"));
+    }
+    let [first, second] = counts;
+    assert!(
+        first > 1000 && 4 * first > 3 * second && 4 * second > 3 * first,
+        "{counts:?}"
+    );
 }

@@ -263,3 +263,23 @@ fn other_engines_are_refused_in_a_line() {
     );
     assert!(!profile.exists());
 }
+
+/// A stack that the program has made itself may end where no frame is, and be aligned as it likes.
+#[test]
+fn stacks_of_the_programs_own() {
+    let Some((place, program)) = c::build("stacks") else {
+        return;
+    };
+    let program = program.display().to_string();
+    for way in ["0", "16", "1"] {
+        let words = [program.as_str(), way, "2000"];
+        let alone = native(place.path(), &words, b"");
+        for options in WAYS {
+            let options = [options, &["--heap-sites"]].concat();
+            let found = under(place.path(), place.path(), &options, &words, b"");
+            let said = lossy(&found.stderr);
+            assert_eq!(shell_status(&found), 0, "{way} {options:?}: {said}");
+            assert_eq!(found.stdout, alone.stdout, "{way} {options:?}");
+        }
+    }
+}

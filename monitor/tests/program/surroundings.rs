@@ -56,6 +56,19 @@ fn modes_are_the_programs() {
     }
 }
 
+/// Code whose file is cut off is gone.
+#[test]
+fn code_that_is_cut_off_is_not_executed() {
+    let Some((place, program)) = c::build("truncates") else {
+        return;
+    };
+    let (program, file) = (text(&program), text(&place.path().join("code")));
+    let dense: &[&str] = &["--overhead", "300"];
+    for options in WAYS.into_iter().chain([dense]) {
+        same(&[&program, &file, "200"], options);
+    }
+}
+
 /// What threads and files are called need be no UTF-8: the threads are the process's all the same, and the profile goes on when such a file is mapped.
 #[test]
 fn names_are_any_bytes() {

@@ -215,6 +215,7 @@ unsafe extern "C" fn munmap(start: u64, bytes: u64, _: u64, _: *const u64, _: u6
     };
     // Before it can be another thread's.
     table::unmapped(start, bytes);
+    unwind::forget_places();
     // SAFETY: this module's invariant.
     unsafe { next(start, bytes) }
 }
@@ -248,7 +249,23 @@ mod entries {
                     ".cfi_startproc",
                     "mov rcx, rsp",
                     "mov r8, rbp",
+                    // The C library's do without the alignment that they are promised (System V ABI for x86-64, 3.2.2), and programs with stacks of
+                    // their own without keeping it.
+                    "lea rax, [rsp + 8]",
+                    "test al, 15",
+                    "jnz 2f",
                     "jmp {to}",
+                    "2:",
+                    "push rbp",
+                    ".cfi_adjust_cfa_offset 8",
+                    ".cfi_offset rbp, -16",
+                    "mov rbp, rsp",
+                    ".cfi_def_cfa_register rbp",
+                    "and rsp, -16",
+                    "call {to}",
+                    "leave",
+                    ".cfi_def_cfa rsp, 8",
+                    "ret",
                     ".cfi_endproc",
                     to = sym $to,
                 )

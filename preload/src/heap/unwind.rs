@@ -9,18 +9,22 @@
 //! Mapping".
 //!
 //! Unsafe invariant: what unwind information of a loaded object says of a frame that is on the stack is true, as it is where exceptions
-//! are thrown: the places it names are mapped. Such information is read where the dynamic linker says it lies.
+//! are thrown, but for frames that nothing returns to: what lies in another page is looked for first. Such information is read where the dynamic linker says it lies.
 
 mod rules;
 
+use crate::raw::syscall;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use rules::{Cfa, Rule};
+use statcache_abi::PAGE_BYTES;
 use statcache_abi::heap::FRAMES;
 
 /// By a hash of the return address the rest of that hash, and the rule packed: a word, so that both are of one moment.
 static RULES: [AtomicU64; LENGTH] = [const { AtomicU64::new(0) }; LENGTH];
 const LENGTH: usize = 1 << 14;
+/// Pages that can be read, by their numbers.
+static READABLE: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 /// From the first frame to the last, at most: what lies further is no caller's frame.
 const FARTHEST: u64 = 1 << 23;
 
@@ -50,7 +54,11 @@ pub(super) unsafe fn callers(at: *const u64, frame: u64) -> Chain {
     let first = at as u64;
     let (mut place, mut frame) = (first, frame);
     for (slot, offset) in chain.addresses.iter_mut().zip(&mut chain.offsets) {
-        // SAFETY: the caller's contract, then this module's invariant.
+        if !is_on(place, first) {
+            chain.plain = false;
+            break;
+        }
+        // SAFETY: the caller's contract, then this module's invariant, and that it can be read.
         let address = unsafe { (place as *const u64).read() };
         if address < 4096 {
             // What is there may be another time's return address.
@@ -79,7 +87,7 @@ pub(super) unsafe fn callers(at: *const u64, frame: u64) -> Chain {
         }
         if rule.saved != 0 {
             let saved = cfa.wrapping_sub(u64::from(rule.saved));
-            if saved <= place || saved >= next {
+            if saved <= place || saved >= next || !is_on(saved, first) {
                 break;
             }
             // SAFETY: this module's invariant.
@@ -90,11 +98,59 @@ pub(super) unsafe fn callers(at: *const u64, frame: u64) -> Chain {
     chain
 }
 
+/// Whether a place further up can be read: it lies in the same page, or the kernel says so. A stack that a program has made may end with its first
+/// function, which never returns and has nothing above.
+fn is_on(place: u64, first: u64) -> bool {
+    const SIGPROCMASK: u64 = 14;
+    const NO_HOW: u64 = u64::MAX;
+    const SET_BYTES: u64 = 8;
+    const EFAULT: i64 = -14;
+    let page = place / PAGE_BYTES;
+    let known = READABLE.get(page as usize % READABLE.len());
+    if page == first / PAGE_BYTES || known.is_some_and(|known| known.load(Relaxed) == page) {
+        return true;
+    }
+    // It is read before it is found that nothing is to be done with it (rt_sigprocmask(2)); of the calls that read, filters forbid this one last.
+    let arguments = [NO_HOW, place & !7, 0, SET_BYTES, 0, 0];
+    // SAFETY: the kernel reads eight bytes, or fails, and changes nothing.
+    let answer = unsafe { syscall(SIGPROCMASK, arguments) };
+    if answer != EFAULT
+        && let Some(known) = known
+    {
+        known.store(page, Relaxed);
+    }
+    answer != EFAULT
+}
+
+/// Something was unmapped: what could be read may be no more.
+pub(super) fn forget_places() {
+    for page in &READABLE {
+        page.store(0, Relaxed);
+    }
+}
+
 /// Code may have gone, and other code come in its place.
 pub(super) fn forget() {
     for word in &RULES {
         word.store(0, Relaxed);
     }
+}
+
+/// Whether a call that returns to `address` may end there. Where a program has made a stack itself, the first function's return address is as a rule
+/// where another function begins, and there is no frame beyond. (Intel SDM vol. 2, CALL: `e8` and four bytes, or `ff /2`.)
+///
+/// # Safety
+/// The byte before `address` must be code that can be read.
+unsafe fn is_behind_call(address: u64) -> bool {
+    const LONGEST: u64 = 7;
+    // Of a page where others begin the one before may be anything.
+    if (address - 1) % PAGE_BYTES < LONGEST {
+        return true;
+    }
+    // SAFETY: they lie in the same page as that byte.
+    let byte = |back: u64| unsafe { ((address - back) as *const u8).read() };
+    let is_indirect = |back: u64| byte(back) == 0xff && byte(back - 1) >> 3 & 7 == 2;
+    byte(5) == 0xe8 || (2..=LONGEST).any(is_indirect)
 }
 
 /// The rule at a return address, `None` where the chain ends, and whether it will hold on.
@@ -110,6 +166,8 @@ fn rule(address: u64) -> (Option<Rule>, bool) {
     }
     // The instruction behind a call may be another function's, where the call does not return.
     let object = super::resolve::object(address - 1);
+    // SAFETY: it lies in an object that is loaded, if any.
+    let object = object.filter(|_| unsafe { is_behind_call(address) });
     let rule = object.as_ref().and_then(|object| {
         // SAFETY: the linker says so.
         unsafe { rules::read(object.table, address - 1) }

@@ -3,7 +3,7 @@
 use super::sequence;
 use super::trace::Code;
 use crate::arch::AddressExpr;
-use crate::tracee::maps::{self, Backing, Mapping, Maps};
+use crate::tracee::maps::{self, Backing, FileId, Mapping, Maps};
 use crate::tracee::{Result, TraceError, procinfo};
 use iced_x86::Instruction;
 use nix::unistd::Pid;
@@ -53,8 +53,6 @@ pub struct TargetCode {
     local: FxHashSet<(i32, i32)>,
 }
 
-/// Device and inode, as in [`Mapping::file`].
-type FileId = (i32, i32, u64);
 /// Time of the last change of a file's content or status, and its length.
 type Change = (i64, i64, u64);
 

@@ -227,7 +227,9 @@ impl Translate {
             libc::SYS_copy_file_range | libc::SYS_splice if self.code.is_of(tid, args.rdx) => {
                 self.code.set_replaced();
             }
-            libc::SYS_truncate => self.code.set_unseen(),
+            libc::SYS_truncate | libc::SYS_creat | libc::SYS_openat2 => self.code.set_unseen(),
+            libc::SYS_open if args.rsi & libc::O_TRUNC as u64 != 0 => self.code.set_unseen(),
+            libc::SYS_openat if args.rdx & libc::O_TRUNC as u64 != 0 => self.code.set_unseen(),
             libc::SYS_rt_sigreturn => self.storm.goes_on(accesses),
             _ => {}
         }
