@@ -2,9 +2,10 @@
 //! speed.
 
 use super::Observed;
-use crate::engine::translate::window::{Stats, WindowEnd};
+use crate::engine::translate::window::{Piece, Stats, WindowEnd};
 use crate::session::cost::Cost;
 use crate::session::engine::Engine;
+use crate::session::idle::{Beginning, Lead};
 use crate::session::pace;
 use crate::session::rates::{Begins, Inside};
 use crate::session::speeds::Clocked;
@@ -102,6 +103,27 @@ impl Observed {
         let asked = self.engine.as_ref().map_or(1.0, Engine::expansion);
         self.expansion = Some((asked, now));
         asked
+    }
+
+    /// How the last window of these pieces began, or what was timed before it.
+    pub(super) fn beginning(&self, pieces: &[Piece]) -> Beginning {
+        if let Some(began) = self.beside.began() {
+            return began;
+        }
+        // Threads that have turns have clocks of their own, and other engines' windows are slow all along.
+        if self.together || !matches!(self.engine, Some(Engine::Translate(_))) {
+            return Beginning::Working;
+        }
+        let (cost, accesses) = self.first;
+        let of_pieces: u64 = pieces.iter().map(|piece| piece.accesses).sum();
+        let lead = Lead {
+            begun_s: self.began_s,
+            stay_s: cost.thread_s,
+            accesses: accesses.saturating_sub(of_pieces),
+            misses: cost.misses,
+            calls: self.calls.0 - self.calls_before,
+        };
+        lead.beginning(pieces)
     }
 
     /// How the last window ran: of several threads, the one it was opened for.

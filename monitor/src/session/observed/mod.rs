@@ -19,7 +19,7 @@ use whereabouts::Whereabouts;
 use super::content::Content;
 use super::cost::{Cost, Stops};
 use super::engine::Engine;
-use super::idle::{Beginning, Lead};
+use super::idle::Beginning;
 use super::looks::Looks;
 use super::output::Output;
 use super::pace::{self, Numbers, Pace, Turn, Windows};
@@ -474,29 +474,17 @@ impl Observed {
 
     /// Closes the window of a sampled run; it is recorded with the next one.
     pub fn close(&mut self, how: Ended) {
-        let mut began = self.beside.began();
-        if let Some(engine) = &mut self.engine {
-            let pieces = engine.take_pieces();
-            if began.is_none() {
-                let of_pieces: u64 = pieces.iter().map(|piece| piece.accesses).sum();
-                let (cost, accesses) = self.first;
-                let lead = Lead {
-                    begun_s: self.began_s,
-                    stay_s: cost.thread_s,
-                    accesses: accesses.saturating_sub(of_pieces),
-                    misses: cost.misses,
-                    calls: self.calls.0 - self.calls_before,
-                };
-                began = Some(lead.beginning(&pieces));
-            }
-            self.stops.learn(pieces, engine.expansion());
-        }
+        let pieces = self.engine.as_mut().map(Engine::take_pieces);
+        let pieces = pieces.unwrap_or_default();
         let began_at = self.began_at.take();
-        self.idle = match began {
-            Some(Beginning::Idle(rate)) if began_at.is_some() => Some(rate),
+        self.idle = match self.beginning(&pieces) {
+            Beginning::Idle(rate) if began_at.is_some() => Some(rate),
             _ => None,
         };
         let began_at = began_at.filter(|_| self.idle.is_some());
+        if let Some(engine) = &self.engine {
+            self.stops.learn(pieces, engine.expansion());
+        }
         let inside = self.inside();
         let opened = self.opened_at_s;
         let (Some(engine), Some(lane)) = (&self.engine, self.lanes.get_mut(&0)) else {

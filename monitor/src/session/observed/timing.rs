@@ -107,7 +107,7 @@ pub struct Beside {
     thread_s: f64,
     /// By what factor that may be off.
     spread: f64,
-    /// Where the thread was when that began.
+    /// How that began, if anything was timed.
     began: Option<Beginning>,
 }
 
