@@ -1,7 +1,7 @@
-//! Processes whose parents end before them.
+//! Processes whose parents end before them, and what becomes of those that end.
 
 use crate::support::c::build;
-use crate::support::cli::{WAYS, awaited, lossy, readable, shell_status, text, under};
+use crate::support::cli::{WAYS, awaited, lossy, output, readable, run, shell_status, text, under};
 use std::path::Path;
 
 fn directory() -> tempfile::TempDir {
@@ -54,4 +54,33 @@ fn orphans_are_observed() {
     }
     // One run may be too short for a window on a busy machine.
     assert!(unseen < 2, "{unseen} of 8");
+}
+
+/// What has ended is waited for by nobody else: a child can be had once its pidfd says so, and a joined thread is gone.
+#[test]
+fn what_has_ended_is_its_parents() {
+    const TIMES: u32 = 200;
+    let Some((place, program)) = build("ends") else {
+        return;
+    };
+    for options in [&[][..], &["--full"], &["--overhead", "300"]] {
+        let mut command = run(&place.path().join("p"), options);
+        command.arg(&program).arg(TIMES.to_string());
+        let found = output(command, b"");
+        let said = lossy(&found.stdout);
+        if said.starts_with("skip") {
+            println!("SKIP what_has_ended_is_its_parents: no pidfds here");
+            return;
+        }
+        assert!(found.status.success(), "{options:?}: {found:?}");
+        let counts: Vec<u32> = said
+            .split_whitespace()
+            .map(|word| word.parse().expect("a count"))
+            .collect();
+        // Alone some threads are listed a moment longer, too.
+        assert!(
+            counts[0] == 0 && counts[1] < TIMES / 5,
+            "{options:?}: {said}"
+        );
+    }
 }

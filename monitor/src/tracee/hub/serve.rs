@@ -6,6 +6,7 @@
 use super::super::near;
 use super::super::{Event, Result, Resume, StopReason, Stopped, TraceError, decode_status};
 use super::{Follow, Hub, Pending, TOLD, leave_kernel};
+use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
@@ -251,6 +252,10 @@ impl Hub {
             self.set_in_call(tid, false);
         }
         self.set_rests(tid, false);
+        if stopped.reason == StopReason::Exiting {
+            self.let_end(stopped);
+            return;
+        }
         if self.hold && self.may_hold(tid) {
             let is_held = self.hold_or_resume(stopped);
             self.set_rests(tid, is_held && comes_of_call);
@@ -268,6 +273,32 @@ impl Hub {
             true => stopped.resume_here(how, signal),
             false => stopped.resume(how, signal),
         };
+    }
+
+    /// Lets a thread come to its end. It is not traced until then where that can be told already: what has ended is there for us first, as a zombie, while
+    /// its pidfd can be read and others still count it.
+    fn let_end(&mut self, stopped: Stopped) {
+        let tid = stopped.tid();
+        let thread = self.threads.get(&tid.as_raw());
+        let process = thread.and_then(|thread| self.processes.get(&thread.pid.as_raw()));
+        // The end of a first thread is told when all others are gone, and that of the first process to who has started it.
+        let is_told = process.is_none_or(|process| {
+            tid == process.pid && (process.id == 0 || process.threads.len() > 1)
+        });
+        let status = ptrace::getevent(tid);
+        if is_told || status.is_err() || process.is_none() {
+            let _ = stopped.resume(Resume::Continue, 0);
+            return;
+        }
+        let status = status.map_or(0, |status| status as i32);
+        // One that was killed meanwhile has yet to tell of that.
+        if stopped.detach_newborn(0).is_ok() {
+            match decode_status(tid, status) {
+                Event::Exited(status) => self.gone(tid, status),
+                Event::Killed(signal) => self.gone(tid, 128 + signal),
+                Event::Stopped(_) => self.gone(tid, 0),
+            }
+        }
     }
 
     fn is_cut_short(&self, tid: Pid) -> bool {
@@ -321,7 +352,6 @@ impl Hub {
         let (how, signal) = match stopped.reason {
             StopReason::Signal(signal) => (Resume::Syscall, signal),
             StopReason::Group => (Resume::Listen, 0),
-            StopReason::Exiting => (Resume::Continue, 0),
             _ => (Resume::Syscall, 0),
         };
         let _ = stopped.resume(how, signal);
