@@ -375,10 +375,13 @@ pub fn resume_after(end: WindowEnd) -> Result<()> {
         near::leave(std::slice::from_ref(stopped));
     }
     let (stopped, signal) = match end {
-        WindowEnd::Closed(stopped)
-        | WindowEnd::Declined(stopped, _)
-        | WindowEnd::Exiting(stopped)
-        | WindowEnd::Exec(stopped) => (stopped, 0),
+        WindowEnd::Closed(stopped) | WindowEnd::Declined(stopped, _) | WindowEnd::Exec(stopped) => {
+            (stopped, 0)
+        }
+        WindowEnd::Exiting(stopped) => {
+            hub::release(Event::Stopped(stopped));
+            return Ok(());
+        }
         WindowEnd::Fatal(stopped, signal) => (stopped, signal),
         WindowEnd::Left(_) | WindowEnd::Gone(_) => return Ok(()),
     };

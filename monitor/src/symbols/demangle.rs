@@ -15,7 +15,7 @@ pub(super) fn demangle(name: &str) -> String {
         {
             return text;
         }
-        return name.to_owned();
+        return without_arguments(name).unwrap_or_else(|| name.to_owned());
     }
     for suffix in [".constprop", ".isra", ".part", ".cold", ".lto_priv"] {
         // `slices.partitionOrdered` of Go has its own dots.
@@ -29,6 +29,30 @@ pub(super) fn demangle(name: &str) -> String {
         }
     }
     name.to_owned()
+}
+
+/// The scopes and the name that a mangled C++ name begins with, without template arguments and types, for those that the library does not know
+/// (Itanium C++ ABI, 5.1.2 to 5.1.4: `std::swap`, whose type asks for what `__and_` says of others).
+fn without_arguments(name: &str) -> Option<String> {
+    let mut rest = name.trim_start_matches('_').strip_prefix('Z')?;
+    if let Some(nested) = rest.strip_prefix('N') {
+        rest = nested.trim_start_matches(['r', 'V', 'K', 'R', 'O']);
+    }
+    let mut scopes = Vec::new();
+    if let Some(in_std) = rest.strip_prefix("St") {
+        scopes.push("std");
+        rest = in_std;
+    }
+    loop {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let Ok(length) = rest[..digits].parse::<usize>() else {
+            break;
+        };
+        scopes.push(rest.get(digits..digits + length)?);
+        rest = &rest[digits + length..];
+    }
+    let is_named = scopes.iter().any(|scope| *scope != "std");
+    is_named.then(|| scopes.join("::"))
 }
 
 #[cfg(test)]
@@ -56,6 +80,12 @@ mod tests {
             ("slices.partitionOrdered", "slices.partitionOrdered"),
             ("camlList.partition_7.part.0", "camlList.partition_7"),
             ("_Zbroken", "_Zbroken"),
+            ("_Z99short", "_Z99short"),
+            (
+                "_ZSt4swapIiENSt9enable_ifIXsrSt6__and_IJSt6__not_ISt15__is_tuple_likeIT_EE\
+                 St21is_move_constructibleIS3_ESt18is_move_assignableIS3_EEE5valueEvE4typeERS3_SC_",
+                "std::swap",
+            ),
             (".hidden", ".hidden"),
         ] {
             assert_eq!(demangle(raw), expected, "{raw}");

@@ -2,24 +2,34 @@
 
 use std::borrow::Cow;
 
-use addr2line::Context;
-use gimli::{DwarfSections, EndianReader, EndianSlice, LittleEndian, Reader, SectionId};
+use addr2line::{Context, LookupContinuation, LookupResult, SplitDwarfLoad};
+use gimli::{Dwarf, DwarfSections, EndianReader, EndianSlice, LittleEndian, Reader, SectionId};
 use object::{Object, ObjectSection};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::demangle::demangle;
-use super::files::Loaded;
+use super::files::{Files, Loaded};
+use super::split;
 use super::table::{Functions, Place};
 use crate::profile::types::{Frame, Module};
 
 /// Sections that belong to those who read them.
-type Shared = EndianReader<LittleEndian, Rc<[u8]>>;
+pub(super) type Shared = EndianReader<LittleEndian, Rc<[u8]>>;
 
 /// The debug information of a module, which stays open to be asked again.
 pub(super) type Open = Context<Shared>;
 
+/// What finds the debug information of a unit that is elsewhere.
+pub(super) type Split<'a, R> = &'a dyn Fn(SplitDwarfLoad<R>) -> Option<Arc<Dwarf<R>>>;
+
 /// The inline chain at each address, innermost first, never empty.
-pub(super) fn frames(module: &Module, loaded: &Loaded, addresses: &[u64]) -> Vec<Vec<Frame>> {
+pub(super) fn frames(
+    files: &dyn Files,
+    module: &Module,
+    loaded: &Loaded,
+    addresses: &[u64],
+) -> Vec<Vec<Frame>> {
     let functions = Functions::new(loaded);
     let bytes = loaded.debug.as_ref().or(loaded.object.as_ref());
     let sections = bytes.map(|bytes| sections(bytes));
@@ -32,8 +42,14 @@ pub(super) fn frames(module: &Module, loaded: &Loaded, addresses: &[u64]) -> Vec
         (Some(sections), None) => Some(sections.borrow(|s| slice(s))),
         (None, _) => None,
     };
+    if dwarf.as_ref().is_some_and(split::is_split) {
+        let context = open(loaded);
+        let split = |unit| split::load(files, module, unit);
+        let chain = |&at: &u64| chain(module, &functions, context.as_ref(), &split, at);
+        return addresses.iter().map(chain).collect();
+    }
     let context = dwarf.and_then(|dwarf| Context::from_dwarf(dwarf).ok());
-    let chain = |&address: &u64| chain(module, &functions, context.as_ref(), address);
+    let chain = |&at: &u64| chain(module, &functions, context.as_ref(), &|_| None, at);
     addresses.iter().map(chain).collect()
 }
 
@@ -42,10 +58,12 @@ pub(super) fn chain<R: Reader>(
     module: &Module,
     functions: &Functions,
     context: Option<&Context<R>>,
+    split: Split<'_, R>,
     address: u64,
 ) -> Vec<Frame> {
     let fallback = || by_symbol(module, functions, address);
-    let mut chain = context.map(|c| by_dwarf(c, address)).unwrap_or_default();
+    let by_dwarf = context.map(|context| by_dwarf(context, split, address));
+    let mut chain = by_dwarf.unwrap_or_default();
     if chain.is_empty() {
         return vec![fallback()];
     }
@@ -80,9 +98,16 @@ pub(super) fn open_bytes(bytes: &[u8]) -> u64 {
     READ.iter().filter_map(size).sum()
 }
 
-fn by_dwarf<R: Reader>(context: &Context<R>, address: u64) -> Vec<Frame> {
+fn by_dwarf<R: Reader>(context: &Context<R>, split: Split<'_, R>, address: u64) -> Vec<Frame> {
     let mut chain = Vec::new();
-    let Ok(mut frames) = context.find_frames(address).skip_all_loads() else {
+    let mut found = context.find_frames(address);
+    let found = loop {
+        match found {
+            LookupResult::Output(found) => break found,
+            LookupResult::Load { load, continuation } => found = continuation.resume(split(load)),
+        }
+    };
+    let Ok(mut frames) = found else {
         return chain;
     };
     while let Ok(Some(frame)) = frames.next() {

@@ -3,7 +3,7 @@
 //! [`name`] is called by the session before it closes a profile, so that the file needs nothing of this machine
 //! to be read; a [`Resolver`] answers while the session goes on, with the same names. The parsing ([`object_file`],
 //! [`table`], [`frames`]) works on bytes it is handed and does no IO; [`files`] finds the bytes: the object,
-//! its separate debug file, the file that one shares strings with. Each module is read once, only
+//! its separate debug file, the file that one shares strings with, and those of its units ([`split`]). Each module is read once, only
 //! when an address lies in it, modules in parallel.
 
 mod demangle;
@@ -12,6 +12,7 @@ mod frames;
 mod object_file;
 mod perf_map;
 mod resolver;
+mod split;
 mod table;
 
 use crate::pool;
@@ -54,7 +55,7 @@ pub fn name(files: &dyn Files, wanted: &[(&Module, Wanted)]) -> Vec<Found> {
         let loaded = files::load(files, module);
         let frames = match wanted.instrs.is_empty() {
             true => Vec::new(),
-            false => frames::frames(module, &loaded, &wanted.instrs),
+            false => frames::frames(files, module, &loaded, &wanted.instrs),
         };
         let objects = match wanted.touched.is_empty() {
             true => Vec::new(),

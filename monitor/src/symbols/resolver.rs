@@ -2,7 +2,7 @@
 
 use super::frames::{self, Open};
 use super::table::{Functions, Objects};
-use super::{Files, Found, SystemFiles, Wanted, files};
+use super::{Files, Found, SystemFiles, Wanted, files, split};
 use crate::profile::types::{Frame, Module};
 use rustc_hash::FxHashMap;
 use std::path::Path;
@@ -80,12 +80,10 @@ impl Resolver {
     }
 
     fn chain(&self, address: u64) -> Vec<Frame> {
-        frames::chain(
-            &self.module,
-            &self.functions,
-            self.context.as_ref(),
-            address,
-        )
+        let files = SystemFiles::default();
+        let context = self.context.as_ref();
+        let split = |unit| split::load(&files, &self.module, unit);
+        frames::chain(&self.module, &self.functions, context, &split, address)
     }
 }
 

@@ -155,6 +155,36 @@ fn a_separate_debug_file_gives_the_same_and_a_foreign_one_nothing() {
     );
 }
 
+/// Of each unit in a file beside the program, in either version and compressed, as long as it is of this one.
+#[test]
+fn split_debug_information_gives_the_same() {
+    const TEST: &str = "split_debug_information_gives_the_same";
+    for version in [&["-gdwarf-5", "-gz"][..], &["-gdwarf-4"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = [&["-gsplit-dwarf"], version].concat();
+        let Some(app) = build(TEST, dir.path(), &options) else {
+            return;
+        };
+        let path = app.to_str().unwrap();
+        let Some(nm) = tool(TEST, "nm", &["-S", path]) else {
+            return;
+        };
+        let walk = symbol(&nm, "walk");
+        let module = module(&app);
+        let chain = inlined(&module, walk).expect("names from the unit's file");
+        assert_eq!(
+            names(&chain),
+            [("load", "inline.c", 9), ("walk", "inline.c", 16)]
+        );
+        let entries = std::fs::read_dir(dir.path()).unwrap().flatten();
+        let unit = |path: &PathBuf| path.extension().is_some_and(|ext| ext == "dwo");
+        let unit = entries.map(|entry| entry.path()).find(unit).expect("one");
+        std::fs::remove_file(unit).unwrap();
+        let chains = symbols::resolve(std::slice::from_ref(&module), &[at(walk.0)]);
+        assert_eq!(chains[0][0].function, "walk", "by its symbol");
+    }
+}
+
 /// Where there are no build ids the debug file's checksum tells.
 #[test]
 fn a_debug_file_of_another_version_gives_nothing() {

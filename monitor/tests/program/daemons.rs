@@ -77,10 +77,8 @@ fn what_has_ended_is_its_parents() {
             .split_whitespace()
             .map(|word| word.parse().expect("a count"))
             .collect();
-        // Alone some threads are listed a moment longer, too.
-        assert!(
-            counts[0] == 0 && counts[1] < TIMES / 5,
-            "{options:?}: {said}"
-        );
+        // Alone some threads are listed a moment longer, too; where we were waited for it was most.
+        let few = counts.iter().all(|&count| count < TIMES / 5);
+        assert!(few && counts.len() == 2, "{options:?}: {said}");
     }
 }
