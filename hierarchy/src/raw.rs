@@ -195,6 +195,22 @@ impl RawSamples {
     }
 }
 
+#[cfg(test)]
+impl RawSamples {
+    /// Of some machine, nothing measured.
+    pub fn example() -> Self {
+        let facts = Facts {
+            ns_per_tick: 0.5,
+            timer_step: 1.0,
+            clock: 1.5,
+            page_bytes: 4096,
+            memory_bytes: 1 << 30,
+            can_flush: true,
+        };
+        RawSamples::new(facts, 1)
+    }
+}
+
 /// Stands for "no undisturbed window": slower than anything real, in cycles.
 pub const NEVER: f64 = 1e9;
 
@@ -204,15 +220,7 @@ mod tests {
 
     #[test]
     fn a_disturbed_set_survives_json() -> Result<(), serde_json::Error> {
-        let facts = Facts {
-            ns_per_tick: 0.5,
-            timer_step: 1.0,
-            clock: 1.5,
-            page_bytes: 4096,
-            memory_bytes: 1 << 30,
-            can_flush: true,
-        };
-        let mut raw = RawSamples::new(facts, 1);
+        let mut raw = RawSamples::example();
         raw.l1.push(l1::Vote {
             gap: f64::INFINITY,
             hit: f64::NAN,

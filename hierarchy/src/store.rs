@@ -72,7 +72,6 @@ pub fn save(dir: &Path, report: &MachineReport) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::declared::Declared;
-    use crate::measure::Facts;
     use crate::raw::RawSamples;
 
     #[test]
@@ -83,20 +82,12 @@ mod tests {
             kernel: "1".into(),
             allowed: vec![0, 1],
         };
-        let facts = Facts {
-            ns_per_tick: 0.5,
-            timer_step: 1.0,
-            clock: 1.5,
-            page_bytes: 4096,
-            memory_bytes: 1 << 30,
-            can_flush: true,
-        };
         let report = MachineReport::new(
             key.clone(),
             7,
             "quick",
             Declared::default(),
-            RawSamples::new(facts, 3),
+            RawSamples::example(),
         );
         save(dir.path(), &report)?;
         assert_eq!(load(dir.path(), &key), Some(report));

@@ -320,25 +320,12 @@ fn sharing(raw: &RawSamples, level: u32) -> Finding<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Facts;
     use crate::raw::{Corun, Counted};
-
-    fn nothing_measured() -> RawSamples {
-        let facts = Facts {
-            ns_per_tick: 0.5,
-            timer_step: 1.0,
-            clock: 1.5,
-            page_bytes: 4096,
-            memory_bytes: 1 << 30,
-            can_flush: true,
-        };
-        RawSamples::new(facts, 1)
-    }
 
     /// On a crowded host there may be none.
     #[test]
     fn levels_are_shared_where_pairs_of_walks_say_so() {
-        let mut raw = nothing_measured();
+        let mut raw = RawSamples::example();
         let pairs = |cpu, pairs: &[(f64, f64)]| Corun {
             cpu,
             level: 2,
@@ -354,7 +341,7 @@ mod tests {
 
     #[test]
     fn counters_agree_when_misses_set_in_where_the_timing_says() {
-        let mut raw = nothing_measured();
+        let mut raw = RawSamples::example();
         assert_eq!(counters(&raw).value, None);
         let counted = |inside, beyond| Counted {
             what: "L1d".into(),

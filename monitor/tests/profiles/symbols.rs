@@ -113,30 +113,26 @@ fn inline_chains_and_static_objects_of_a_pie() {
     );
 }
 
+/// An object built with these options, its debug information in a file of its own; where `walk` is, and that file.
+fn stripped(test: &str, dir: &Path, options: &[&str]) -> Option<(Module, (u64, u64), String)> {
+    let app = build(test, dir, options)?;
+    let path = app.to_str().unwrap();
+    let debug = format!("{path}.debug");
+    let nm = tool(test, "nm", &["-S", path])?;
+    tool(test, "objcopy", &["--only-keep-debug", path, &debug])?;
+    tool(test, "strip", &["--strip-all", path])?;
+    let link = format!("--add-gnu-debuglink={debug}");
+    tool(test, "objcopy", &[&link, path])?;
+    Some((module(&app), symbol(&nm, "walk"), debug))
+}
+
 #[test]
 fn a_separate_debug_file_gives_the_same_and_a_foreign_one_nothing() {
     const TEST: &str = "a_separate_debug_file_gives_the_same_and_a_foreign_one_nothing";
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = build(TEST, dir.path(), &[]) else {
+    let Some((module, walk, _)) = stripped(TEST, dir.path(), &[]) else {
         return;
     };
-    let path = app.to_str().unwrap();
-    let debug = format!("{path}.debug");
-    let Some(nm) = tool(TEST, "nm", &["-S", path]) else {
-        return;
-    };
-    let walk = symbol(&nm, "walk");
-    let Some(_) = tool(TEST, "objcopy", &["--only-keep-debug", path, &debug]) else {
-        return;
-    };
-    tool(TEST, "strip", &["--strip-all", path]).unwrap();
-    tool(
-        TEST,
-        "objcopy",
-        &[&format!("--add-gnu-debuglink={debug}"), path],
-    )
-    .unwrap();
-    let module = module(&app);
     let chain = inlined(&module, walk).expect("names from the debug file");
     assert_eq!(
         names(&chain),
@@ -190,22 +186,10 @@ fn split_debug_information_gives_the_same() {
 fn a_debug_file_of_another_version_gives_nothing() {
     const TEST: &str = "a_debug_file_of_another_version_gives_nothing";
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = build(TEST, dir.path(), &["-Wl,--build-id=none"]) else {
+    let found = stripped(TEST, dir.path(), &["-Wl,--build-id=none"]);
+    let Some((module, walk, debug)) = found else {
         return;
     };
-    let path = app.to_str().unwrap();
-    let debug = format!("{path}.debug");
-    let Some(nm) = tool(TEST, "nm", &["-S", path]) else {
-        return;
-    };
-    let walk = symbol(&nm, "walk");
-    let Some(_) = tool(TEST, "objcopy", &["--only-keep-debug", path, &debug]) else {
-        return;
-    };
-    tool(TEST, "strip", &["--strip-all", path]).unwrap();
-    let link = format!("--add-gnu-debuglink={debug}");
-    tool(TEST, "objcopy", &[&link, path]).unwrap();
-    let module = module(&app);
     assert_eq!(module.build_id, "");
     assert!(inlined(&module, walk).is_some());
     let mut bytes = std::fs::read(&debug).unwrap();

@@ -3,6 +3,7 @@
 mod support;
 
 mod attach;
+mod attach_refused;
 mod background;
 mod check;
 mod completion;
