@@ -82,6 +82,8 @@ pub struct LevelSummary {
     pub level: u32,
     /// Effective capacity, bytes; the middle of the range where no value was decided.
     pub bytes: u64,
+    /// Whether it was.
+    pub decided: bool,
     /// Line size, bytes.
     pub line: u64,
     /// Ways, where decided.
@@ -157,6 +159,7 @@ impl MachineReport {
                         .capacity
                         .value
                         .or_else(|| l.range.map(|(a, b)| (a as f64 * b as f64).sqrt() as u64))?,
+                    decided: l.capacity.value.is_some(),
                     line: l.line.value.unwrap_or(first),
                     ways: l.ways.value,
                     latency_ns: l.latency.value.map(|x| x.ns),

@@ -153,7 +153,11 @@ fn describe(
         | Vpscatterdd | Vpscatterdq | Vpscatterqd | Vpscatterqq => gather(instruction, out)?,
         // Hints to the cache: no data reference.
         Prefetch | Prefetchw | Prefetchwt1 | Prefetchnta | Prefetcht0 | Prefetcht1 | Prefetcht2
-        | Prefetchit0 | Prefetchit1 | Clflush | Clflushopt | Clwb | Cldemote => {}
+        | Prefetchit0 | Prefetchit1 | Cldemote => {}
+        // No more these, but they fault where there is no memory, and so may not go by another base of `gs`.
+        Clflush | Clflushopt | Clwb => {
+            memory_operand(instruction)?;
+        }
         _ => other(instruction, factory, out)?,
     }
     Ok(())

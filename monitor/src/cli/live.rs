@@ -3,7 +3,7 @@
 use super::Exit;
 use crate::control::{self, Answer, Status};
 use crate::profile::Profile;
-use crate::report::{Style, fit};
+use crate::report::{self, Style, fit};
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -108,10 +108,10 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
     }
     writeln!(
         io::stdout().lock(),
-        "the profile of process {} is complete: {} samples in {} windows, in {output} (statcache report {output})",
+        "the profile of process {} is complete: {} in {}, in {output} (statcache report {output})",
         status.pid,
-        status.samples,
-        status.windows
+        report::plural(status.samples, "sample"),
+        report::plural(status.windows.into(), "window")
     )?;
     Ok(Exit::Success)
 }

@@ -205,9 +205,10 @@ fn summarize(output: &Path, outcome: &Outcome) {
         n => format!(" of {n} processes"),
     };
     tell!(
-        "statcache: {} samples in {}{of}, {share:.1} % of {about}{} accesses observed; profile in {file} ({show})",
-        outcome.samples,
+        "statcache: {} in {}{of}, {} of {about}{} accesses observed; profile in {file} ({show})",
+        report::plural(outcome.samples, "sample"),
         report::plural(outcome.windows.into(), "window"),
+        report::percent(share / 100.0),
         report::count(outcome.accesses_estimated)
     );
 }

@@ -22,7 +22,7 @@ use statcache_model::{CurvePoint, ModelError, Policy, Stream};
 use crate::analysis::sizes::{curve_sizes, host_sizes, label};
 use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
 
-pub use format::{count, plural};
+pub use format::{count, percent, plural};
 pub use source::{Source, Sources};
 pub use style::{Style, Terminal, fit};
 
@@ -72,7 +72,7 @@ pub fn render(
     sources: &dyn Sources,
     style: &Style,
 ) -> Result<String, ReportError> {
-    let caches = caches(analysis, options);
+    let caches = caches(analysis, options)?;
     Report {
         analysis,
         options,
@@ -120,24 +120,32 @@ struct Report<'a> {
     caches: Caches,
 }
 
-/// The sizes asked for, the first ranking; else the host's, the second level ranking: misses of the
+/// A program that misses in the second level less often than in the first by this is ranked by the first. (Chosen: one that
+/// the second level serves takes a fraction of what one from memory does.)
+const HARDLY: f64 = 50.0;
+
+/// The sizes asked for, the first ranking; else the host's, the second level ranking, unless hardly anything misses there: misses of the
 /// first level mostly hide behind other work, and a shared last level is not the program's alone.
-fn caches(analysis: &Analysis<'_>, options: &Options) -> Caches {
+fn caches(analysis: &Analysis<'_>, options: &Options) -> Result<Caches, ModelError> {
     let (sizes, primary) = match &options.caches {
         Some(sizes) => (sizes.clone(), 0),
         None => {
             let sizes = host_sizes(&analysis.profile.header);
-            let second = usize::from(sizes.len() > 1);
-            (sizes, second)
+            let curve = analysis.curve_of_host(options.line_bytes, options.policy, &sizes)?;
+            let ranks = match curve[..] {
+                [first, second, ..] => second.miss_ratio * HARDLY >= first.miss_ratio,
+                _ => sizes.len() > 1,
+            };
+            (sizes, usize::from(ranks))
         }
     };
-    Caches {
+    Ok(Caches {
         sizes,
         line_bytes: options.line_bytes,
         policy: options.policy,
         stream: options.stream,
         primary: Some(primary),
-    }
+    })
 }
 
 impl Report<'_> {

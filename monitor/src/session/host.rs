@@ -4,22 +4,26 @@ use crate::profile::types::HostCache;
 use crate::sizes::parse_size;
 use std::fs;
 
-/// Data and unified caches of this host, nearest first: each level as `statcache machine` measured it, else
-/// as sysfs declares it; empty where both are silent.
+/// Data and unified caches of this host, nearest first: each level as `statcache machine` measured it, where that decided on a capacity; else
+/// as sysfs declares it, else the middle of what was measured; empty where all are silent.
 pub fn caches() -> Vec<HostCache> {
-    let measured = statcache_hierarchy::cached()
-        .map(|report| report.levels().iter().map(measured).collect())
-        .unwrap_or_default();
-    completed(measured, declared())
+    let levels = statcache_hierarchy::cached().map(|report| report.levels());
+    let (decided, guessed): (Vec<_>, Vec<_>) =
+        levels.iter().flatten().partition(|level| level.decided);
+    let measured = |levels: Vec<_>| levels.into_iter().map(measured).collect();
+    completed([measured(decided), declared(), measured(guessed)])
 }
 
-/// Measured levels, with those that could not be decided as they are declared.
-fn completed(mut measured: Vec<HostCache>, declared: Vec<HostCache>) -> Vec<HostCache> {
-    let missing = |d: &HostCache| measured.iter().all(|m| m.level != d.level);
-    let missing: Vec<HostCache> = declared.into_iter().filter(missing).collect();
-    measured.extend(missing);
-    measured.sort_by_key(|c| c.level);
-    measured
+/// Each level as the first of these has it.
+fn completed(sources: [Vec<HostCache>; 3]) -> Vec<HostCache> {
+    let mut caches: Vec<HostCache> = Vec::new();
+    for source in sources {
+        let missing = |c: &HostCache| caches.iter().all(|known| known.level != c.level);
+        let missing: Vec<HostCache> = source.into_iter().filter(missing).collect();
+        caches.extend(missing);
+    }
+    caches.sort_by_key(|c| c.level);
+    caches
 }
 
 fn measured(level: &statcache_hierarchy::LevelSummary) -> HostCache {
@@ -90,8 +94,12 @@ mod tests {
             ways: 0,
         };
         let declared = vec![level(1, 32 << 10), level(2, 1 << 20), level(3, 32 << 20)];
-        assert_eq!(completed(Vec::new(), declared.clone()), declared);
-        let found = completed(vec![level(1, 48 << 10), level(3, 30 << 20)], declared);
+        let none = Vec::new;
+        assert_eq!(completed([none(), declared.clone(), none()]), declared);
+        let measured = vec![level(1, 48 << 10), level(3, 30 << 20)];
+        let guessed = vec![level(2, 1664 << 10)];
+        assert_eq!(completed([none(), none(), guessed.clone()]), guessed);
+        let found = completed([measured, declared, guessed]);
         assert_eq!(
             found,
             [level(1, 48 << 10), level(2, 1 << 20), level(3, 30 << 20)]

@@ -36,6 +36,8 @@ const TURN_PATIENCE: Duration = Duration::from_micros(50);
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
 /// A thread that has not come out of the cache for so long, as a loop without accesses does not, makes room for others that wait.
 const STUCK: Duration = Duration::from_millis(100);
+/// The same in its turn among others, which is over in a fraction of that.
+const STUCK_IN_TURN: Duration = Duration::from_millis(10);
 /// The same for one that did so in its last turn: about as long as turns take.
 pub const SPIN: Duration = Duration::from_micros(200);
 /// After this time the next thread has its turn, where all of the run is observed.
@@ -339,17 +341,18 @@ impl Control for Pace<'_> {
 
     fn wait_in_cache(&mut self, running: Running) -> Result<std::result::Result<Event, Running>> {
         let begun = Instant::now();
+        let is_beside_others = self.turn.is_some_and(|turn| !turn.alone);
         let (nap, stays) = match self.turn {
             Some(turn) if turn.spins => {
                 // It keeps the processor for as long as it is let.
                 near::come_back();
                 (SPIN, SPIN)
             }
+            _ if is_beside_others => (NAP, STUCK_IN_TURN),
             _ => (NAP, STUCK),
         };
         let ends = self.ends.map(|ends| ends + self.slept + STUCK);
         let ends = ends.into_iter().chain(self.until).min();
-        let is_beside_others = self.turn.is_some_and(|turn| !turn.alone);
         let late = || {
             let others_wait = || is_beside_others || hub::any_held();
             ends.is_some_and(|ends| Instant::now() >= ends)

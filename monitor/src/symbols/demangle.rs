@@ -10,9 +10,14 @@ pub(super) fn demangle(name: &str) -> String {
         return format!("{rust:#}");
     }
     if name.starts_with("_Z") || name.starts_with("__Z") {
-        if let Ok(symbol) = cpp_demangle::Symbol::new(name)
-            && let Ok(text) = symbol.demangle(&cpp_demangle::DemangleOptions::new())
-        {
+        let found = match name.is_ascii() {
+            true => demangle_cpp(name),
+            false => Letters::of(name).and_then(|letters| {
+                let text = demangle_cpp(&letters.hide(name))?;
+                Some(letters.show(&text))
+            }),
+        };
+        if let Some(text) = found {
             return text;
         }
         return without_arguments(name).unwrap_or_else(|| name.to_owned());
@@ -29,6 +34,52 @@ pub(super) fn demangle(name: &str) -> String {
         }
     }
     name.to_owned()
+}
+
+fn demangle_cpp(name: &str) -> Option<String> {
+    let symbol = cpp_demangle::Symbol::new(name).ok()?;
+    symbol.demangle(&cpp_demangle::DemangleOptions::new()).ok()
+}
+
+/// Letters that are no ASCII, which the library does not know in names, as as many bytes that are: one that the name does not have, one that says which,
+/// and `_`.
+struct Letters {
+    escape: char,
+    letters: Vec<char>,
+}
+
+impl Letters {
+    /// Of what mangled names seldom have.
+    const ESCAPES: [char; 8] = ['Q', 'W', 'Y', 'H', 'G', 'U', 'j', 'q'];
+    const WHICH: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
+    fn of(name: &str) -> Option<Letters> {
+        let escape = Self::ESCAPES.into_iter().find(|c| !name.contains(*c))?;
+        let mut letters: Vec<char> = name.chars().filter(|c| !c.is_ascii()).collect();
+        letters.sort_unstable();
+        letters.dedup();
+        (letters.len() <= Self::WHICH.len()).then_some(Letters { escape, letters })
+    }
+
+    fn hidden(&self, which: usize) -> String {
+        let more = self.letters[which].len_utf8() - 2;
+        let which = char::from(Self::WHICH[which]);
+        format!("{}{which}{}", self.escape, "_".repeat(more))
+    }
+
+    fn hide(&self, name: &str) -> String {
+        let all = 0..self.letters.len();
+        all.fold(name.to_owned(), |name, which| {
+            name.replace(self.letters[which], &self.hidden(which))
+        })
+    }
+
+    fn show(&self, text: &str) -> String {
+        let all = 0..self.letters.len();
+        all.fold(text.to_owned(), |text, which| {
+            text.replace(&self.hidden(which), &self.letters[which].to_string())
+        })
+    }
 }
 
 /// The scopes and the name that a mangled C++ name begins with, without template arguments and types, for those that the library does not know
@@ -72,6 +123,8 @@ mod tests {
                 "std::vector<int, std::allocator<int> >::push_back(int&&)",
             ),
             ("_ZZ4mainE6buffer", "main::buffer"),
+            ("_ZN5MüllIdE7spaltenEv", "Müll<double>::spalten()"),
+            ("_Z10größe漢i", "größe漢(int)"),
             ("main", "main"),
             ("memcpy@@GLIBC_2.14", "memcpy"),
             ("strtol@plt", "strtol@plt"),

@@ -1,9 +1,9 @@
 //! System calls that move many bytes. One that a stop interrupts on the way returns what it has moved so far, as it would for
 //! a signal; a program that gets no signal need not reckon with that.
 //!
-//! Who sleeps in such a call is left asleep ([`would_be_cut`], [`is_better_left`]). Of those that run, what can be had again is asked for again
+//! Who sleeps in such a call, or in one that writes to memory what time is left of it, is left asleep ([`would_be_cut`], [`is_better_left`]). Of those that run, what can be had again is asked for again
 //! ([`starts_over`]), and what goes through pipes and sockets is gone on with (`completion`). Not seen to: `sendmsg`, `sendfile` and their like.
-//! Source: signal(7), pipe(7), recv(2), random(4); linux/drivers/char/mem.c, `read_zero`.
+//! Source: signal(7), pipe(7), recv(2), random(4), nanosleep(2), termios(3), socket(7); linux/drivers/char/mem.c, `read_zero`.
 //!
 //! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
@@ -19,7 +19,29 @@ pub const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// Whether a thread sleeps in a call that would return early if it were stopped now.
 pub fn would_be_cut(tid: Pid) -> bool {
-    procinfo::sleeps_in(tid).is_some_and(|(number, args)| may_return_early(number, args))
+    procinfo::sleeps_in(tid).is_some_and(|(number, args)| is_cut(tid, number, args))
+}
+
+/// Whether a stop shows in what a call that a thread sleeps in returns, or leaves in memory.
+fn is_cut(tid: Pid, number: i64, args: [u64; 6]) -> bool {
+    may_return_early(number, args)
+        || writes_what_is_left(number, args)
+        || matches!(number, libc::SYS_read | libc::SYS_readv) && is_terminal(tid, args[0])
+}
+
+/// Whether a call writes to memory what is left of its time, whatever has interrupted it (nanosleep(2)).
+fn writes_what_is_left(number: i64, args: [u64; 6]) -> bool {
+    match number {
+        libc::SYS_nanosleep => args[1] != 0,
+        libc::SYS_clock_nanosleep => args[1] & libc::TIMER_ABSTIME as u64 == 0 && args[3] != 0,
+        _ => false,
+    }
+}
+
+/// Whether a descriptor is of a terminal: a read there may wait for several bytes, or for some time (termios(3), `VMIN` and `VTIME`).
+fn is_terminal(tid: Pid, descriptor: u64) -> bool {
+    // Virtual and serial ones, those of processes, and what stands for any. Source: linux/Documentation/admin-guide/devices.txt.
+    device(tid, descriptor).is_some_and(|(major, _)| matches!(major, 4 | 5 | 136..=143 | 188 | 204))
 }
 
 /// Whether a thread sleeps in a call that a stop would cut, that waits for signals, or whose time limit would begin anew behind one: were it stopped again
@@ -28,7 +50,7 @@ pub fn is_better_left(pid: Pid, tid: Pid) -> bool {
     procinfo::sleeps_in(tid).is_some_and(|(number, args)| {
         // Its filters may not know the call by which the kernel goes on with another (restart_syscall(2)).
         status::is_filtered(tid)
-            || may_return_early(number, args)
+            || is_cut(tid, number, args)
             || waits_for_signals(number, args)
             || begins_anew(number, args)
             || waits_at_socket(number).is_some_and(|sends| has_limit(pid, tid, args[0], sends))
@@ -108,7 +130,9 @@ fn may_return_early(number: i64, args: [u64; 6]) -> bool {
         | libc::SYS_sendfile
         | libc::SYS_splice
         | libc::SYS_vmsplice
-        | libc::SYS_copy_file_range => true,
+        | libc::SYS_copy_file_range
+        // What is to be sent before a socket is closed (socket(7), `SO_LINGER`).
+        | libc::SYS_close => true,
         libc::SYS_recvfrom => waits_for_all(args[3]),
         libc::SYS_recvmsg => waits_for_all(args[2]),
         // The fewest events that it waits for; what it has submitted, which it returns instead of `EINTR`.
@@ -123,7 +147,9 @@ pub fn has_fallen_short(regs: &Regs) -> bool {
     let less_than = |asked: u64| (1..asked as i64).contains(&(regs.rax as i64));
     match regs.orig_rax as i64 {
         // How much that is lies in memory.
-        libc::SYS_writev => regs.rax as i64 > 0,
+        libc::SYS_writev | libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => {
+            regs.rax as i64 > 0
+        }
         libc::SYS_write
         | libc::SYS_sendto
         | libc::SYS_recvfrom
@@ -139,7 +165,11 @@ pub fn has_fallen_short(regs: &Regs) -> bool {
 pub fn starts_over(tid: Pid, regs: &Regs) -> bool {
     let is_endless = || match regs.orig_rax as i64 {
         libc::SYS_getrandom => true,
-        libc::SYS_read | libc::SYS_pread64 => is_endless(tid, regs.rdi),
+        libc::SYS_read
+        | libc::SYS_pread64
+        | libc::SYS_readv
+        | libc::SYS_preadv
+        | libc::SYS_preadv2 => is_endless(tid, regs.rdi),
         _ => false,
     };
     has_fallen_short(regs) && is_endless()
@@ -149,10 +179,14 @@ pub fn starts_over(tid: Pid, regs: &Regs) -> bool {
 fn is_endless(tid: Pid, descriptor: u64) -> bool {
     /// `/dev/zero`, `/dev/random`, `/dev/urandom`. Source: linux/Documentation/admin-guide/devices.txt.
     const DEVICES: [(u32, u32); 3] = [(1, 5), (1, 8), (1, 9)];
-    std::fs::metadata(format!("/proc/{tid}/fd/{}", descriptor as i32)).is_ok_and(|found| {
-        let device = (libc::major(found.rdev()), libc::minor(found.rdev()));
-        found.mode() & libc::S_IFMT == libc::S_IFCHR && DEVICES.contains(&device)
-    })
+    device(tid, descriptor).is_some_and(|device| DEVICES.contains(&device))
+}
+
+/// Major and minor number of a descriptor of a character device.
+fn device(tid: Pid, descriptor: u64) -> Option<(u32, u32)> {
+    let found = std::fs::metadata(format!("/proc/{tid}/fd/{}", descriptor as i32)).ok()?;
+    let is_one = found.mode() & libc::S_IFMT == libc::S_IFCHR;
+    is_one.then(|| (libc::major(found.rdev()), libc::minor(found.rdev())))
 }
 
 #[cfg(test)]
@@ -175,6 +209,19 @@ mod tests {
         assert!(may_return_early(libc::SYS_recvmsg, with(2, wait_all)));
         assert!(!may_return_early(libc::SYS_io_getevents, with(1, 1)));
         assert!(may_return_early(libc::SYS_io_getevents, with(1, 2)));
+    }
+
+    #[test]
+    fn what_is_left_of_sleeps() {
+        assert!(writes_what_is_left(libc::SYS_nanosleep, [8, 8, 0, 0, 0, 0]));
+        assert!(!writes_what_is_left(
+            libc::SYS_nanosleep,
+            [8, 0, 8, 8, 8, 8]
+        ));
+        let absolute = libc::TIMER_ABSTIME as u64;
+        let clock =
+            |flags, left| writes_what_is_left(libc::SYS_clock_nanosleep, [1, flags, 8, left, 0, 0]);
+        assert!(clock(0, 8) && !clock(0, 0) && !clock(absolute, 8));
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Observed {
             _ => {}
         }
         let expansion = self.expansion_behind(began, now);
-        if began.clocked {
+        // In windows of several, every turn tells: threads are few turns away from being told apart.
+        if began.clocked || self.together && !self.full {
             self.learn_speed(tid, cost, accesses, expansion);
         }
         let inside = self.inside_of(cost, accesses, expansion);
@@ -136,7 +137,7 @@ impl Observed {
         }
     }
 
-    /// Learns from a turn of a run observed as a whole what stops cost and how fast the thread is.
+    /// Learns from a turn what stops cost and how fast the thread is.
     fn learn_speed(&mut self, tid: Pid, cost: Cost, accesses: u64, expansion: f64) {
         self.stops.learn_bare(cost, accesses);
         let clocked = Clocked {

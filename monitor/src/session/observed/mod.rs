@@ -28,7 +28,7 @@ use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::schedule::Plan;
 use super::signals::Signals;
-use super::speeds::{Clocked, Speeds};
+use super::speeds::Speeds;
 use super::spread::FULL_PERIOD;
 use super::weights::Weights;
 use crate::engine::translate::window::{GoesOn, WindowEnd};
@@ -493,15 +493,7 @@ impl Observed {
         let (windows, observer) = (&lane.windows, &mut lane.observer);
         let record = pace::end_window(windows, observer, how, &mut self.recorder, engine.maps());
         observer.end_share();
-        if std::mem::take(&mut self.together) {
-            let tid = windows.tid.as_raw();
-            let clocked = Clocked {
-                accesses: self.first.1,
-                cache_s: self.first.1 as f64 / inside.per_second,
-                expansion: inside.expansion,
-            };
-            self.speeds.clocked(tid, clocked);
-        }
+        self.together = false;
         let mut sampled: Vec<(u64, InstrId)> = record
             .samples
             .iter()

@@ -9,6 +9,9 @@ use super::CodeCache;
 /// Most entries that lead on to each other before the table of indirect targets is asked.
 const LONGEST_CHAIN: usize = 8;
 
+/// Key of an entry of the table of indirect targets that is free, as 0 is: of the highest address, where there is no code of a program's.
+const NOWHERE: u64 = 1;
+
 impl CodeCache {
     /// Gives a side exit that has been taken its own code. (Without room the next flush makes some.)
     pub fn build_side(&mut self, exit: u32, code: &mut impl Code) {
@@ -107,10 +110,15 @@ impl CodeCache {
         }
     }
 
-    /// Makes every entry of the table of jumps, at `gs` in `data`, lead to the table of indirect targets.
+    /// Makes every entry of the table of jumps, at `gs` in `data`, lead to the table of indirect targets, and what is empty there not
+    /// look as if it were of address 0, which is its own negation.
     pub fn clear_jumps(&self, data: &mut Shared, gs: u64) {
         if let Some(arena) = self.arenas.first() {
             data.fill(gs + JUMPS as u64, arena.runtime.lookup, JUMP_ENTRIES);
+            let first = gs + TABLE as u64 + 16 * first_entry(0);
+            for probe in 0..PROBES as u64 {
+                data.write_word(first + 16 * probe, NOWHERE);
+            }
         }
     }
 
@@ -126,8 +134,8 @@ impl CodeCache {
         let first = gs + TABLE as u64 + 16 * first_entry(ip);
         // Its own from before, where the code there was replaced, or a free one.
         let key = ip.wrapping_neg();
-        let place =
-            (0..PROBES as u64).find(|probe| [0, key].contains(&data.word(first + 16 * probe)));
+        let place = (0..PROBES as u64)
+            .find(|probe| [0, NOWHERE, key].contains(&data.word(first + 16 * probe)));
         let entry = first + 16 * place.unwrap_or(PROBES as u64 - 1);
         data.write_word(entry, key);
         data.write_word(entry + 8, self.fragments[id as usize].entry);
