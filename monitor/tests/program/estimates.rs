@@ -34,3 +34,42 @@ fn time_without_accesses_is_nobodys() {
     };
     assert!(told.iter().filter(holds).count() >= 2, "{told:?}");
 }
+
+/// Threads that run side by side have parts of the windows as they have of the run, whatever they do in the same time.
+#[test]
+fn threads_of_unequal_speed_have_unequal_parts() {
+    let Some((place, program)) = build("uneven") else {
+        return;
+    };
+    let program = text(&program);
+    let told: Vec<(f64, f64)> = ["1", "2", "3"]
+        .into_iter()
+        .map(|seed| {
+            let profile = place.path().join(seed);
+            let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+            command
+                .args(["run", "-q", "--seed", seed, "-o"])
+                .arg(&profile)
+                .args(["--", program.as_str(), "200000000"]);
+            let found = output(command, b"");
+            assert!(found.status.success(), "{}", lossy(&found.stderr));
+            let share: f64 = lossy(&found.stdout).trim().parse().expect("a number");
+            let (mut slow, mut all) = (0.0, 0.0);
+            for window in &readable(&profile).windows {
+                let first = window.threads.iter().min_by_key(|share| share.tid);
+                let part = |first: &statcache::profile::types::ThreadShare| {
+                    first.accesses as f64 / window.accesses as f64
+                };
+                let both = window.threads.len() == 2;
+                let stands_for = window.stands_for.value * f64::from(u8::from(both));
+                slow += first.map_or(0.0, part) * stands_for;
+                all += stands_for;
+            }
+            (slow / all, share)
+        })
+        .collect();
+    println!("{told:?}");
+    // Equal parts would be several times too many.
+    let near = |(told, share): &&(f64, f64)| (0.4..3.0).contains(&(told / share));
+    assert!(told.iter().filter(near).count() >= 2, "{told:?}");
+}

@@ -57,6 +57,15 @@ fn threads(profile: &Profile) -> usize {
     tids.len()
 }
 
+/// Who sleeps while another thread is observed does not notice: nothing is written of what is left, no read is cut or takes longer.
+#[test]
+fn sleepers_are_left_alone() {
+    let Some((_place, program)) = build("sleepers") else {
+        return;
+    };
+    transparent(&[&text(&program)]);
+}
+
 #[test]
 fn threads_born_and_dying_are_all_observed() {
     let Some((_place, program)) = build("threads") else {

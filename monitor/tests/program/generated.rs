@@ -35,6 +35,17 @@ fn in_generated_code(profile: &Profile) -> usize {
         .count()
 }
 
+/// At address 0, which is no mark of an empty place.
+#[test]
+fn called_at_address_zero() {
+    let Some((_place, program)) = build("nowhere") else {
+        return;
+    };
+    for way in [&["--full"][..], &["--overhead", "400"], &[]] {
+        transparent(way, &[&text(&program)]);
+    }
+}
+
 /// In every way that just-in-time compilers do, never executed as it was before.
 #[test]
 fn written_in_every_way() {
