@@ -312,6 +312,27 @@ fn bounds_of_the_weights_widen_the_interval() {
     assert!(unsure > sure + 0.02, "{sure} {unsure}");
 }
 
+/// What two threads do in the same time is not known as well as what each does: where one hits and one misses, that is all there is to know.
+#[test]
+fn parts_of_unlike_threads_widen_the_interval() {
+    let windows = |distance: u64, thread: u32| {
+        let distances = vec![Some(distance); REFERENCES];
+        let mut windows = sparse(&distances, SAMPLES, 40, (10_000, 40_000), 1);
+        windows.iter_mut().for_each(|w| w.thread = thread);
+        windows
+    };
+    let point = |near: u64, far: u64| {
+        let mut all = windows(near, 1);
+        all.extend(windows(far, 2));
+        let curve = run(all, false).curve(64, Policy::LRU, Stream::Own, &[32 << 10]);
+        curve.unwrap()[0]
+    };
+    let (alike, unlike) = (point(1, 1), point(1, 3_000));
+    assert!(alike.high - alike.low < 0.05, "{alike:?}");
+    assert!((0.4..0.6).contains(&unlike.miss_ratio), "{unlike:?}");
+    assert!(unlike.high - unlike.low > 0.1, "{unlike:?}");
+}
+
 /// Reuses count where they end: those within a line just behind their sample, in its cluster; the far ones alone. A piece of the
 /// run has more of the one or the other by chance, and the run has its mean all the same.
 #[test]

@@ -111,7 +111,7 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         "the profile of process {} is complete: {} in {}, in {output} (statcache report {output})",
         status.pid,
         report::plural(status.samples, "sample"),
-        report::plural(status.windows.into(), "window")
+        report::plural(status.windows, "window")
     )?;
     Ok(Exit::Success)
 }
