@@ -15,7 +15,7 @@ pub struct AttachArgs {
     #[arg(long = "for", value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// The process to watch; it goes on when we leave.
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = parse_pid)]
     pid: i32,
 }
 
@@ -47,6 +47,11 @@ pub(super) fn execute(args: AttachArgs) -> Exit {
         Exit::Program(_) => Exit::Success,
         failed => failed,
     }
+}
+
+fn parse_pid(text: &str) -> Result<i32, String> {
+    let pid = text.trim().parse();
+    pid.map_err(|_| "give the id of a process, as 'pidof NAME' or 'ps' tells it".to_owned())
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

@@ -51,10 +51,10 @@ pub(super) struct ReportArgs {
     #[arg(value_name = "FILE|PID", default_value = DEFAULT_FILE)]
     file: PathBuf,
     /// Cache sizes, the one to rank by first (default: this profile's host).
-    #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = parse_cache)]
+    #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = parse_cache, allow_negative_numbers = true)]
     cache: Option<Vec<u64>>,
     /// Line size in bytes: 16, 32, 64, 128 or 256.
-    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_line_size)]
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_line_size, allow_negative_numbers = true)]
     line_size: u32,
     /// Replacement policy.
     #[arg(long, value_enum, default_value_t = PolicyArg::Random)]

@@ -193,7 +193,7 @@ fn summarize(output: &Path, outcome: &Outcome) {
         tell!("{}", summary.trim_end());
     }
     let share = 100.0 * outcome.accesses as f64 / outcome.accesses_estimated.max(1.0);
-    let file = output.display();
+    let file = report::shell_word(&output.to_string_lossy());
     let show = if output == Path::new(DEFAULT_FILE) {
         "statcache report".to_owned()
     } else {

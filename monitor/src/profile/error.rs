@@ -18,7 +18,7 @@ pub enum ProfileError {
     },
     /// A record could not be written; the file is valid up to the record before it.
     #[error(
-        "cannot write the profile {}: {source}; {records} records written before are kept and readable: {remedy}",
+        "cannot write the profile {}: {source}; what was written before is kept and readable (records: {records}): {remedy}",
         path.display()
     )]
     Write {

@@ -35,7 +35,7 @@ fn base_name(process: &Profile) -> &str {
 pub fn select<'p>(profile: &'p Profile, wanted: &str) -> Option<&'p Profile> {
     let pid = wanted.parse::<i32>().ok();
     all(profile)
-        .filter(|p| Some(p.header.pid) == pid || base_name(p) == wanted)
+        .filter(|p| Some(p.header.pid) == pid || base_name(p) == super::format::base_name(wanted))
         .max_by(|a, b| accesses(a).total_cmp(&accesses(b)))
 }
 

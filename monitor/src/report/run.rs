@@ -258,7 +258,8 @@ fn rough(n: u64) -> f64 {
 }
 
 /// An argument as a shell would need it.
-fn shell_word(word: &str) -> String {
+#[must_use]
+pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

@@ -219,7 +219,8 @@ fn figures(rows: &[&Row], shown: &[usize], primary: usize, style: &Style) -> Str
     let access: f64 = rows.iter().map(|r| r.access_share).sum();
     let weak = rows.iter().all(|r| r.miss[primary].weak);
     let ink = if weak { Ink::Faint } else { heat(share) };
-    let mut out = style.paint(ink, &format!("{:>7}", percent(share)));
+    let mark = if weak { "~" } else { "" };
+    let mut out = style.paint(ink, &format!("{:>7}", format!("{mark}{}", percent(share))));
     let _ = write!(out, " {:>7}", percent(access));
     for &i in shown {
         // Several functions may share a line of a header: their ratio is that of all together.

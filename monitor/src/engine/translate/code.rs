@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -62,10 +63,17 @@ impl TargetCode {
     /// # Errors
     /// When the process is gone or may not be read.
     pub fn open(pid: Pid) -> Result<TargetCode> {
-        let memory = procinfo::memory(pid, false).map_err(|source| TraceError::Os {
-            operation: "open memory",
-            tid: pid,
-            source,
+        let memory = procinfo::memory(pid, false).map_err(|source| match source.kind() {
+            // Source: ptrace(2), access mode checking: a program that may be executed but not read is not dumpable.
+            ErrorKind::PermissionDenied => TraceError::Unsuitable {
+                tid: pid,
+                reason: "its memory may not be read, as a rule because its executable may not be (make that readable, or run as root)".into(),
+            },
+            _ => TraceError::Os {
+                operation: "open memory",
+                tid: pid,
+                source,
+            },
         })?;
         let mut code = TargetCode {
             pid,
