@@ -476,7 +476,7 @@ mod tests {
             .collect();
         let text = w.append(&modules(&long)).unwrap_err().to_string();
         assert!(
-            text.contains("free some space") && text.contains("2 records"),
+            text.contains("free some space") && text.contains("(records: 2)"),
             "{text}"
         );
         let p = Profile::read(&path).unwrap();
