@@ -2,7 +2,21 @@
 
 use crate::support::c::build;
 use crate::support::cli::{lossy, output, readable, text};
+use statcache::profile::Profile;
+use statcache::profile::types::{Estimate, ThreadShare};
+use std::path::Path;
 use std::process::Command;
+
+/// What a program prints, and its profile of a default run.
+fn observed(place: &Path, seed: &str, words: &[&str]) -> (String, Profile) {
+    let profile = place.join(seed);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+    command.args(["run", "-q", "--seed", seed, "-o"]);
+    command.arg(&profile).arg("--").args(words);
+    let found = output(command, b"");
+    assert!(found.status.success(), "{}", lossy(&found.stderr));
+    (lossy(&found.stdout), readable(&profile))
+}
 
 /// A program that makes no accesses for nine tenths of its time makes as many as it does in the rest.
 #[test]
@@ -15,21 +29,14 @@ fn time_without_accesses_is_nobodys() {
     let told: Vec<_> = ["1", "2", "3"]
         .into_iter()
         .map(|seed| {
-            let profile = place.path().join(seed);
-            let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
-            command
-                .args(["run", "-q", "--seed", seed, "-o"])
-                .arg(&profile)
-                .arg("--");
-            command.args([program.as_str(), "20", "100000000", "250000000"]);
-            let found = output(command, b"");
-            assert!(found.status.success(), "{}", lossy(&found.stderr));
-            let footer = readable(&profile).footer.expect("an end");
+            let words = [program.as_str(), "20", "100000000", "250000000"];
+            let (_, profile) = observed(place.path(), seed, &words);
+            let footer = profile.footer.expect("an end");
             footer.accesses_estimated
         })
         .collect();
     let holds = |e: &&_| {
-        let statcache::profile::types::Estimate { low, high, .. } = **e;
+        let Estimate { low, high, .. } = **e;
         (low / 1.5..=high * 1.5).contains(&LOADS)
     };
     assert!(told.iter().filter(holds).count() >= 2, "{told:?}");
@@ -45,21 +52,13 @@ fn threads_of_unequal_speed_have_unequal_parts() {
     let told: Vec<(f64, f64)> = ["1", "2", "3"]
         .into_iter()
         .map(|seed| {
-            let profile = place.path().join(seed);
-            let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
-            command
-                .args(["run", "-q", "--seed", seed, "-o"])
-                .arg(&profile)
-                .args(["--", program.as_str(), "200000000"]);
-            let found = output(command, b"");
-            assert!(found.status.success(), "{}", lossy(&found.stderr));
-            let share: f64 = lossy(&found.stdout).trim().parse().expect("a number");
+            let words = [program.as_str(), "200000000"];
+            let (printed, profile) = observed(place.path(), seed, &words);
+            let share: f64 = printed.trim().parse().expect("a number");
             let (mut slow, mut all) = (0.0, 0.0);
-            for window in &readable(&profile).windows {
+            for window in &profile.windows {
                 let first = window.threads.iter().min_by_key(|share| share.tid);
-                let part = |first: &statcache::profile::types::ThreadShare| {
-                    first.accesses as f64 / window.accesses as f64
-                };
+                let part = |first: &ThreadShare| first.accesses as f64 / window.accesses as f64;
                 let both = window.threads.len() == 2;
                 let stands_for = window.stands_for.value * f64::from(u8::from(both));
                 slow += first.map_or(0.0, part) * stands_for;
