@@ -1,5 +1,4 @@
-// Calls code at address 0, where a program may have some that may map that page; with an argument natively too, as programs do that have system
-// calls replaced by calls of their numbers.
+// Calls code at address 0, as programs do that have system calls replaced by calls of their numbers; who may not map that page skips.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
