@@ -106,9 +106,10 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         );
         return Ok(Exit::Failure);
     }
+    let file = report::shell_word(&status.output.to_string_lossy());
     writeln!(
         io::stdout().lock(),
-        "the profile of process {} is complete: {} in {}, in {output} (statcache report {output})",
+        "the profile of process {} is complete: {} in {}, in {file} (statcache report {file})",
         status.pid,
         report::plural(status.samples, "sample"),
         report::plural(status.windows, "window")

@@ -41,7 +41,8 @@ fn writes_what_is_left(number: i64, args: [u64; 6]) -> bool {
 /// Whether a descriptor is of a terminal: a read there may wait for several bytes, or for some time (termios(3), `VMIN` and `VTIME`).
 fn is_terminal(tid: Pid, descriptor: u64) -> bool {
     // Virtual and serial ones, those of processes, and what stands for any. Source: linux/Documentation/admin-guide/devices.txt.
-    device(tid, descriptor).is_some_and(|(major, _)| matches!(major, 4 | 5 | 136..=143 | 188 | 204))
+    device(tid, descriptor)
+        .is_some_and(|(major, _)| matches!(major, 4 | 5 | 136..=143 | 166 | 188 | 204))
 }
 
 /// Whether a thread sleeps in a call that a stop would cut, that waits for signals, or whose time limit would begin anew behind one: were it stopped again

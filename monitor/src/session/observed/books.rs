@@ -83,7 +83,7 @@ impl Observed {
             _ => {}
         }
         let expansion = self.expansion_behind(began, now);
-        // In windows of several, every turn tells: threads are few turns away from being told apart.
+        // In windows of several, every turn tells (by the expansion of the thread that the window is for): threads are to be told apart soon.
         if began.clocked || self.together && !self.full {
             self.learn_speed(tid, cost, accesses, expansion);
         }
