@@ -60,6 +60,7 @@ fn work(args: &MachineArgs) -> Result<(), Box<dyn std::error::Error>> {
         }
         None => None,
     };
+    let mut kept = None;
     let report = match &args.from {
         Some(path) => {
             let text =
@@ -86,11 +87,15 @@ fn work(args: &MachineArgs) -> Result<(), Box<dyn std::error::Error>> {
             bar.finish_and_clear();
             // Better a longer session's result than a quick one's in its place.
             let keep = mode != Mode::Quick || crate::cached().is_none();
-            if keep && let Err(error) = store(&report) {
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "statcache: warning: {error}; the next run will measure again"
-                );
+            match keep.then(|| store(&report)) {
+                Some(Ok(path)) => kept = Some(path),
+                Some(Err(error)) => {
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "statcache: warning: {error}; the next run will measure again"
+                    );
+                }
+                None => {}
             }
             report
         }
@@ -104,6 +109,17 @@ fn work(args: &MachineArgs) -> Result<(), Box<dyn std::error::Error>> {
         writeln!(out)?;
     } else {
         out.write_all(render_text(&report).as_bytes())?;
+    }
+    // For somebody who looks, not for a script.
+    if let Some(path) = kept
+        && std::io::stderr().is_terminal()
+    {
+        out.flush()?;
+        let _ = writeln!(
+            std::io::stderr(),
+            "statcache: profiles recorded from now on have these sizes marked; kept in {}",
+            path.display()
+        );
     }
     Ok(())
 }

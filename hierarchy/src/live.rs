@@ -5,7 +5,7 @@ use crate::raw::RawSamples;
 use crate::report::{HostKey, MachineReport};
 use crate::session::{Plan, Progress};
 use crate::{declared, store as files};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
@@ -159,11 +159,11 @@ pub fn cached() -> Option<MachineReport> {
     files::load(&files::directory()?, &files::host_key())
 }
 
-/// Stores a report for [`cached`].
+/// Stores a report for [`cached`]; where.
 ///
 /// # Errors
 /// [`HierarchyError::Store`].
-pub fn store(report: &MachineReport) -> Result<(), HierarchyError> {
+pub fn store(report: &MachineReport) -> Result<PathBuf, HierarchyError> {
     let Some(dir) = files::directory() else {
         return Err(std::io::Error::other("neither XDG_CACHE_HOME nor HOME is set").into());
     };

@@ -54,18 +54,19 @@ pub fn load(dir: &Path, key: &HostKey) -> Option<MachineReport> {
     (report.schema_version == SCHEMA_VERSION && report.host == *key).then_some(report)
 }
 
-/// Stores a report.
+/// Stores a report; in which file.
 ///
 /// # Errors
 /// When the directory or file cannot be written, or the report not be expressed in JSON.
-pub fn save(dir: &Path, report: &MachineReport) -> io::Result<()> {
+pub fn save(dir: &Path, report: &MachineReport) -> io::Result<PathBuf> {
     fs::create_dir_all(dir)?;
     let text = serde_json::to_vec(report).map_err(io::Error::other)?;
     let beside = dir.join(format!("machine.json.{}", std::process::id()));
     fs::write(&beside, text)?;
     fs::rename(&beside, file(dir)).inspect_err(|_| {
         let _ = fs::remove_file(&beside);
-    })
+    })?;
+    Ok(file(dir))
 }
 
 #[cfg(test)]

@@ -99,10 +99,10 @@ impl View {
         } else {
             self.gapless(i, group, cache)
         };
-        // Rule of three: no miss seen in n samples leaves up to 3/n.
+        // Rule of three: no miss seen in n samples leaves up to 3/n (Hanley & Lippman-Hand, JAMA 1983).
         let error = parts
             .sampling
-            .hypot(1.5 / Z / group.pooled.samples.max(1) as f64);
+            .hypot(3.0 / Z / group.pooled.effective.max(1.0));
         let (mut low, mut high) = (varying, varying);
         if group.pooled.undecided > 0.0 || group.extremes.is_some() {
             let whole = self.whole[i].miss_ratio(cache);

@@ -35,6 +35,7 @@ impl Histogram {
             ..Survival::empty(self.line_size())
         };
         result.samples = self.samples();
+        result.effective = self.effective_samples();
         result.censored = self.cells.iter().any(|c| c.censored > 0.0);
         if total <= 0.0 {
             result.undecided = 1.0;
@@ -143,6 +144,8 @@ pub struct Survival {
     pub horizon: f64,
     /// Outcomes behind it.
     pub samples: u64,
+    /// As many of equal weight would know as much (Kish).
+    pub effective: f64,
     /// Whether any of them was censored.
     pub censored: bool,
 }
@@ -158,6 +161,7 @@ impl Survival {
             undecided: 0.0,
             horizon: 0.0,
             samples: 0,
+            effective: 0.0,
             censored: false,
         }
     }

@@ -139,6 +139,9 @@ static long threads(void) {
     char *empty = malloc(0), *text = strdup("kept");
     bad += empty == 0 || strcmp(text = realloc(text, 100000), "kept") != 0;
     bad += realloc(text, most) != 0 || strcmp(text, "kept") != 0;
+    /* Refused, and nothing is lost by it. */
+    void *page = (void *)((uintptr_t)text & ~(uintptr_t)4095);
+    bad += munmap(page, most) == 0 || munmap(page, 0) == 0 || munmap(text, 4096) == 0 || strcmp(text, "kept") != 0;
     free(text);
     free(empty);
     return bad;

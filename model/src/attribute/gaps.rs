@@ -88,7 +88,9 @@ impl Run {
                 let sums = names.sums_of(key_of(&trigger));
                 sums.reused(Some(p.window), p.raw, misses);
                 // Where far ones came from, few windows tell.
-                sums.edge(from, p.weight, misses[0]);
+                if p.weight > 0.0 {
+                    sums.edge(from, p.weight, misses[0]);
+                }
                 continue;
             }
             let Some(window) = firsts.windows.get(&p.window).filter(|w| !w.looked) else {

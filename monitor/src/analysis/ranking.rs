@@ -396,7 +396,7 @@ fn nothing_at(cache_bytes: u64) -> Miss {
         low: 0.0,
         high: 1.0,
         miss_share: 0.0,
-        weak: false,
+        weak: true,
     }
 }
 

@@ -106,7 +106,7 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
         );
         return Ok(Exit::Failure);
     }
-    let file = report::shell_word(&status.output.to_string_lossy());
+    let file = report::shell_file(&status.output);
     writeln!(
         io::stdout().lock(),
         "the profile of process {} is complete: {} in {}, in {file} (statcache report {file})",
@@ -148,6 +148,7 @@ pub(super) fn profile_of(named: &Path) -> anyhow::Result<Option<PathBuf>> {
 /// Says that a profile is read while it is being written.
 pub(super) fn mark(profile: &mut Profile) {
     profile.others.iter_mut().for_each(mark);
+    profile.is_live = profile.footer.is_none();
     let windows = profile.windows.len();
     for warning in &mut profile.read_warnings {
         warning.what = format!("the profile is live: what its {windows} windows so far show");

@@ -224,6 +224,7 @@ mod tests {
             data_symbols: Vec::new(),
             sites: Vec::new(),
             footer: Some(Footer::default()),
+            is_live: false,
             read_warnings: Vec::new(),
             others: Vec::new(),
         };

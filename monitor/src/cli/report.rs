@@ -182,7 +182,10 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
     };
     if part {
         text.insert_str(0, &report::processes::heading(&profile, shown, &style));
-    } else if args.process.is_none() {
+    } else if let Some(wanted) = &args.process {
+        let said = report::processes::namesakes(&profile, shown, wanted, &style);
+        text.insert_str(0, &said);
+    } else {
         text.insert_str(0, &report::processes::list(&profile, shown, &style));
     }
     drop(working);

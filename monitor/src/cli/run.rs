@@ -14,6 +14,7 @@ use crate::session::{self, EngineChoice, Outcome, ProfileConfig, RunConfig, RunE
 use crate::sizes::parse_size;
 use crate::tracee::launch::LaunchError;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, ValueEnum};
 
@@ -49,12 +50,12 @@ impl From<EngineArg> for EngineChoice {
 #[derive(Clone, Debug, Args)]
 pub struct ProfileArgs {
     /// Write the profile here; an older file is kept as FILE.old.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE, value_parser = output_parser())]
     pub output: PathBuf,
     /// How samples are taken.
     #[arg(long, value_enum, default_value_t, hide_possible_values = false)]
     pub engine: EngineArg,
-    /// Wall time that windows may add, in per cent of the run; the first seconds of any run have 0.2 s besides.
+    /// Wall time that windows may add, in per cent of the run; the first seconds of any run have 0.2 s besides; not with --full.
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent, allow_negative_numbers = true)]
     pub overhead: f64,
     /// Observe the whole run, whatever it costs: one thread after the other.
@@ -193,7 +194,7 @@ fn summarize(output: &Path, outcome: &Outcome) {
         tell!("{}", summary.trim_end());
     }
     let share = 100.0 * outcome.accesses as f64 / outcome.accesses_estimated.max(1.0);
-    let file = report::shell_word(&output.to_string_lossy());
+    let file = report::shell_file(output);
     let show = if output == Path::new(DEFAULT_FILE) {
         "statcache report".to_owned()
     } else {
@@ -211,6 +212,13 @@ fn summarize(output: &Path, outcome: &Outcome) {
         report::percent(share / 100.0),
         report::count(outcome.accesses_estimated)
     );
+}
+
+fn output_parser() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.as_os_str() == "-" {
+        true => Err("a profile is a file, not a stream: name one"),
+        false => Ok(path),
+    })
 }
 
 /// The smallest limit that leaves room for a useful profile.
@@ -277,7 +285,8 @@ mod tests {
     #[test]
     fn wrong_values_are_named() {
         for (words, part) in [
-            (&["--overhead", "0", "app"][..], "above 0"),
+            (&["-o", "-", "app"][..], "not a stream"),
+            (&["--overhead", "0", "app"], "above 0"),
             (&["--overhead", "lots", "app"], "above 0"),
             (&["--engine", "magic", "app"], "translate"),
             (&["--seed", "x", "app"], "x"),

@@ -51,6 +51,8 @@ pub struct Profile {
     pub sites: Vec<Vec<InstrId>>,
     /// How the run ended; `None` when it broke off or still goes on.
     pub footer: Option<Footer>,
+    /// Whether the run still goes on: who reads the file cannot tell, who asks its profiler can.
+    pub is_live: bool,
     /// What was found wrong with the file itself.
     pub read_warnings: Vec<Warning>,
     /// The other processes of the run, in the order of their first windows; each a profile of its

@@ -235,6 +235,7 @@ impl Tables {
             data_symbols: self.data_symbols,
             sites: self.sites,
             footer: self.footer,
+            is_live: false,
             read_warnings,
             others: Vec::new(),
         }

@@ -23,7 +23,7 @@ use crate::analysis::sizes::{curve_sizes, host_sizes, label};
 use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
 
 pub use format::{count, percent, plural};
-pub use run::shell_word;
+pub use run::shell_file;
 pub use source::{Source, Sources};
 pub use style::{Style, Terminal, fit};
 

@@ -93,6 +93,25 @@ pub fn heading(profile: &Profile, shown: &Profile, style: &Style) -> String {
     format!("{}\n\n", style.paint(Ink::Faint, &line))
 }
 
+/// That others have the name by which `shown` was asked for, and how they are seen; empty where none has, or it was asked for by its id.
+#[must_use]
+pub fn namesakes(profile: &Profile, shown: &Profile, wanted: &str, style: &Style) -> String {
+    if wanted.parse() == Ok(shown.header.pid) {
+        return String::new();
+    }
+    let named = |p: &&Profile| base_name(p) == base_name(shown);
+    match all(profile).filter(named).count() {
+        0 | 1 => String::new(),
+        n => {
+            let line = format!(
+                "process {}, the busiest of {n} of this name; --process PID shows another\n\n",
+                shown.header.pid
+            );
+            style.paint(Ink::Faint, &line)
+        }
+    }
+}
+
 /// The list; empty where there is one process only. `shown` is the one the report is about.
 #[must_use]
 pub fn list(profile: &Profile, shown: &Profile, style: &Style) -> String {

@@ -1,6 +1,7 @@
 //! What was run, how it was observed, and how sure the result is.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use statcache_model::CurvePoint;
 
@@ -46,6 +47,7 @@ pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style
                 None => "went on after it was detached".to_owned(),
             });
         }
+        None if analysis.profile.is_live => facts.push("still recorded".to_owned()),
         None => facts.push("no end recorded".to_owned()),
     }
     if !header.host_cpu.is_empty() {
@@ -257,9 +259,16 @@ fn rough(n: u64) -> f64 {
     (n as f64 / unit).round() * unit
 }
 
-/// An argument as a shell would need it.
+/// A file to be named behind a command's options, as a shell would need it.
 #[must_use]
-pub fn shell_word(word: &str) -> String {
+pub fn shell_file(path: &Path) -> String {
+    let name = path.to_string_lossy();
+    let at = if name.starts_with('-') { "./" } else { "" };
+    shell_word(&format!("{at}{name}"))
+}
+
+/// An argument as a shell would need it.
+fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
@@ -280,7 +289,7 @@ pub fn shell_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{rough, shell_word};
+    use super::{Path, rough, shell_file, shell_word};
 
     #[test]
     fn estimates_are_round() {
@@ -293,6 +302,7 @@ mod tests {
     fn arguments_are_quoted_where_a_shell_needs_it() {
         assert_eq!(shell_word("--size=1"), "--size=1");
         assert_eq!(shell_word("a b"), "'a b'");
+        assert_eq!(shell_file(Path::new("-o")), "./-o");
         assert_eq!(shell_word(""), "''");
         assert_eq!(shell_word("it's"), "'it'\\''s'");
         assert_eq!(shell_word("bell\u{7}"), "$'bell\\u0007'");

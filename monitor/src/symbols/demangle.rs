@@ -99,7 +99,7 @@ fn without_arguments(name: &str) -> Option<String> {
         let Ok(length) = rest[..digits].parse::<usize>() else {
             break;
         };
-        scopes.push(rest.get(digits..digits + length)?);
+        scopes.push(rest.get(digits..digits.checked_add(length)?)?);
         rest = &rest[digits + length..];
     }
     let is_named = scopes.iter().any(|scope| *scope != "std");

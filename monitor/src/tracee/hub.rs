@@ -628,6 +628,8 @@ impl Hub {
             self.leaves_signals(tid);
             self.threads.remove(&former.as_raw());
             self.queue.retain(|p| p.tid != former && p.tid != tid);
+            self.dying
+                .retain(|(stopped, _)| stopped.tid() != former && stopped.tid() != tid);
         }
         if let Some(thread) = self.threads.get_mut(&tid.as_raw()) {
             thread.exiting = false;

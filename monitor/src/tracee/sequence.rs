@@ -18,6 +18,21 @@ pub fn word(tid: Pid) -> Option<u64> {
 /// Where the sequence is broken off that the thread is inside of at `regs`. The word may name one long left behind: only one
 /// around the thread's address counts.
 pub fn abort_of(stopped: &Stopped, regs: &Regs) -> Option<u64> {
+    let [start, length, abort] = named(stopped)?;
+    (regs.rip.wrapping_sub(start) < length).then_some(abort)
+}
+
+/// Whether the thread at `regs` is inside of a sequence, or so near before one that it may just have named it.
+pub fn is_near(stopped: &Stopped, regs: &Regs) -> bool {
+    /// Bytes of code between the store of the name and the first instruction that it guards.
+    const BEFORE: u64 = 32;
+    named(stopped).is_some_and(|[start, length, _]| {
+        regs.rip.wrapping_sub(start.wrapping_sub(BEFORE)) < length.saturating_add(BEFORE)
+    })
+}
+
+/// Start, length and abort address of the sequence that the thread's word names.
+fn named(stopped: &Stopped) -> Option<[u64; 3]> {
     let mut pointer = [0; 8];
     stopped.read(word(stopped.tid())?, &mut pointer).ok()?;
     let mut description = [0; 32];
@@ -28,8 +43,7 @@ pub fn abort_of(stopped: &Stopped, regs: &Regs) -> Option<u64> {
         .filter(|()| at != 0)?;
     let words = description.as_chunks::<8>().0;
     // Version and flags are not asked for.
-    let [_, start, length, abort] = [0, 1, 2, 3].map(|n| u64::from_le_bytes(words[n]));
-    (regs.rip.wrapping_sub(start) < length).then_some(abort)
+    Some([1, 2, 3].map(|n| u64::from_le_bytes(words[n])))
 }
 
 /// The thread's registers, behind a sequence that it was inside of: broken off, as by anything else that interrupts it.

@@ -638,6 +638,7 @@ fn the_report_lists_processes_and_shows_one() {
         one.starts_with("awk ") && !one.contains("Processes"),
         "{one}"
     );
+    assert!(!one.contains("of this name"), "{one}");
     let none = report(&["--process", "emacs"]);
     let said = lossy(&none.stderr);
     let names = said

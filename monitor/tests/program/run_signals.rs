@@ -2,7 +2,7 @@
 
 use crate::support::c;
 use crate::support::cli::{
-    WAYS, awaited, installed, lossy, readable, run, shell_status, text, windows,
+    WAYS, awaited, installed, lossy, readable, run, shell_status, text, under, windows,
 };
 use nix::sys::signal::{SigHandler, Signal, kill};
 use nix::unistd::Pid;
@@ -204,5 +204,30 @@ fn signals_to_the_group_come_once() {
         let found = command.output().expect("run");
         assert_eq!(lossy(&found.stdout), "got\n", "{found:?}");
         assert_eq!(shell_status(&found), 0, "{found:?}");
+    }
+}
+
+/// A step into a handler from `popf` would leave the trap flag in what the handler returns to.
+#[test]
+fn signals_that_come_while_flags_are_popped() {
+    let Some((place, program)) = c::build("pops") else {
+        return;
+    };
+    let program = program.display().to_string();
+    let often: [&[&str]; 4] = [
+        &["--overhead", "600"],
+        &["--full"],
+        &["--overhead", "600", "--engine", "step"],
+        &["--overhead", "50"],
+    ];
+    for options in often {
+        for words in [&[program.as_str()][..], &[program.as_str(), "calls"]] {
+            let found = under(place.path(), place.path(), options, words, b"");
+            assert_eq!(
+                (shell_status(&found), lossy(&found.stdout)),
+                (0, "done\n".to_owned()),
+                "{options:?}: {found:?}"
+            );
+        }
     }
 }

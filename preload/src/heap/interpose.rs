@@ -5,6 +5,7 @@
 
 use super::resolve::{self, Function};
 use super::{memo, sites, table, unwind};
+use statcache_abi::PAGE_BYTES;
 #[cfg(feature = "heap")]
 use statcache_abi::heap::{Places, VERSION};
 
@@ -83,8 +84,10 @@ unsafe extern "C" fn realloc(old: u64, size: u64, _: u64, at: *const u64, frame:
         return resolve::early(size);
     };
     let held = table::held(old);
-    // Before it can be another thread's.
-    table::went(old);
+    // Before it can be another thread's. A large one may move.
+    if table::went(old) {
+        unwind::forget_places();
+    }
     // SAFETY: this module's invariant.
     let block = unsafe { next(old, size) };
     if block != 0 {
@@ -100,8 +103,10 @@ unsafe extern "C" fn free(block: u64, _: u64, _: u64, _: *const u64, _: u64) {
     if block == 0 || resolve::is_early(block) {
         return;
     }
-    // Before it can be another thread's.
-    table::went(block);
+    // Before it can be another thread's. The allocator may unmap a large one without our hearing of it.
+    if table::went(block) {
+        unwind::forget_places();
+    }
     if let Some(next) = next!(Function::Free, Of1) {
         // SAFETY: this module's invariant.
         unsafe { next(block) };
@@ -210,12 +215,17 @@ unsafe extern "C" fn mmap(
 
 unsafe extern "C" fn munmap(start: u64, bytes: u64, _: u64, _: *const u64, _: u64) -> i32 {
     type Next = unsafe extern "C" fn(u64, u64) -> i32;
+    /// End of what a program can have, with page tables of five levels.
+    const HIGHEST: u64 = 1 << 56;
     let Some(next) = next!(Function::Munmap, Next) else {
         return -1;
     };
-    // Before it can be another thread's.
-    table::unmapped(start, bytes);
-    unwind::forget_places();
+    // Before it can be another thread's; but nothing goes of what the kernel refuses.
+    let is_range = start.checked_add(bytes).is_some_and(|end| end <= HIGHEST);
+    if is_range && bytes != 0 && start.is_multiple_of(PAGE_BYTES) {
+        table::unmapped(start, bytes);
+        unwind::forget_places();
+    }
     // SAFETY: this module's invariant.
     unsafe { next(start, bytes) }
 }
@@ -226,6 +236,7 @@ unsafe extern "C" fn dlclose(handle: u64, _: u64, _: u64, _: *const u64, _: u64)
     let answer = next!(Function::Dlclose, Next).map_or(-1, |next| unsafe { next(handle) });
     // In this order: what is kept is kept by rules.
     unwind::forget();
+    unwind::forget_places();
     memo::forget();
     answer
 }

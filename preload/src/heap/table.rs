@@ -88,9 +88,13 @@ pub(super) fn unmapped(start: u64, bytes: u64) {
         None => entry::lives(word) && u64::from(entry::granules(word)) * GRANULE == bytes,
     };
     if whole {
-        return went(start);
+        went(start);
+        return;
     }
     let end = start.saturating_add(bytes);
+    if end == start {
+        return;
+    }
     for large in &LIST {
         let (from, length) = (large.start.load(Relaxed), large.bytes.load(Relaxed));
         let to = from.saturating_add(length);
@@ -107,31 +111,42 @@ pub(super) fn unmapped(start: u64, bytes: u64) {
             came(end, to - end, site);
         }
     }
-    // Small ones that were mapped, each of whole pages.
-    let mut page = start;
-    while page < end {
-        if has_shadow(page) {
-            went(page);
-            page += PAGE;
-        } else {
-            page = (page / CHUNK + 1) * CHUNK;
+    // Small ones that were mapped, each of whole pages; of however much the program gives back, in the chunks that are known.
+    let numbers = start / CHUNK..=(end - 1) / CHUNK;
+    if numbers.end() - numbers.start() < CHUNKS as u64 {
+        return numbers.for_each(|number| all_went(number, start, end));
+    }
+    for chunk in &DIRECTORY {
+        let number = chunk.number.load(Acquire);
+        if number != 0 && numbers.contains(&number) {
+            all_went(number, start, end);
         }
     }
 }
 
-/// The block has been freed, or is about to be: it is what was there last, until another comes.
-pub(super) fn went(block: u64) {
-    let Some(word) = word_of(block, false) else {
+/// The pages of a chunk from `start` to `end` have gone.
+fn all_went(number: u64, start: u64, end: u64) {
+    let first = number * CHUNK;
+    if !has_shadow(first) {
         return;
+    }
+    let mut page = start.max(first);
+    while page < end.min(first + CHUNK) {
+        went(page);
+        page += PAGE;
+    }
+}
+
+/// The block has been freed, or is about to be: it is what was there last, until another comes. Whether it was a large one.
+pub(super) fn went(block: u64) -> bool {
+    let Some(word) = word_of(block, false) else {
+        return false;
     };
     let held = word.load(Relaxed);
     retire(block, held);
-    let freed = if entry::place(held).is_some() {
-        0
-    } else {
-        entry::freed(held)
-    };
-    word.store(freed, Relaxed);
+    let large = entry::place(held).is_some();
+    word.store(if large { 0 } else { entry::freed(held) }, Relaxed);
+    large
 }
 
 /// What has been noted of the block, to be put back with [`came_back`].

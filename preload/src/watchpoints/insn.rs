@@ -68,6 +68,8 @@ pub fn shape(bytes: &[u8]) -> Shape {
             // fxsave, xsave and relatives; xsavec, xsaves.
             Some(0xae) => !matches!(extension(at), Some(2 | 3 | 7)),
             Some(0xc7) => !matches!(extension(at), Some(1 | 6 | 7)),
+            // movdir64b, enqcmd and enqcmds.
+            Some(0x38) => bytes.get(at) == Some(&0xf8),
             Some(_) => false,
             None => true,
         },
@@ -103,6 +105,8 @@ mod tests {
         assert!(several(&[0x62, 0xf2, 0x7d, 0x49, 0x90, 0x04, 0x08]));
         assert!(several(&[0x0f, 0xae, 0x00]));
         assert!(several(&[0x0f, 0xc7, 0x20]));
+        assert!(several(&[0x66, 0x0f, 0x38, 0xf8, 0x07]));
+        assert!(!several(&[0x66, 0x0f, 0x38, 0x00, 0x07]));
         // pushfq; and what has no end
         assert!(shape(&[0x9c]).pushes_flags && shape(&[0x66, 0x9c]).pushes_flags);
         assert!(several(&[0x66, 0x48]));

@@ -10,7 +10,7 @@ use std::io::IoSliceMut;
 use std::rc::Rc;
 
 /// Longest x86 instruction, bytes.
-const LONGEST: usize = 15;
+pub(super) const LONGEST: usize = 15;
 /// Smallest page, bytes: what lies in one can be read as a whole or not at all.
 const PAGE: u64 = 4096;
 
@@ -118,7 +118,7 @@ fn decode(
 }
 
 /// Reads up to [`LONGEST`] bytes of code, fewer before a page that cannot be read. Returns how many.
-fn read_code(stopped: &Stopped, ip: u64, bytes: &mut [u8; LONGEST]) -> usize {
+pub(super) fn read_code(stopped: &Stopped, ip: u64, bytes: &mut [u8; LONGEST]) -> usize {
     let remote = [RemoteIoVec {
         base: ip as usize,
         len: LONGEST,

@@ -4,7 +4,9 @@
 //! follow for the program's own, and leaves it set when the window is over (`enable_single_step` and
 //! `is_setting_trap_flag` in arch/x86/kernel/step.c).
 
-use crate::tracee::{Regs, Result, Stopped};
+use super::decode::{LONGEST, read_code};
+use crate::tracee::{Regs, Result, Stopped, is_fault};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 /// TF.
 const TRAP: u64 = 0x100;
@@ -23,6 +25,30 @@ pub enum FlagsWord {
     Push(u64),
     /// `popf`
     Pop(u64),
+}
+
+/// Whether a thread that stopped for `signal` can be single-stepped to the start of its handler; a `popf` that it stands at is carried
+/// out for that.
+///
+/// For the same reason as above the trap flag of a step into a handler is not taken out of the flags that the kernel saves where the
+/// interrupted instruction is `popf` or `iret`: the handler would return with it set, and the program die by it.
+pub fn may_be_stepped_into_handler(stopped: &Stopped, signal: i32) -> Result<bool> {
+    let regs = stopped.regs()?;
+    let mut bytes = [0; LONGEST];
+    let read = read_code(stopped, regs.rip, &mut bytes);
+    let code = bytes.get(..read).unwrap_or(&[]);
+    let instruction = Decoder::with_ip(64, code, regs.rip, DecoderOptions::NONE).decode();
+    let word = match instruction.mnemonic() {
+        Mnemonic::Popfq => FlagsWord::Pop(8),
+        Mnemonic::Popf => FlagsWord::Pop(2),
+        Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => return Ok(false),
+        _ => return Ok(true),
+    };
+    // Behind a system call that may be made again it is not yet its turn.
+    let is_behind_call = regs.orig_rax as i64 >= 0;
+    Ok(!is_fault(signal)
+        && !is_behind_call
+        && word.carry_out(stopped, &regs, instruction.len() as u64)?)
 }
 
 impl FlagsWord {

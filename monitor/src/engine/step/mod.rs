@@ -18,7 +18,7 @@
 
 mod ahead;
 pub(crate) mod decode;
-mod flags;
+pub mod flags;
 mod guard;
 pub(crate) mod registers;
 mod signals;

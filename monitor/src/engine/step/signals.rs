@@ -1,5 +1,6 @@
 //! Signals in a window: a step's own trap, and everybody else's, which go to the program at once.
 
+use super::flags::may_be_stepped_into_handler;
 use super::{After, End, Turn};
 use crate::tracee::{Event, Result, Resume, StopReason, Stopped, status};
 use nix::unistd::Pid;
@@ -59,7 +60,11 @@ pub fn deliver(stopped: Stopped, signal: i32) -> Result<Delivered> {
         return Ok(Delivered::NotHandled(stopped));
     }
     let mut running = if handled || DEFAULT_STOPS.contains(&signal) {
-        stopped.resume(Resume::IntoHandler, signal)?
+        let how = match may_be_stepped_into_handler(&stopped, signal)? {
+            true => Resume::IntoHandler,
+            false => Resume::Syscall,
+        };
+        stopped.resume(how, signal)?
     } else {
         stopped.resume(Resume::Continue, signal)?
     };

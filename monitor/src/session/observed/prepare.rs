@@ -12,6 +12,7 @@ use crate::session::cost::Stops;
 use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
 use crate::session::preload;
+use crate::session::speeds::Speeds;
 use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::Maps;
 use crate::tracee::remote::restart_pending;
@@ -216,6 +217,8 @@ impl Observed {
         // What was learnt is of other code.
         self.stops = Stops::default();
         self.calls = (0, 0);
+        self.speeds = Speeds::default();
+        self.expansion = None;
         self.native_clock.forget();
         self.refused = None;
         self.sandboxed = false;

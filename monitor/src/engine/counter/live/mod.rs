@@ -260,11 +260,10 @@ fn is_step(stopped: &Stopped) -> Result<bool> {
 
 /// Whether a stopped thread is in, or about to be in, a restartable sequence.
 fn in_critical_section(stopped: &Stopped) -> bool {
-    let Some(at) = sequence::word(stopped.tid()) else {
-        return false;
-    };
-    let mut word = [0; 8];
-    stopped.read(at, &mut word).is_ok() && word != [0; 8]
+    // The word alone does not tell: some leave it set behind each (tcmalloc).
+    stopped
+        .regs()
+        .is_ok_and(|regs| sequence::is_near(stopped, &regs))
 }
 
 fn add(refs: &mut [u64; 5], access: &Access) {

@@ -382,16 +382,24 @@ pub(super) fn has_woken(stopped: &Stopped, syscall: Option<(u64, Regs)>) -> Resu
     let Some((number, args)) = syscall else {
         return Ok(false);
     };
-    let wakes = number as i64 == libc::SYS_futex
-        && matches!(
-            args.rsi as i32 & libc::FUTEX_CMD_MASK,
+    // futex_wake and futex_requeue (linux/futex.h, since 6.7).
+    const FUTEX_WAKE: i64 = 454;
+    const FUTEX_REQUEUE: i64 = 456;
+    // From which result on: who gives a lock to the one that waits for it is not told whether there was one.
+    let least = match number as i64 {
+        libc::SYS_futex => match args.rsi as i32 & libc::FUTEX_CMD_MASK {
             libc::FUTEX_WAKE
-                | libc::FUTEX_WAKE_BITSET
-                | libc::FUTEX_WAKE_OP
-                | libc::FUTEX_REQUEUE
-                | libc::FUTEX_CMP_REQUEUE
-        );
-    Ok(wakes && stopped.reason == StopReason::Syscall && stopped.regs()?.rax as i64 > 0)
+            | libc::FUTEX_WAKE_BITSET
+            | libc::FUTEX_WAKE_OP
+            | libc::FUTEX_REQUEUE
+            | libc::FUTEX_CMP_REQUEUE => 1,
+            libc::FUTEX_UNLOCK_PI => 0,
+            _ => return Ok(false),
+        },
+        FUTEX_WAKE | FUTEX_REQUEUE => 1,
+        _ => return Ok(false),
+    };
+    Ok(stopped.reason == StopReason::Syscall && stopped.regs()?.rax as i64 >= least)
 }
 
 /// Whether the kernel will make the call again, or let a handler decide (`ERESTART*`, 512 to 516).

@@ -8,6 +8,7 @@ use super::super::fragment::{ExitKind, FragmentId};
 use super::super::layout::state;
 use super::super::state::{Context, StateBlock};
 use super::{At, Next, Translate, WindowEnd};
+use crate::engine::step::flags::may_be_stepped_into_handler;
 use crate::observe::Observer;
 use crate::tracee::{self, Regs, Result, Resume, StopReason, Stopped, hub, status};
 use nix::unistd::Pid;
@@ -76,7 +77,7 @@ impl Translate {
         observer: &mut Observer,
     ) -> Result<Next> {
         match disposition(stopped.tid(), signal) {
-            Disposition::Caught => {
+            Disposition::Caught if may_be_stepped_into_handler(&stopped, signal)? => {
                 let running = stopped.resume_here(Resume::IntoHandler, signal)?;
                 Ok(Next::Go(At::Native {
                     running,
@@ -88,7 +89,8 @@ impl Translate {
                 self.drain(self.log_pointer(), None, observer);
                 Ok(Next::End(WindowEnd::Fatal(stopped, signal)))
             }
-            Disposition::Harmless => {
+            // A handler that cannot be stepped into runs natively up to its end, a system call.
+            Disposition::Harmless | Disposition::Caught => {
                 let running = stopped.resume_here(Resume::Syscall, signal)?;
                 Ok(Next::Go(At::Native {
                     running,
