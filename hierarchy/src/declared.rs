@@ -207,11 +207,7 @@ mod cpuid {
             d.add(
                 &format!("{name}.ways"),
                 source,
-                if r.eax >> 9 & 1 == 1 {
-                    ways * sets
-                } else {
-                    ways
-                },
+                if r.eax >> 9 & 1 == 1 { sets } else { ways },
             );
             d.add(&format!("{name}.line"), source, line);
         }

@@ -102,7 +102,7 @@ fn returns(
 
 fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
     let (mut placed, mut told): (Vec<Placed>, Vec<Option<f64>>) = Default::default();
-    let (mut start, mut pending_refs, mut first) = (0.0, 0.0, 0);
+    let (mut start, mut pending_refs, mut pending_shares, mut first) = (0.0, 0.0, 0.0, 0);
     for (refs, entries) in windows {
         for e in entries {
             let from = start + e.fraction * refs;
@@ -118,6 +118,7 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 Outcome::NotFollowed => continue,
             };
             told.push(e.refs);
+            pending_shares += e.share;
             placed.push(Placed {
                 window: e.window,
                 sample: e.sample,
@@ -127,7 +128,7 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
                 position: 0.0,
                 window_refs: 0.0,
                 per_sample: 0.0,
-                weight: 0.0,
+                weight: e.share,
                 raw: 0.0,
                 censored,
                 given_up: censored && e.given_up,
@@ -141,16 +142,16 @@ fn place(windows: &[(f64, Vec<Entry>)]) -> Vec<Placed> {
         start += refs;
         pending_refs += refs;
         if placed.len() - first >= RATE_SAMPLES {
-            let w = pending_refs / (placed.len() - first) as f64;
-            placed[first..].iter_mut().for_each(|p| p.weight = w);
-            (pending_refs, first) = (0.0, placed.len());
+            let w = pending_refs / pending_shares;
+            placed[first..].iter_mut().for_each(|p| p.weight *= w);
+            (pending_refs, pending_shares, first) = (0.0, 0.0, placed.len());
         }
     }
     // What is left joins the samples before it; with none before, it stands alone.
     let rest = placed.len() - first;
     if rest > 0 {
-        let w = pending_refs / rest as f64;
-        placed[first..].iter_mut().for_each(|p| p.weight = w);
+        let w = pending_refs / pending_shares;
+        placed[first..].iter_mut().for_each(|p| p.weight *= w);
     }
     if told.iter().any(Option::is_some) {
         for (p, told) in placed.iter_mut().zip(told) {

@@ -142,9 +142,13 @@ impl Histogram {
         }
     }
 
-    /// The bins in use, for compact storage. Of windows with gaps: their samples never end with the
+    /// The bins in use, for compact storage, with weights of 1 in the mean. Of windows with gaps: their samples never end with the
     /// process, they are cut.
     pub(crate) fn compact(&self) -> CompactHistogram {
+        let scale = match self.weight > 0.0 {
+            true => self.samples as f64 / self.weight,
+            false => 1.0,
+        };
         CompactHistogram {
             cells: self
                 .cells
@@ -153,16 +157,16 @@ impl Histogram {
                 .filter(|(_, c)| c.events > 0.0 || c.censored > 0.0)
                 .map(|(bin, c)| CompactCell {
                     bin: bin as u16,
-                    events: c.events as f32,
+                    events: (scale * c.events) as f32,
                     mean: if c.events > 0.0 {
                         (c.moment / c.events) as f32
                     } else {
                         0.0
                     },
-                    censored: c.censored as f32,
+                    censored: (scale * c.censored) as f32,
                 })
                 .collect(),
-            never: self.never as f32,
+            never: (scale * self.never) as f32,
             samples: self.samples as u32,
         }
     }
@@ -198,7 +202,7 @@ struct CompactCell {
     censored: f32,
 }
 
-/// A histogram of unit-weight samples in its used bins only: what is kept per window.
+/// A histogram of samples, of weight 1 in the mean, in its used bins only: what is kept per window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CompactHistogram {
     cells: Box<[CompactCell]>,

@@ -16,6 +16,8 @@ use crate::{Cache, Outcome, Since};
 /// A sample reduced to one line size and stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
+    /// References at this line size that one at 64-byte lines stands for, of accesses like it.
+    pub share: f64,
     /// Its window's and its own index.
     pub window: u32,
     pub sample: u32,

@@ -126,11 +126,11 @@ impl Stored {
 
     fn entries(&self, at: usize, line: LineSize, stream: Stream) -> Vec<Entry> {
         let refs = self.refs[LineSize::B64.index()].max(1) as f64;
-        let per_64 = self.refs[line.index()] as f64 / refs;
         self.samples
             .iter()
             .enumerate()
             .map(|(i, s)| Entry {
+                share: share(s, line),
                 window: at as u32,
                 sample: i as u32,
                 fraction: (s.position as f64 / refs).min(1.0),
@@ -139,12 +139,22 @@ impl Stored {
                 refs: s
                     .refs
                     .filter(|&refs| refs > LEAST_REFS)
-                    .map(|refs| refs * per_64),
+                    .map(|refs| refs * share(s, line)),
                 code: u64::from(s.instr) << 32 | u64::from(s.data),
                 lost: stream == Stream::Private && lost(s, line),
             })
             .collect()
     }
+}
+
+/// References at lines of this size that a sample, which was drawn from those at 64-byte lines, stands for: an access makes one to each
+/// line that it covers.
+fn share(sample: &Sample, line: LineSize) -> f64 {
+    let last = sample
+        .address
+        .saturating_add(u64::from(sample.size.max(1)) - 1);
+    let lines = |bytes: u64| (last / bytes - sample.address / bytes + 1) as f64;
+    lines(u64::from(line.bytes())) / lines(64)
 }
 
 /// The outcome of a sample at a line size in a stream. A line that a remote write took occupied a
@@ -244,7 +254,8 @@ fn binned(window: &Window, parts: usize, stream: Stream, take: Take) -> Parts {
                 other => other,
             };
             let histogram = &mut histograms[part.min(parts - 1)];
-            take.add(histogram, &outcome, s.given_up, Weight::ONE);
+            let weight = Weight::new(share(s, line)).unwrap_or(Weight::ONE);
+            take.add(histogram, &outcome, s.given_up, weight);
         }
         histograms.iter().map(|h| Arc::new(h.compact())).collect()
     })

@@ -397,13 +397,13 @@ fn place(
     let mut cut = Histogram::new(line_size);
     for ((refs, entries), span) in entries.iter().zip(window_span) {
         let Some((start, end)) = *span else { continue };
-        let followed = entries
-            .iter()
-            .filter(|e| e.outcome != Outcome::NotFollowed)
-            .count();
-        let weight = (end - start) / followed.max(1) as f64;
-        let w = Weight::new(weight).unwrap_or(Weight::ONE);
+        let followed = || entries.iter().filter(|e| e.outcome != Outcome::NotFollowed);
+        let shares: f64 = followed().map(|e| e.share).sum();
+        let per_share = (end - start) / shares.max(f64::MIN_POSITIVE);
+        let followed = followed().count();
         for e in entries {
+            let weight = per_share * e.share;
+            let w = Weight::new(weight).unwrap_or(Weight::ONE);
             let from = start + e.fraction * (end - start);
             let (to, distance, censored) = match e.outcome {
                 Outcome::Reused { distance, .. } => {

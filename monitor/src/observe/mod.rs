@@ -440,8 +440,8 @@ impl Observer {
                 return;
             }
             line += self.until_sample - 1;
-            let byte = access.address.max(line << LINE_SHIFTS[DEFAULT_LINE]);
             let fine = self.random.random_ratio(1, FINE_ONE_IN);
+            let byte = self.byte_of(access, line);
             let moment = self.turns.as_ref().map(|turns| turns.moment(self.accesses));
             let moment = moment.as_ref();
             self.watches
@@ -452,6 +452,18 @@ impl Observer {
             if line > last {
                 return;
             }
+        }
+    }
+
+    /// A byte of an access in a 64-byte line, in any of the smaller lines that it covers there: what is watched.
+    fn byte_of(&mut self, access: &Access, line: u64) -> u64 {
+        let (finest, whole) = (LINE_SHIFTS[0], LINE_SHIFTS[DEFAULT_LINE]);
+        let from = access.address.max(line << whole);
+        let last = last_byte(access).min((line << whole) | ((1 << whole) - 1));
+        let covered = (last >> finest) - (from >> finest) + 1;
+        match covered {
+            1 => from,
+            _ => from.max(((from >> finest) + self.random.random_range(0..covered)) << finest),
         }
     }
 

@@ -19,6 +19,7 @@ mod follow;
 mod generated;
 mod heap_sites;
 mod languages;
+mod line_sizes;
 mod readme;
 mod run;
 mod run_killed;
