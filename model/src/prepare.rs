@@ -12,9 +12,9 @@ use crate::{
     contiguous,
 };
 
-/// Parts that each of a thread's first windows is kept in, so that even one window has blocks to resample.
+/// Parts that each of the first windows is kept in, so that even one window has blocks to resample.
 const PARTS: usize = 8;
-/// Windows of a thread kept in parts; with more of them the windows themselves are the blocks.
+/// Windows kept in parts; with more of them the windows themselves are the blocks.
 const WINDOWS_IN_PARTS: usize = 8;
 /// Samples below which a thread's windows do not make a timeline of their own.
 const THREAD_SAMPLES: usize = 1000;
@@ -55,22 +55,10 @@ struct Binned {
 }
 
 impl Stored {
-    /// Checks a window, its thread's `of_thread`-th from 0 on, and bins its samples.
-    pub fn new(
-        index: usize,
-        of_thread: usize,
-        window: Window,
-        keep: bool,
-        bin: bool,
-    ) -> Result<Self, ModelError> {
+    /// Checks a window and bins its samples.
+    pub fn new(index: usize, window: Window, keep: bool, bin: bool) -> Result<Self, ModelError> {
         let stands_for = check(index, &window)?;
-        // Threads with fewer samples in all of these are not told apart.
-        let counts =
-            index < WINDOWS_IN_PARTS || window.samples.len() * WINDOWS_IN_PARTS >= THREAD_SAMPLES;
-        let parts = match of_thread < WINDOWS_IN_PARTS && counts {
-            true => PARTS,
-            false => 1,
-        };
+        let parts = if index < WINDOWS_IN_PARTS { PARTS } else { 1 };
         let has_all = !window.samples.is_empty() && window.samples.iter().all(|s| s.all.is_some());
         let of = |stream| {
             if bin {

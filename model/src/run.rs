@@ -2,10 +2,9 @@
 
 use std::sync::OnceLock;
 
-use crate::hash::FastMap;
 use crate::prepare::{self, Stored};
 use crate::view::View;
-use crate::{Cache, CurvePoint, Key, LineSize, ModelError, Policy, Stream, Window};
+use crate::{Cache, CurvePoint, LineSize, ModelError, Policy, Stream, Window};
 
 /// How a run was observed and how to treat it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,8 +42,6 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct RunBuilder {
     windows: Vec<Stored>,
-    /// Windows of each thread so far.
-    of_threads: FastMap<Key, usize>,
     options: Options,
     keep_samples: bool,
 }
@@ -55,7 +52,6 @@ impl RunBuilder {
     pub fn new(options: Options) -> Self {
         Self {
             windows: Vec::new(),
-            of_threads: FastMap::default(),
             options,
             keep_samples: true,
         }
@@ -78,10 +74,8 @@ impl RunBuilder {
     pub fn push(&mut self, window: Window) -> Result<(), ModelError> {
         let index = self.windows.len();
         let bin = !self.options.contiguous;
-        let of_thread = self.of_threads.entry(window.thread).or_default();
-        let stored = Stored::new(index, *of_thread, window, self.keep_samples, bin)?;
-        *of_thread += 1;
-        self.windows.push(stored);
+        self.windows
+            .push(Stored::new(index, window, self.keep_samples, bin)?);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::unistd::Pid;
 use std::io::Read;
+use std::time::Duration;
 
 /// A process that will not be attached to, with the exit code that says so.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +103,10 @@ pub fn check(pid: Pid) -> Result<(), NotAttached> {
     Ok(())
 }
 
+/// How often, and how soon again, one that could not be had is looked at.
+const LOOKS: u32 = 10;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
 /// Seizes every thread of the process, and makes them known to the hub.
 ///
 /// # Errors
@@ -128,6 +133,13 @@ pub fn seize(pid: Pid, options: Options) -> Result<(), NotAttached> {
 fn explain(pid: Pid, errno: Errno) -> NotAttached {
     if errno == Errno::ESRCH {
         return gone(pid);
+    }
+    // One that is just ending is refused as if it were another user's.
+    for _ in 0..LOOKS {
+        if let Err(refused) = check(pid) {
+            return refused;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
     }
     let standing = status::standing(pid);
     let tracer = standing.as_ref().map_or(0, |s| s.tracer.as_raw());

@@ -29,10 +29,15 @@ fn accesses_count_at_each_line_that_they_cover() {
         return;
     };
     let program = text(&program);
-    for options in [&["-q", "--full"][..], &["-q", "--overhead", "300"]] {
+    // Few of a window's samples are followed at 16 and 32 bytes: it takes more windows than the first milliseconds have.
+    let ways = [
+        (&["-q", "--full"][..], "150"),
+        (&["-q", "--overhead", "100"], "6000"),
+    ];
+    for (options, rounds) in ways {
         for case in [[24, 64, 4], [56, 64, 2], [8, 16, 0]] {
             let [offset, step, hot] = case.map(|n| n.to_string());
-            let words = [program.as_str(), &offset, &step, &hot, "150"];
+            let words = [program.as_str(), &offset, &step, &hot, rounds];
             let found = under(place.path(), place.path(), options, &words, b"");
             assert_eq!(shell_status(&found), 0, "{found:?}");
             let profile = readable(&place.path().join("p"));
@@ -44,8 +49,13 @@ fn accesses_count_at_each_line_that_they_cover() {
                     panic!("one size, one point");
                 };
                 let truth = truth(u64::from(line), case);
+                let off = (point.miss_ratio - truth).abs();
+                let may_be_off = match options.contains(&"--full") {
+                    true => OFF,
+                    false => OFF + (point.high - point.low) / 2.0,
+                };
                 assert!(
-                    (point.miss_ratio - truth).abs() < OFF,
+                    off < may_be_off,
                     "{options:?} {case:?} {line}: {} for {truth}",
                     point.miss_ratio
                 );
