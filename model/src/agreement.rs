@@ -9,7 +9,8 @@
 //! does to the miss ratio, they give the model's first-order error with a standard error of its
 //! own, from blocks of the run. How much of it is believed depends on all cache sizes together
 //! ([`Evidence`]): in a run that agrees with itself at every scale, the noise of one scale is no
-//! news, but what is usual is allowed for. Random replacement only; needs the samples kept.
+//! news, but what is usual is allowed for, as it is where samples are not spread evenly (threads
+//! that are sampled by turns). Random replacement only; needs the samples kept.
 
 use std::ops::Range;
 
@@ -54,8 +55,9 @@ pub(crate) struct Witnesses {
 enum Within {
     /// Gapless: all triggers of the run are there to be counted.
     Run {
-        /// Reuses in the order of their triggers.
+        /// Reuses in the order of their triggers; and window by window.
         order: Vec<u32>,
+        by_window: Vec<u32>,
         asked: Vec<Asked>,
         near: Vec<Near>,
     },
@@ -82,6 +84,10 @@ struct Asked {
     inside: Range<u32>,
     /// Its part of `near`.
     near: Range<u32>,
+    /// Those that were taken in its own window, and what each of them that is not near counts beyond one: a sample that is there with
+    /// those like it leaves so many fewer for the rest.
+    own: Range<u32>,
+    rest: f64,
     /// Its interval as a part of the window's rest (windows only).
     part: f64,
 }
@@ -103,7 +109,8 @@ impl Witnesses {
             p.to.is_some() && p.weight > 0.0
         };
         let reuses: Vec<u32> = (0..group.placed.len() as u32).filter(is_reuse).collect();
-        let every = reuses.len().div_ceil(ASKED).max(1);
+        // An odd number: of clusters of a power of two each place has its turn.
+        let every = reuses.len().div_ceil(ASKED).max(1) | 1;
         let within = match group.sparse {
             None => along_the_run(group, &reuses, every),
             Some(_) => {
@@ -130,9 +137,21 @@ fn along_the_run(group: &Group, reuses: &[u32], every: usize) -> Within {
     let to = |i: u32| of(i).to.unwrap_or(f64::INFINITY);
     let mut order = reuses.to_vec();
     order.sort_by(|&a, &b| to(a).total_cmp(&to(b)));
+    let mut by_window = reuses.to_vec();
+    for window in by_window.chunk_by_mut(|&a, &b| of(a).window == of(b).window) {
+        window.sort_by(|&a, &b| to(a).total_cmp(&to(b)));
+    }
     let (mut asked, mut near) = (Vec::new(), Vec::new());
+    let mut window = 0..0;
     for n in (0..reuses.len()).step_by(every) {
         let at = reuses[n];
+        while n >= window.end {
+            let number = of(reuses[window.end]).window;
+            let rest = &reuses[window.end..];
+            let length = rest.partition_point(|&i| of(i).window == number);
+            window = window.end..window.end + length;
+        }
+        let own = &by_window[window.clone()];
         // Times are whole numbers but for rounding, and both ends are not inside.
         let (from, until) = (of(at).from + 0.5, to(at) - 0.5);
         let up_to = |time: f64| order.partition_point(|&o| to(o) < time) as u32;
@@ -147,14 +166,24 @@ fn along_the_run(group: &Group, reuses: &[u32], every: usize) -> Within {
             }
         }
         let before = up_to(from);
+        let in_own = |time: f64| (window.start + own.partition_point(|&o| to(o) < time)) as u32;
+        let own_before = in_own(from);
+        let alike = group.pairs().alike(at);
         asked.push(Asked {
             at,
             inside: before..up_to(until).max(before),
             near: begin..near.len() as u32,
+            own: own_before..in_own(until).max(own_before),
+            rest: alike / (window.len() as f64 - alike).max(alike),
             part: 1.0,
         });
     }
-    Within::Run { order, asked, near }
+    Within::Run {
+        order,
+        by_window,
+        asked,
+        near,
+    }
 }
 
 /// The others that are near the `n`th of some in the order of their places, with what the pairs count beyond one where that
@@ -203,6 +232,8 @@ impl Window {
                 at,
                 inside: before..until.max(before),
                 near: begin..near.len() as u32,
+                own: 0..0,
+                rest: 0.0,
                 part: (p.distance / (p.window_refs - v).max(1.0)).min(1.0),
             });
         }
@@ -243,8 +274,13 @@ pub(crate) fn disagreement(
     };
     let witnesses = group.witnesses();
     let intervals: Vec<Interval> = match &witnesses.within {
-        Within::Run { order, asked, near } => {
-            let counted = counted_along(group, &miss, (order, asked, near));
+        Within::Run {
+            order,
+            by_window,
+            asked,
+            near,
+        } => {
+            let counted = counted_along(group, &miss, (order, by_window), (asked, near));
             let cold = first_touches(&group.timeline);
             let expected = |asked: &Asked| expected_along(group, solution, &cold, &miss, asked.at);
             let both = |(asked, counted): (&Asked, f64)| Interval {
@@ -266,6 +302,14 @@ pub(crate) fn disagreement(
         reach += lever * x.expected;
     }
     let scale = witnesses.every / group.refs.max(1.0);
+    if !group.pairs().are_even() {
+        // Counts show the sampler's pattern: nothing is known.
+        return Disagreement {
+            shift: 0.0,
+            error: scale * reach,
+            reach: scale * reach,
+        };
+    }
     let mean = blocks.iter().sum::<f64>() / BLOCKS as f64;
     let spread: f64 = blocks.iter().map(|b| (b - mean).powi(2)).sum();
     Disagreement {
@@ -279,18 +323,26 @@ pub(crate) fn disagreement(
 fn counted_along(
     group: &Group,
     miss: &[f64],
-    (order, asked, near): (&[u32], &[Asked], &[Near]),
+    (order, by_window): (&[u32], &[u32]),
+    (asked, near): (&[Asked], &[Near]),
 ) -> Vec<f64> {
     let stands = |i: u32| group.placed[i as usize].weight * miss[i as usize];
-    let mut sums = vec![0.0];
-    for (n, &i) in order.iter().enumerate() {
-        sums.push(sums[n] + stands(i));
-    }
+    let sums_of = |order: &[u32]| {
+        let mut sums = vec![0.0];
+        for (n, &i) in order.iter().enumerate() {
+            sums.push(sums[n] + stands(i));
+        }
+        sums
+    };
+    let (sums, own_sums) = (sums_of(order), sums_of(by_window));
+    let within =
+        |sums: &[f64], range: &Range<u32>| sums[range.end as usize] - sums[range.start as usize];
     let counted = |x: &Asked| {
         let near = &near[x.near.start as usize..x.near.end as usize];
         let surplus = |n: &Near| f64::from(n.surplus) * stands(n.at);
-        let all = sums[x.inside.end as usize] - sums[x.inside.start as usize];
-        all + near.iter().map(surplus).sum::<f64>()
+        let of_near: f64 = near.iter().map(|n| stands(n.at)).sum();
+        let rest = within(&own_sums, &x.own) - of_near;
+        within(&sums, &x.inside) + near.iter().map(surplus).sum::<f64>() + x.rest * rest
     };
     asked.iter().map(counted).collect()
 }

@@ -207,9 +207,9 @@ impl Group {
     /// between windows, and where watches were cut.
     fn counted(&self) -> Option<&(Texture, Vec<Gamma>)> {
         let count = || {
-            let whole = self.sparse.is_none() && !self.pooled.censored;
+            let whole = self.sparse.is_none() && !self.pooled.censored && self.pairs().are_even();
             whole.then(|| {
-                let reuses = counted::distinct_lines(&self.placed, self.distinct());
+                let reuses = counted::distinct_lines(&self.placed, self.pairs(), self.distinct());
                 let texture = Texture::fit(&reuses);
                 let lines = reuses.iter().map(|r| texture.posterior(r)).collect();
                 (texture, lines)

@@ -4,7 +4,7 @@
 
 use crate::common::{Sampler, contiguous, contiguous_by, sizes, sparse, sparse_by, stream};
 use statcache_model::oracle::Trace;
-use statcache_model::{CurvePoint, Options, Policy, Run, Stream, Window};
+use statcache_model::{CurvePoint, Options, Policy, Rng, Run, Stream, Window};
 
 /// Repetitions by default.
 const REPETITIONS: u64 = 24;
@@ -155,6 +155,44 @@ fn clustered_samples_cover_too() {
             // Eight samples that say much the same know as much as one: the root of eight.
             let widest = 8f64.sqrt() * apart.width;
             assert!(together.width <= widest, "{name} {how}: {widest}");
+        }
+    }
+}
+
+/// However samples are spread, of uniformly random accesses nothing is uncertain but what sampling is.
+#[test]
+fn the_samplers_pattern_is_not_taken_for_the_programs() {
+    const LINES: u64 = 2_048;
+    const REFERENCES: usize = 6_000_000;
+    let mut rng = Rng::new(11);
+    let trace = Trace::new((0..REFERENCES).map(|_| rng.below(LINES)));
+    let distances = trace.distances();
+    let caches = [LINES / 4, LINES / 2, LINES * 3 / 4];
+    for (sampler, most) in [
+        (Sampler::Independent, [0.01, 0.03]),
+        (Sampler::Sixteen, [0.02, 0.12]),
+        (Sampler::InTurns(40_000), [0.02, 0.12]),
+    ] {
+        for seed in 1..=3 {
+            let options = Options {
+                contiguous: true,
+                ..Options::default()
+            };
+            let windows = contiguous_by(sampler, &distances, REFERENCES / 600, 40, seed);
+            let run = Run::new(windows, options).unwrap();
+            for (policy, most) in [Policy::Lru { ways: None }, Policy::Random { ways: None }]
+                .into_iter()
+                .zip(most)
+            {
+                let sizes = caches.map(|lines| 64 * lines);
+                let curve = run.curve(64, policy, Stream::Own, &sizes).unwrap();
+                for (point, lines) in curve.iter().zip(caches) {
+                    let exact = 1.0 - lines as f64 / LINES as f64;
+                    let at = format!("{sampler:?}, seed {seed}, {policy:?}: {exact} and {point:?}");
+                    assert!(point.model_half_width < most, "{at}");
+                    assert!((point.miss_ratio - exact).abs() < 0.03, "{at}");
+                }
+            }
         }
     }
 }

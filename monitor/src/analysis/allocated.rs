@@ -130,11 +130,48 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whether a function is a library's that was inlined, or named as one that allocates.
+/// Whether a function is a library's, which may have been inlined, or named as one that allocates.
 fn allocates(frame: &Frame) -> bool {
-    let name = frame.function.to_ascii_lowercase();
-    let named = ["alloc", "operator new", "strdup"];
-    is_of_library(&frame.file) || named.iter().any(|word| name.contains(word))
+    const LIBRARIES: [&str; 4] = ["std::", "alloc::", "core::", "__gnu_cxx::"];
+    const NAMED: [&str; 3] = ["alloc", "operator new", "strdup"];
+    let (path, name) = names(&frame.function);
+    let name = name.to_ascii_lowercase();
+    is_of_library(&frame.file)
+        || LIBRARIES.iter().any(|library| path.starts_with(library))
+        || NAMED.iter().any(|word| name.contains(word))
+}
+
+/// A function without the type that it returns, and its own name: without what it is in, and what it takes (`std::allocator<Cell*>` is an
+/// argument of many that do not allocate).
+fn names(function: &str) -> (&str, &str) {
+    // Where both begin, and where the name ends.
+    let (mut path, mut from, mut end) = (0, 0, None);
+    let mut depth = 0;
+    for (at, byte) in function.bytes().enumerate() {
+        match byte {
+            b'(' if depth == 0 && at > from => {
+                end = end.or(Some(at));
+                break;
+            }
+            b'<' | b'(' | b'{' => {
+                // Else it is what the name is in: `<Vec<T> as Trait>::f`, `(anonymous namespace)::f`.
+                if depth == 0 && at > from {
+                    end = end.or(Some(at));
+                }
+                depth += 1;
+            }
+            b'>' | b')' | b'}' if depth > 0 => depth -= 1,
+            b':' if depth == 0 => (from, end) = (at + 1, None),
+            b' ' if depth == 0 && !function[from..at].ends_with("operator") => {
+                (path, from, end) = (at + 1, at + 1, None);
+            }
+            _ => {}
+        }
+    }
+    (
+        &function[path..],
+        &function[from..end.unwrap_or(function.len()).max(from)],
+    )
 }
 
 /// Whether an object is the C or C++ library, whose functions allocate for whoever calls them.
@@ -154,6 +191,39 @@ mod tests {
     use super::*;
     use crate::profile::example;
     use crate::profile::types::{Instr, Record};
+
+    #[test]
+    fn functions_that_take_containers_do_not_allocate() {
+        let frame = |function: &str| Frame {
+            function: function.to_owned(),
+            file: "/src/a.cpp".to_owned(),
+            line: 7,
+        };
+        for function in [
+            "load_users(std::vector<Cell*, std::allocator<Cell*> >&, int)",
+            "void (anonymous namespace)::fill<std::allocator<int> >(int)",
+            "std::vector<int, std::allocator<int> > make<int>(int)",
+            "ns::Table<int, std::allocator<int> >::grow(int) const",
+            "<alloc::vec::Vec<T> as app::Trait>::fill",
+            "app::load::{{closure}}",
+            "operator<<(std::ostream&, Cell const&)",
+            "main",
+        ] {
+            assert!(!allocates(&frame(function)), "{function}");
+        }
+        for function in [
+            "operator new(unsigned long)",
+            "Pool::operator new[](unsigned long)",
+            "xmalloc",
+            "Arena<int>::allocate(unsigned long)",
+            "void std::vector<int, A>::push_back(int const&)",
+            "alloc::raw_vec::RawVec<T,A>::grow_one",
+            "__rust_alloc_zeroed",
+            "my_strdup",
+        ] {
+            assert!(allocates(&frame(function)), "{function}");
+        }
+    }
 
     /// Names of the sites with these chains of functions, the allocator's caller first, and their callers. A function is in
     /// a file of its own name; "lib" ones in system headers.

@@ -365,9 +365,9 @@ fn options(profile: &Profile) -> model::Options {
 /// have filled that fast before; and in so many CPU seconds.
 pub(super) fn before_first(profile: &Profile) -> (f64, f64) {
     match profile.windows.first() {
-        // Of a process that was attached to the thread's clock tells when it began, and not when we came. Where windows were left out of a
-        // long profile, what lies before the first one that is left was seen.
-        Some(first) if !profile.header.full && first.index == 0 => {
+        // A process that was attached to was not just starting: what it did before its first window is like what it does between others. Where
+        // windows were left out of a long profile, what lies before the first one that is left was seen.
+        Some(first) if !profile.header.full && first.index == 0 && !profile.is_attached() => {
             let seconds = first.cpu_start_s.min(first.start_s).max(0.0);
             (STARTING_RATE * seconds, seconds)
         }
@@ -651,7 +651,7 @@ mod tests {
         };
         assert_eq!(before(0, 0.02, 0.03), (0.02 * STARTING_RATE, 0.02));
         // Attached to after an hour.
-        assert_eq!(before(0, 3600.0, 0.03).1, 0.03);
+        assert_eq!(before(0, 3600.0, 0.03), (0.0, 0.0));
         // Of a profile of days, whose first windows were left out.
         assert_eq!(before(7, 5000.0, 9000.0), (0.0, 0.0));
     }

@@ -49,6 +49,9 @@ thread_local! {
     static ALLOWED: OnceCell<Option<CpuSet>> = const { OnceCell::new() };
 }
 
+/// Source: sched(7), linux/sched.h.
+const SCHED_DEADLINE: i32 = 6;
+
 /// The calling thread itself, as sched_setaffinity(2) takes it.
 const SELF: Pid = Pid::from_raw(0);
 
@@ -56,7 +59,16 @@ const SELF: Pid = Pid::from_raw(0);
 /// costs tens to hundreds of microseconds in a virtual machine, one on the same processor a few.
 pub fn go_to(tid: Pid) {
     // Before it is narrowed.
-    allowed();
+    let allowed = allowed();
+    // It would keep us from the processor, and we it from what it waits for us to do.
+    if is_real_time(tid) {
+        if AT.take().is_some()
+            && let Some(allowed) = allowed
+        {
+            let _ = sched_setaffinity(SELF, &allowed);
+        }
+        return;
+    }
     let mut set = CpuSet::new();
     if let Some(cpu) = procinfo::processor(tid, tid)
         && AT.get() != Some(cpu)
@@ -66,6 +78,13 @@ pub fn go_to(tid: Pid) {
         let _ = sched_setaffinity(SELF, &set);
         AT.set(Some(cpu));
     }
+}
+
+/// Whether a thread is scheduled before any that is not (sched(7)).
+fn is_real_time(tid: Pid) -> bool {
+    // SAFETY: a system call that takes a number.
+    let policy = unsafe { libc::sched_getscheduler(tid.as_raw()) } & !libc::SCHED_RESET_ON_FORK;
+    matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | SCHED_DEADLINE)
 }
 
 /// After how many stops it is worth a look whether a thread is still where [`go_to`] went. Where no way can be given it goes elsewhere at the next resume

@@ -23,9 +23,14 @@ pub const ERESTARTNOINTR: i64 = 513;
 /// `ERESTARTNOHAND`: made again, unless a handler runs. Source: linux/errno.h.
 pub const ERESTARTNOHAND: i64 = 514;
 
+/// Request to run a processor of a virtual machine. Source: linux/kvm.h, `_IO(KVMIO, 0x80)`.
+const KVM_RUN: u64 = 0xae80;
+
 /// Some calls fail with `EINTR` when the thread is stopped, handler or not (signal(7),
 /// "Interruption of system calls by stop signals"). Where only we stopped it, and nothing has been
-/// done yet, the kernel is told to make the call again unless a handler runs. So it is where less was done than was asked for and
+/// done yet, the kernel is told to make the call again unless a handler runs. So it is where a file server was asked, or a
+/// virtual machine or the verifier of a program for the kernel was interrupted (linux/virt/kvm/kvm_main.c, `KVM_RUN`; linux/kernel/bpf/verifier.c, `do_check`: `EAGAIN`).
+/// So it is where less was done than was asked for and
 /// all of it can be had again; whether that was the case.
 ///
 /// # Errors
@@ -59,7 +64,13 @@ pub fn mend(stopped: &Stopped) -> Result<bool> {
         libc::SYS_sendmmsg,
     ];
     let mut regs = stopped.regs()?;
-    if regs.rax as i64 == -i64::from(libc::EINTR) && AGAIN.contains(&(regs.orig_rax as i64)) {
+    let failed = |error: i32| regs.rax as i64 == -i64::from(error);
+    let again = match regs.orig_rax as i64 {
+        libc::SYS_bpf => failed(libc::EINTR) || failed(libc::EAGAIN),
+        libc::SYS_ioctl => failed(libc::EINTR) && regs.rsi == KVM_RUN,
+        number => failed(libc::EINTR) && (AGAIN.contains(&number) || transfers::names_file(number)),
+    };
+    if again {
         regs.rax = (-ERESTARTNOHAND) as u64;
         stopped.set_regs(&regs)?;
     } else if transfers::starts_over(stopped.tid(), &regs) && !is_made_again(stopped, &regs) {

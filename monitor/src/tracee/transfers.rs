@@ -1,7 +1,7 @@
 //! System calls that move many bytes. One that a stop interrupts on the way returns what it has moved so far, as it would for
 //! a signal; a program that gets no signal need not reckon with that.
 //!
-//! Who sleeps in such a call, or in one that writes to memory what time is left of it, is left asleep ([`would_be_cut`], [`is_better_left`]). Of those that run, what can be had again is asked for again
+//! Who sleeps in such a call, in one that looks for a file, or in one that writes to memory what time is left of it, is left asleep ([`would_be_cut`], [`is_better_left`]). Of those that run, what can be had again is asked for again
 //! ([`starts_over`]), and what goes through pipes and sockets is gone on with (`completion`). Not seen to: `sendmsg`, `sendfile` and their like.
 //! Source: signal(7), pipe(7), recv(2), random(4), nanosleep(2), termios(3), socket(7); linux/drivers/char/mem.c, `read_zero`.
 //!
@@ -11,7 +11,7 @@ use super::{Regs, procinfo, status};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
-use std::os::unix::fs::MetadataExt;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::path::Path;
 
 /// `io_pgetevents`, which the library `libc` does not name. Source: linux/arch/x86/entry/syscalls/syscall_64.tbl.
@@ -51,11 +51,82 @@ pub fn is_better_left(pid: Pid, tid: Pid) -> bool {
     procinfo::sleeps_in(tid).is_some_and(|(number, args)| {
         // Its filters may not know the call by which the kernel goes on with another (restart_syscall(2)).
         status::is_filtered(tid)
+            || names_file(number)
             || is_cut(tid, number, args)
             || waits_for_signals(number, args)
             || begins_anew(number, args)
             || waits_at_socket(number).is_some_and(|sends| has_limit(pid, tid, args[0], sends))
     })
+}
+
+/// Whether a call looks for, makes or tells of a file. One that sleeps there has asked somebody else's program, which is told of a stop as it is of a signal,
+/// and may answer that it was interrupted (fuse(4), `FUSE_INTERRUPT`); or it waits for the other end of a FIFO, which does not find it there meanwhile.
+pub fn names_file(number: i64) -> bool {
+    matches!(
+        number,
+        libc::SYS_open
+            | libc::SYS_openat
+            | libc::SYS_openat2
+            | libc::SYS_creat
+            | libc::SYS_stat
+            | libc::SYS_lstat
+            | libc::SYS_fstat
+            | libc::SYS_newfstatat
+            | libc::SYS_statx
+            | libc::SYS_statfs
+            | libc::SYS_fstatfs
+            | libc::SYS_access
+            | libc::SYS_faccessat
+            | libc::SYS_faccessat2
+            | libc::SYS_chdir
+            | libc::SYS_fchdir
+            | libc::SYS_readlink
+            | libc::SYS_readlinkat
+            | libc::SYS_getdents
+            | libc::SYS_getdents64
+            | libc::SYS_mkdir
+            | libc::SYS_mkdirat
+            | libc::SYS_mknod
+            | libc::SYS_mknodat
+            | libc::SYS_rmdir
+            | libc::SYS_unlink
+            | libc::SYS_unlinkat
+            | libc::SYS_rename
+            | libc::SYS_renameat
+            | libc::SYS_renameat2
+            | libc::SYS_link
+            | libc::SYS_linkat
+            | libc::SYS_symlink
+            | libc::SYS_symlinkat
+            | libc::SYS_chmod
+            | libc::SYS_fchmod
+            | libc::SYS_fchmodat
+            | libc::SYS_chown
+            | libc::SYS_fchown
+            | libc::SYS_lchown
+            | libc::SYS_fchownat
+            | libc::SYS_utime
+            | libc::SYS_utimes
+            | libc::SYS_utimensat
+            | libc::SYS_futimesat
+            | libc::SYS_truncate
+            | libc::SYS_ftruncate
+            | libc::SYS_fallocate
+            | libc::SYS_fsync
+            | libc::SYS_fdatasync
+            | libc::SYS_getxattr
+            | libc::SYS_lgetxattr
+            | libc::SYS_fgetxattr
+            | libc::SYS_setxattr
+            | libc::SYS_lsetxattr
+            | libc::SYS_fsetxattr
+            | libc::SYS_listxattr
+            | libc::SYS_llistxattr
+            | libc::SYS_flistxattr
+            | libc::SYS_removexattr
+            | libc::SYS_lremovexattr
+            | libc::SYS_fremovexattr
+    )
 }
 
 /// Whether a call waits for signals, or takes some while it waits that the thread has blocked else: out of it, it would miss them, and they might end the process.
@@ -185,9 +256,11 @@ fn is_endless(tid: Pid, descriptor: u64) -> bool {
 
 /// Major and minor number of a descriptor of a character device.
 fn device(tid: Pid, descriptor: u64) -> Option<(u32, u32)> {
-    let found = std::fs::metadata(format!("/proc/{tid}/fd/{}", descriptor as i32)).ok()?;
-    let is_one = found.mode() & libc::S_IFMT == libc::S_IFCHR;
-    is_one.then(|| (libc::major(found.rdev()), libc::minor(found.rdev())))
+    let name = format!("/proc/{tid}/fd/{}", descriptor as i32);
+    // By what is known without asking anybody: a file server may take its time.
+    let found = statx(CWD, name, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    let is_one = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFCHR;
+    is_one.then_some((found.stx_rdev_major, found.stx_rdev_minor))
 }
 
 #[cfg(test)]

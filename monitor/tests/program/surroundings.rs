@@ -406,3 +406,38 @@ fn shadows_of_sanitizers_stay_free() {
         }
     }
 }
+
+/// `program` says that nothing failed, or that it cannot try, whatever the options are.
+fn nothing_fails(test: &str, words: &[&str], right: &str, ways: &[&[&str]]) {
+    for options in ways {
+        let (found, _) = same(words, options);
+        let said = lossy(&found.stdout);
+        if said.starts_with("skip") {
+            println!("SKIP {test}: {said}");
+            return;
+        }
+        assert_eq!(said, format!("{right}\n"), "{options:?}");
+    }
+}
+
+/// A stop is no interrupt to a file's server, nor to the verifier of programs for the kernel.
+#[test]
+fn servers_and_verifiers_are_not_interrupted() {
+    let ways: [&[&str]; 3] = [&[], &["--overhead", "300"], &["--full"]];
+    if let Some((place, program)) = c::build_with("served", &["-pthread"]) {
+        let words = [&text(&program), &text(place.path()), "30"];
+        nothing_fails("served", &words, "failed 0", &ways);
+    }
+    if let Some((_place, program)) = c::build_with("verified", &["-pthread"]) {
+        nothing_fails("verified", &[&text(&program), "12"], "failed 0", &ways);
+    }
+}
+
+/// What a process that is not observed writes to the program's code is executed, also where it is observed as a whole.
+#[test]
+fn code_that_others_patch_is_seen() {
+    if let Some((_place, program)) = c::build("patched") {
+        let ways: [&[&str]; 3] = [&["--no-follow"], &["--full", "--no-follow"], &["--full"]];
+        nothing_fails("patched", &[&text(&program)], "new", &ways);
+    }
+}

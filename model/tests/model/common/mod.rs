@@ -333,6 +333,10 @@ pub enum Sampler {
     Independent,
     /// Eight or so together, 16 references apart, as engines do that look at addresses now and then only.
     Clustered,
+    /// Sixteen together, 64 references apart.
+    Sixteen,
+    /// Alone, in every other stretch of so many references: a thread that is sampled while it is its turn.
+    InTurns(u64),
 }
 
 impl Sampler {
@@ -350,6 +354,23 @@ impl Sampler {
                             break;
                         }
                         at += 1 + (-16.0 * rng.unit().ln()) as usize;
+                    }
+                }
+            }
+            Self::Sixteen => {
+                for _ in 0..samples / 16 {
+                    let mut at = rng.below(n as u64) as usize;
+                    for _ in 0..16 {
+                        picks.push(at % n);
+                        at += 1 + (-64.0 * rng.unit().ln()) as usize;
+                    }
+                }
+            }
+            Self::InTurns(length) => {
+                while picks.len() < samples {
+                    let at = rng.below(n as u64);
+                    if (at / length).is_multiple_of(2) {
+                        picks.push(at as usize);
                     }
                 }
             }

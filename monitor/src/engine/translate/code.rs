@@ -14,8 +14,11 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
+/// After so long it is looked whether somebody else has changed code.
+const OLD: Duration = Duration::from_millis(200);
 
 type Pages = FxHashMap<u64, Option<Box<[u8; PAGE as usize]>>>;
 
@@ -47,6 +50,8 @@ pub struct TargetCode {
     sequences: FxHashSet<u64>,
     /// Whether the program has run where we did not see it, and when the files of code that was read were last changed, as far as that is known.
     unseen: bool,
+    /// When the mappings were last read.
+    read_at: Instant,
     changes: FxHashMap<FileId, Option<Change>>,
     /// Whether code was mapped or written over other code.
     replaced: bool,
@@ -91,6 +96,7 @@ impl TargetCode {
             rseq_from_fs: None,
             sequences: FxHashSet::default(),
             unseen: true,
+            read_at: Instant::now(),
             changes: FxHashMap::default(),
             replaced: false,
             local: local_devices(),
@@ -123,6 +129,14 @@ impl TargetCode {
     /// Says that the program has run where what it did was not seen: that mappings and files may have changed.
     pub fn set_unseen(&mut self) {
         (self.stale, self.unseen) = (true, true);
+    }
+
+    /// Says that somebody else may have changed code meanwhile, where it is long since that was looked at: what another process writes to a file, or to the
+    /// program's memory, nobody tells.
+    pub fn set_unseen_if_old(&mut self) {
+        if self.read_at.elapsed() >= OLD {
+            self.set_unseen();
+        }
     }
 
     /// Says that something was mapped or written over code: the same pages of the same file may hold something else by now.
@@ -161,6 +175,7 @@ impl TargetCode {
         if !std::mem::take(&mut self.stale) {
             return Ok(false);
         }
+        self.read_at = Instant::now();
         let maps = Maps::read(self.pid).map_err(|e| TraceError::Unsuitable {
             tid: self.pid,
             reason: format!("its memory map cannot be read: {e}"),

@@ -44,6 +44,7 @@ impl Translate {
         if self.storm.take() {
             return self.decline(stopped, regs, observer, STORM);
         }
+        self.code.set_unseen_if_old();
         let reads = self.code.is_stale();
         if self.code.refresh()? {
             self.flush(observer);
