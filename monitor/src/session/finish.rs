@@ -42,7 +42,13 @@ impl Ended {
                 remedy: "statcache report looks them up, where the program's files are".into(),
             });
         }
-        for ((recorder, footer), names) in self.parts.into_iter().zip(names) {
+        for ((recorder, mut footer), names) in self.parts.into_iter().zip(names) {
+            if let Some(warning) = recorder.overlooked(&names) {
+                if recorder.is_first() {
+                    outcome.warnings.push(warning.clone());
+                }
+                footer.warnings.push(warning);
+            }
             if outcome.error.is_none() {
                 outcome.error = recorder.finish(names, footer).err();
             }

@@ -24,6 +24,8 @@ const FAR_UNSEEN: usize = 8;
 const ENOUGH_LOOKS: usize = 3;
 /// Addresses that are kept, over all windows: for some days of a run.
 const MOST: usize = 4 << 20;
+/// Looks that are told from one another by their code.
+const MOST_PLACES: usize = 2000;
 
 /// Where the program was at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,6 +80,16 @@ impl Looks {
     /// The same of what that window saw behind the stretch that it began in: it stands for no time but that in its code.
     pub fn behind(&mut self, at_s: f64, image: u32, first: Vec<u64>) {
         self.add(at_s, image, first, true);
+    }
+
+    /// Where looks at a program image fell, and how many; of some, evenly spread, where there are many.
+    pub fn places(&self, image: u32) -> Vec<(u64, u32)> {
+        let of_image = || self.looks.iter().filter(|look| look.image == image);
+        let every = of_image().count().div_ceil(MOST_PLACES).max(1);
+        let mut ips: Vec<u64> = of_image().step_by(every).map(|look| look.ip).collect();
+        ips.sort_unstable();
+        let alike = ips.chunk_by(|a, b| a == b);
+        alike.map(|ips| (ips[0], ips.len() as u32)).collect()
     }
 
     fn add(&mut self, at_s: f64, image: u32, mut first: Vec<u64>, behind: bool) {

@@ -37,6 +37,7 @@ mod names;
 mod needs;
 mod observed;
 mod output;
+mod overlooked;
 mod pace;
 mod preload;
 mod recent;

@@ -3,6 +3,7 @@
 use super::heap::Heap;
 use super::names::Names;
 use super::output::Output;
+use super::overlooked::Places;
 use super::root::{self, ForeignFiles, PerfMap};
 use crate::observe::{
     FirstTouch as Touch, FirstTouches as Found, Outcome as Ended, Remotely, Returns, Sample,
@@ -10,7 +11,8 @@ use crate::observe::{
 use crate::profile::ProfileError;
 use crate::profile::types::{
     Estimate, FirstTouch, FirstTouches, Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome,
-    ProcessRecord, Record, SampleRecord, Shared, SiteId, TakenSample, WindowRecord, sample_flags,
+    ProcessRecord, Record, SampleRecord, Shared, SiteId, TakenSample, Warning, WindowRecord,
+    sample_flags,
 };
 use crate::symbols;
 use crate::tracee::maps::{Backing, FileId, Mapping, Maps};
@@ -45,6 +47,7 @@ pub struct Recorder {
     /// Where code lay that they are of: start, end, offset in the file, and the file.
     code: Vec<(u64, u64, u64, FileId)>,
     written: (usize, usize),
+    between: Places,
     /// Allocation sites and how many of them are written, where they are looked for, and what tells them once it is there.
     sites: Vec<Vec<InstrId>>,
     site_ids: FxHashMap<Vec<InstrId>, SiteId>,
@@ -78,6 +81,7 @@ impl Recorder {
             by_ip: FxHashMap::default(),
             code: Vec::new(),
             written: (0, 0),
+            between: Places::default(),
             sites: Vec::new(),
             site_ids: FxHashMap::default(),
             sites_written: 0,
@@ -422,6 +426,28 @@ impl Recorder {
     /// # Errors
     /// When the profile cannot be written.
     pub fn window(&mut self, window: WindowRecord) -> Result<(), ProfileError> {
+        self.write_tables()?;
+        self.append(&Record::Window(window))
+    }
+
+    /// Notes where the program was seen between windows, and how often, when all of them are written.
+    ///
+    /// # Errors
+    /// When the profile cannot be written.
+    pub fn between(&mut self, places: Vec<(u64, u32)>, maps: &Maps) -> Result<(), ProfileError> {
+        self.look_at_code(maps);
+        self.between.first = self.instrs.len() as InstrId;
+        let looks = places.into_iter();
+        self.between.looks = looks.map(|(ip, n)| (self.instr(ip, maps), n)).collect();
+        self.write_tables()
+    }
+
+    /// What code was seen there and in no window, by the names of all.
+    pub fn overlooked(&self, names: &Names) -> Option<Warning> {
+        self.between.overlooked(&names.frames)
+    }
+
+    fn write_tables(&mut self) -> Result<(), ProfileError> {
         if self.written.0 < self.modules.len() {
             let modules = self.modules[self.written.0..].to_vec();
             self.append(&Record::Modules(modules))?;
@@ -438,7 +464,7 @@ impl Recorder {
             self.append(&Record::Sites(sites))?;
             self.sites_written = self.sites.len();
         }
-        self.append(&Record::Window(window))
+        Ok(())
     }
 
     /// Writes by what factors windows stand for more or less of the run than they were said to.
@@ -470,6 +496,11 @@ impl Recorder {
 
     fn append(&self, record: &Record) -> Result<(), ProfileError> {
         self.output.append(&self.process, record)
+    }
+
+    /// Whether it is of the first process of the run.
+    pub fn is_first(&self) -> bool {
+        self.process.id == 0
     }
 
     /// Modules so far.

@@ -3,7 +3,7 @@
 use crate::support::c::build;
 use crate::support::cli::{lossy, output, readable, text};
 use statcache::profile::Profile;
-use statcache::profile::types::{Estimate, ThreadShare};
+use statcache::profile::types::{Estimate, ThreadShare, Warning};
 use std::path::Path;
 use std::process::Command;
 
@@ -26,15 +26,27 @@ fn time_without_accesses_is_nobodys() {
         return;
     };
     let program = text(&program);
+    let (mut looked, mut named) = (0, 0);
     let told: Vec<_> = ["1", "2", "3"]
         .into_iter()
         .map(|seed| {
             let words = [program.as_str(), "20", "100000000", "250000000"];
             let (_, profile) = observed(place.path(), seed, &words);
             let footer = profile.footer.expect("an end");
+            // Where the program is between windows is told where its clock may tick.
+            let of_windows = |w: &Warning| w.what.contains("no window saw an access");
+            let warning = footer.warnings.iter().find(|w| of_windows(w));
+            assert!(
+                warning.is_none_or(|w| w.what.contains(": think ") && !w.what.contains("load ")),
+                "{warning:?}"
+            );
+            // Without such looks nothing tells.
+            looked += u32::from(!profile.looks.is_empty());
+            named += u32::from(warning.is_some());
             footer.accesses_estimated
         })
         .collect();
+    assert!(named + 1 >= looked, "{named} of {looked}");
     let holds = |e: &&_| {
         let Estimate { low, high, .. } = **e;
         (low / 1.5..=high * 1.5).contains(&LOADS)

@@ -536,6 +536,10 @@ impl Observed {
             if !settled.looks.is_empty() {
                 result = result.and(self.recorder.looks(settled.looks));
             }
+            if let Some(engine) = &self.engine {
+                let places = looks.places(self.image);
+                result = result.and(self.recorder.between(places, engine.maps()));
+            }
         }
         if let Some(engine) = &self.engine {
             tracing::debug!(pid = %self.process.pid, stats = ?engine.stats(), "engine");
