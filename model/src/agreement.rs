@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use crate::counted;
 use crate::fenwick::Fenwick;
 use crate::placed::{Group, Placed};
 use crate::random::Solution;
@@ -141,6 +142,7 @@ fn along_the_run(group: &Group, reuses: &[u32], every: usize) -> Within {
     for window in by_window.chunk_by_mut(|&a, &b| of(a).window == of(b).window) {
         window.sort_by(|&a, &b| to(a).total_cmp(&to(b)));
     }
+    let taken = counted::windows(&group.placed);
     let (mut asked, mut near) = (Vec::new(), Vec::new());
     let mut window = 0..0;
     for n in (0..reuses.len()).step_by(every) {
@@ -174,7 +176,7 @@ fn along_the_run(group: &Group, reuses: &[u32], every: usize) -> Within {
             inside: before..up_to(until).max(before),
             near: begin..near.len() as u32,
             own: own_before..in_own(until).max(own_before),
-            rest: alike / (window.len() as f64 - alike).max(alike),
+            rest: counted::left_out(taken[at as usize].1, alike),
             part: 1.0,
         });
     }
@@ -340,7 +342,9 @@ fn counted_along(
     let counted = |x: &Asked| {
         let near = &near[x.near.start as usize..x.near.end as usize];
         let surplus = |n: &Near| f64::from(n.surplus) * stands(n.at);
-        let of_near: f64 = near.iter().map(|n| stands(n.at)).sum();
+        let window = |i: u32| group.placed[i as usize].window;
+        let of_window = near.iter().filter(|n| window(n.at) == window(x.at));
+        let of_near: f64 = of_window.map(|n| stands(n.at)).sum();
         let rest = within(&own_sums, &x.own) - of_near;
         within(&sums, &x.inside) + near.iter().map(surplus).sum::<f64>() + x.rest * rest
     };

@@ -40,6 +40,10 @@ const MATES: usize = 32;
 /// Part of the noise of clusters that pairs do not show. (Of uniformly random accesses the counts of clusters varied by 1.0 to 1.25 times
 /// what pairs show.)
 const MISSED: f64 = 0.25;
+/// Part of the noise of independent samples that there is in any case.
+const LEAST_NOISE: f64 = 0.5;
+/// Samples of a window that say something of their own, for their number to be corrected.
+const ENOUGH: f64 = 8.0;
 
 /// Samples still waiting to be touched again, by the order of their touches.
 struct Waiting<'a> {
@@ -129,14 +133,26 @@ impl<'a> Waiting<'a> {
         let alike = self.pairs.alike(at as u32);
         let rest = end.min(window_end as usize).max(beyond);
         let far = self.weights.sum(rest) - self.weights.sum(beyond);
-        counted += far * (alike / (samples - alike).max(alike));
+        let counted = (counted + far * left_out(samples, alike)).max(0.0);
         let missed = 1.0 + MISSED * (1.0 - 1.0 / alike);
-        (counted.max(0.0), noise.max(0.0) * missed)
+        (
+            counted,
+            (noise * missed).max(LEAST_NOISE * p.weight * counted),
+        )
+    }
+}
+
+/// What a sample of a window counts beyond one to another there that is not near: one that is there leaves so many fewer for the rest. Windows of few have their
+/// weights with others.
+pub(crate) fn left_out(samples: f64, alike: f64) -> f64 {
+    match samples >= ENOUGH * alike {
+        true => alike / (samples - alike),
+        false => 0.0,
     }
 }
 
 /// Of each sample, the end of its window, and how many were taken there.
-fn windows(placed: &[Placed]) -> Vec<(u32, f64)> {
+pub(crate) fn windows(placed: &[Placed]) -> Vec<(u32, f64)> {
     let mut windows = Vec::with_capacity(placed.len());
     for window in placed.chunk_by(|a, b| a.window == b.window) {
         let end = (windows.len() + window.len()) as u32;

@@ -28,11 +28,12 @@ const SCATTERED: f64 = 0.6;
 const DOUBT: f64 = 1.0;
 /// Least density: pairs seldom taken would count for many.
 const LEAST: f64 = 0.25;
-/// Part of the far pairs that may be too many or too few, and square roots of them by chance; stretches that a window must have to tell. (Of
-/// four programs of one thread observed whole 0.1 to 0.7 % were, of one of two threads 18 to 82 %.)
+/// Part of the far pairs of clusters that may be too many or too few, and square roots of them by chance; stretches that a window must have to tell;
+/// and part of the run that may be uneven.
 const UNEVEN: f64 = 0.05;
-const CHANCE: f64 = 12.0;
+const CHANCE: f64 = 5.0;
 const STRETCHES: f64 = 4.0;
+const LITTLE: f64 = 0.1;
 /// Part of their mean distance below which neighbours belong together.
 const TOGETHER: f64 = 0.5;
 
@@ -46,8 +47,8 @@ pub(crate) struct Pairs {
     ends: Vec<u32>,
     /// Of each class, how many say what one of them says.
     alike: [f64; CLASSES],
-    /// Of pairs farther apart than is looked.
-    far: Density,
+    /// Of clusters farther apart than is looked, and references of each class.
+    far: [(Density, f64); CLASSES],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,21 +58,29 @@ struct Density {
 }
 
 impl Density {
-    /// Pairs of a window's samples, in their order, that lie in neighbouring stretches of this length.
-    fn add_stretches(&mut self, positions: &[f64], length: f64, refs: f64) {
+    /// Pairs of a window's clusters, in their order, that lie in stretches of this length with one between them: one cluster does not reach so far.
+    fn add_stretches(&mut self, positions: &[f64], apart: f64, length: f64, refs: f64) {
         let stretches = (refs / length).floor();
         let Some(&first) = positions.first().filter(|_| stretches >= STRETCHES) else {
             return;
         };
-        let stretch = |at: &f64| ((at - first) / length).floor();
-        let full = positions.partition_point(|at| stretch(at) < stretches);
-        let counts = positions[..full].chunk_by(|a, b| stretch(a) == stretch(b));
+        let stretch = |at: f64| ((at - first) / length).floor();
+        let begins = |i: &usize| *i == 0 || positions[*i] - positions[i - 1] >= apart;
+        let begin = (0..positions.len()).filter(begins);
+        let all: Vec<f64> = begin
+            .map(|i| stretch(positions[i]))
+            .filter(|&at| at < stretches)
+            .collect();
+        let counts = all.chunk_by(|a, b| a == b).map(|c| (c[0], c.len() as f64));
         // Most of a long window's may be empty.
-        let counts: Vec<(f64, f64)> = counts.map(|c| (stretch(&c[0]), c.len() as f64)).collect();
-        let neighbours = counts.windows(2).filter(|two| two[1].0 - two[0].0 == 1.0);
-        let n = full as f64;
-        self.counted += neighbours.map(|two| two[0].1 * two[1].1).sum::<f64>();
-        self.expected += n * (n - 1.0).max(0.0) * (stretches - 1.0) / stretches.powi(2);
+        let counts: Vec<(f64, f64)> = counts.collect();
+        for (i, &(at, count)) in counts.iter().enumerate() {
+            let behind = counts[i + 1..].iter().take(2);
+            let two_behind = behind.filter(|other| other.0 - at == 2.0);
+            self.counted += two_behind.map(|other| count * other.1).sum::<f64>();
+        }
+        let n = all.len() as f64;
+        self.expected += n * (n - 1.0).max(0.0) * (stretches - 2.0) / stretches.powi(2);
     }
 }
 
@@ -110,7 +119,7 @@ impl Pairs {
         let mut classes = vec![[Density::default(); BINS]; CLASSES];
         let (mut of, mut ends) = (Vec::new(), Vec::new());
         let mut all = [0.0; CLASSES];
-        let mut far = Density::default();
+        let mut far = [(Density::default(), 0.0); CLASSES];
         for window in windows {
             let begin = of.len();
             let mut positions: Vec<f64> = taken(window).map(&place).collect();
@@ -131,7 +140,10 @@ impl Pairs {
                     class[bin_of(apart).min(BINS - 1)].counted += 1.0;
                 }
             }
-            far.add_stretches(&positions, reach, refs);
+            far[number]
+                .0
+                .add_stretches(&positions, TOGETHER * per_sample, reach, refs);
+            far[number].1 += refs;
             // Of independent ones so many begin far enough from the end.
             let n = positions.len() as f64;
             all[number] += n;
@@ -168,10 +180,19 @@ impl Pairs {
         (0..self.ends.len()).map(move |i| begin(i)..self.ends[i])
     }
 
-    /// Whether samples show no pattern farther apart than pairs are told.
+    /// Whether samples show no pattern farther apart than pairs are told, in most of the run.
     pub fn are_even(&self) -> bool {
-        let Density { counted, expected } = self.far;
-        (counted - expected).abs() <= UNEVEN * expected + CHANCE * expected.sqrt()
+        let is_even = |Density { counted, expected }: Density| {
+            (counted - expected).abs() <= UNEVEN * expected + CHANCE * expected.sqrt()
+        };
+        let refs = |of: &[(Density, f64)]| of.iter().map(|class| class.1).sum::<f64>();
+        let uneven: Vec<(Density, f64)> = self
+            .far
+            .iter()
+            .filter(|class| !is_even(class.0))
+            .copied()
+            .collect();
+        refs(&uneven) <= LITTLE * refs(&self.far)
     }
 
     /// How near to sample `at` others are not independent of it.

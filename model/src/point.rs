@@ -13,6 +13,8 @@ use crate::{Cache, CurvePoint, Policy, Weak};
 
 /// Samples below which any figure is weak (chosen).
 const WEAK_SAMPLES: u64 = 1000;
+/// Standard deviation of relative errors of stack distances where samples do not tell. (Guessed.)
+const USUAL: f64 = 0.03;
 /// Sampling half width above which a curve point is weak.
 pub(crate) const WEAK_HALF_WIDTH: f64 = 0.02;
 /// What the bootstrapped standard errors of windows with gaps fall short of the spread of
@@ -241,15 +243,19 @@ impl View {
     /// The same for LRU: what the samples inside reuses would change, and the error of that.
     fn lru_error(&self, i: usize, cache: &Cache) -> (f64, f64) {
         let group = &self.groups[i];
-        let Some(texture) = group.texture() else {
+        let uneven = group.sparse.is_none() && !group.pairs().are_even();
+        if group.texture().is_none() && !uneven {
             return (ALLOWANCE, 0.0);
-        };
+        }
         let at = |factor: f64| {
             let bytes = (cache.size.0 as f64 * factor) as u64;
             let ratios = group.timeline.lru_ratios(&cache.resized(bytes));
             group.timeline.mean(&ratios)
         };
         let steepness = (at(1.0 / SIZE_FACTOR) - at(SIZE_FACTOR)).abs() / (2.0 * SIZE_FACTOR.ln());
+        let Some(texture) = group.texture() else {
+            return (ALLOWANCE, steepness * USUAL);
+        };
         let off = (group.counted_miss_ratio(cache) - self.solved(i, cache).miss_ratio).abs();
         let error = texture.error(cache.lines().0 as f64);
         (ALLOWANCE + off, steepness * error)

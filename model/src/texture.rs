@@ -12,7 +12,7 @@
 //! The curve itself stays with what is expected: an octave's factor is a mean over phases, and
 //! moved the knife edge of a phase that needed none (measured on real runs). What the counts would
 //! change is the model part of the interval. Only reuses in which at least one sample is expected
-//! are asked: closer together, the sampler's own pattern shows.
+//! are asked, several where they come in clusters: closer together, the sampler's own pattern shows.
 //!
 //! Source: moment estimates after DerSimonian & Laird 1986, gamma-Poisson shrinkage (Clayton &
 //! Kaldor, Biometrics 43, 1987).

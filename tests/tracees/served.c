@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -123,16 +124,22 @@ static int skip(const char *what) {
 }
 
 int main(int argc, char **argv) {
-    int calls = atoi(argv[2]), failed = 0;
+    int calls = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
     char options[128], file[512];
     device = open("/dev/fuse", O_RDWR);
-    if (argc < 3 || device < 0) return skip("/dev/fuse");
+    if (calls == 0 || device < 0) return skip("/dev/fuse");
+    mkdir(argv[1], 0700);
     if (unshare(CLONE_NEWNS) || mount("", "/", 0, MS_REC | MS_PRIVATE, 0)) return skip("unshare");
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
     if (mount("served", argv[1], "fuse", 0, options)) return skip("mount");
     snprintf(file, sizeof file, "%s/f", argv[1]);
     pid_t server = fork();
-    if (server == 0) serve();
+    if (server == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        serve();
+    }
+    // Where the server ends, calls fail.
+    close(device);
     pthread_t thread;
     pthread_create(&thread, 0, compute, 0);
     for (int i = 0; i < calls; i++) {
@@ -145,7 +152,6 @@ int main(int argc, char **argv) {
     done = 1;
     pthread_join(thread, 0);
     umount2(argv[1], MNT_DETACH);
-    close(device);
     kill(server, 9);
     waitpid(server, 0, 0);
     printf("failed %d\n", failed);

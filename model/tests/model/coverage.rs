@@ -171,7 +171,9 @@ fn the_samplers_pattern_is_not_taken_for_the_programs() {
     for (sampler, most) in [
         (Sampler::Independent, [0.01, 0.03]),
         (Sampler::Sixteen, [0.02, 0.12]),
-        (Sampler::InTurns(40_000), [0.02, 0.12]),
+        (Sampler::InTurns(40_000), [0.06, 0.12]),
+        // Threads that begin when samples are rare.
+        (Sampler::Late(40_000), [0.06, 0.12]),
     ] {
         for seed in 1..=3 {
             let options = Options {

@@ -62,9 +62,9 @@ pub fn go_to(tid: Pid) {
     let allowed = allowed();
     // It would keep us from the processor, and we it from what it waits for us to do.
     if is_real_time(tid) {
-        if AT.take().is_some()
-            && let Some(allowed) = allowed
-        {
+        // It may have been narrowed by leaving another processor, too.
+        AT.set(None);
+        if let Some(allowed) = allowed {
             let _ = sched_setaffinity(SELF, &allowed);
         }
         return;

@@ -152,6 +152,11 @@ pub fn is_halted(pid: Pid) -> bool {
     is_in_state(pid, "T") || is_in_state(pid, "t")
 }
 
+/// Whether a thread sleeps, and a signal would wake it (proc(5), state `S`).
+pub fn is_asleep(tid: Pid) -> bool {
+    is_in_state(tid, "S")
+}
+
 /// Whether a thread has ended, and may be there only as others of its process are.
 pub fn has_ended(tid: Pid) -> bool {
     is_in_state(tid, "Z") || is_in_state(tid, "X")

@@ -23,6 +23,9 @@ pub const ERESTARTNOINTR: i64 = 513;
 /// `ERESTARTNOHAND`: made again, unless a handler runs. Source: linux/errno.h.
 pub const ERESTARTNOHAND: i64 = 514;
 
+/// Command to load a program. Source: linux/bpf.h.
+const BPF_PROG_LOAD: u64 = 5;
+
 /// Request to run a processor of a virtual machine. Source: linux/kvm.h, `_IO(KVMIO, 0x80)`.
 const KVM_RUN: u64 = 0xae80;
 
@@ -31,12 +34,12 @@ const KVM_RUN: u64 = 0xae80;
 /// done yet, the kernel is told to make the call again unless a handler runs. So it is where a file server was asked, or a
 /// virtual machine or the verifier of a program for the kernel was interrupted (linux/virt/kvm/kvm_main.c, `KVM_RUN`; linux/kernel/bpf/verifier.c, `do_check`: `EAGAIN`).
 /// So it is where less was done than was asked for and
-/// all of it can be had again; whether that was the case.
+/// all of it can be had again. Whether it is one that is not to be cut again.
 ///
 /// # Errors
 /// [`TraceError::Gone`].
 pub fn mend(stopped: &Stopped) -> Result<bool> {
-    const AGAIN: [i64; 24] = [
+    const AGAIN: [i64; 30] = [
         libc::SYS_epoll_wait,
         libc::SYS_epoll_pwait,
         libc::SYS_epoll_pwait2,
@@ -46,6 +49,9 @@ pub fn mend(stopped: &Stopped) -> Result<bool> {
         libc::SYS_io_getevents,
         libc::SYS_read,
         libc::SYS_readv,
+        libc::SYS_pread64,
+        libc::SYS_preadv,
+        libc::SYS_preadv2,
         libc::SYS_recvfrom,
         libc::SYS_recvmsg,
         libc::SYS_recvmmsg,
@@ -59,20 +65,30 @@ pub fn mend(stopped: &Stopped) -> Result<bool> {
         libc::SYS_connect,
         libc::SYS_write,
         libc::SYS_writev,
+        libc::SYS_pwrite64,
+        libc::SYS_pwritev,
+        libc::SYS_pwritev2,
         libc::SYS_sendto,
         libc::SYS_sendmsg,
         libc::SYS_sendmmsg,
     ];
     let mut regs = stopped.regs()?;
     let failed = |error: i32| regs.rax as i64 == -i64::from(error);
-    let again = match regs.orig_rax as i64 {
-        libc::SYS_bpf => failed(libc::EINTR) || failed(libc::EAGAIN),
-        libc::SYS_ioctl => failed(libc::EINTR) && regs.rsi == KVM_RUN,
-        number => failed(libc::EINTR) && (AGAIN.contains(&number) || transfers::names_file(number)),
+    let is_interrupted = failed(libc::EINTR);
+    // It begins anew, with all its work: once more cut, and again, it would never be over.
+    let is_anew = match regs.orig_rax as i64 {
+        libc::SYS_bpf => failed(libc::EAGAIN) && regs.rdi == BPF_PROG_LOAD,
+        libc::SYS_fallocate => is_interrupted,
+        _ => false,
     };
-    if again {
+    let again = match regs.orig_rax as i64 {
+        libc::SYS_ioctl => is_interrupted && regs.rsi == KVM_RUN,
+        number => is_interrupted && (AGAIN.contains(&number) || transfers::names_file(number)),
+    };
+    if is_anew || again {
         regs.rax = (-ERESTARTNOHAND) as u64;
         stopped.set_regs(&regs)?;
+        return Ok(is_anew);
     } else if transfers::starts_over(stopped.tid(), &regs) && !is_made_again(stopped, &regs) {
         regs.rax = (-ERESTARTNOINTR) as u64;
         stopped.set_regs(&regs)?;

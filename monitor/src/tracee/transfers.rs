@@ -26,6 +26,8 @@ pub fn would_be_cut(tid: Pid) -> bool {
 fn is_cut(tid: Pid, number: i64, args: [u64; 6]) -> bool {
     may_return_early(number, args)
         || writes_what_is_left(number, args)
+        // Who waits for a disk is in another state, and hears of no stop.
+        || names_file(number) && procinfo::is_asleep(tid)
         || matches!(number, libc::SYS_read | libc::SYS_readv) && is_terminal(tid, args[0])
 }
 
@@ -51,7 +53,6 @@ pub fn is_better_left(pid: Pid, tid: Pid) -> bool {
     procinfo::sleeps_in(tid).is_some_and(|(number, args)| {
         // Its filters may not know the call by which the kernel goes on with another (restart_syscall(2)).
         status::is_filtered(tid)
-            || names_file(number)
             || is_cut(tid, number, args)
             || waits_for_signals(number, args)
             || begins_anew(number, args)

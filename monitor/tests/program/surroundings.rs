@@ -425,7 +425,11 @@ fn nothing_fails(test: &str, words: &[&str], right: &str, ways: &[&[&str]]) {
 fn servers_and_verifiers_are_not_interrupted() {
     let ways: [&[&str]; 3] = [&[], &["--overhead", "300"], &["--full"]];
     if let Some((place, program)) = c::build_with("served", &["-pthread"]) {
-        let words = [&text(&program), &text(place.path()), "30"];
+        let words = [
+            &text(&program),
+            &text(&place.path().join("served-files")),
+            "30",
+        ];
         nothing_fails("served", &words, "failed 0", &ways);
     }
     if let Some((_place, program)) = c::build_with("verified", &["-pthread"]) {

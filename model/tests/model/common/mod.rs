@@ -337,6 +337,8 @@ pub enum Sampler {
     Sixteen,
     /// Alone, in every other stretch of so many references: a thread that is sampled while it is its turn.
     InTurns(u64),
+    /// The same behind a tenth of the run, in which half of the samples are.
+    Late(u64),
 }
 
 impl Sampler {
@@ -363,6 +365,15 @@ impl Sampler {
                     for _ in 0..16 {
                         picks.push(at % n);
                         at += 1 + (-64.0 * rng.unit().ln()) as usize;
+                    }
+                }
+            }
+            Self::Late(length) => {
+                picks.extend((0..samples / 2).map(|_| rng.below(n as u64 / 10) as usize));
+                while picks.len() < samples {
+                    let at = n as u64 / 10 + rng.below(n as u64 * 9 / 10);
+                    if (at / length).is_multiple_of(2) {
+                        picks.push(at as usize);
                     }
                 }
             }

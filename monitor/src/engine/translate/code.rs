@@ -17,8 +17,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
-/// After so long it is looked whether somebody else has changed code.
+/// After so long it is looked whether somebody else has changed code, and after so many times as long as that takes.
 const OLD: Duration = Duration::from_millis(200);
+const TIMES_AS_LONG: u32 = 50;
 
 type Pages = FxHashMap<u64, Option<Box<[u8; PAGE as usize]>>>;
 
@@ -50,8 +51,8 @@ pub struct TargetCode {
     sequences: FxHashSet<u64>,
     /// Whether the program has run where we did not see it, and when the files of code that was read were last changed, as far as that is known.
     unseen: bool,
-    /// When the mappings were last read.
-    read_at: Instant,
+    /// When it was last looked whether somebody else has changed code, and what that took.
+    looked: (Instant, Duration),
     changes: FxHashMap<FileId, Option<Change>>,
     /// Whether code was mapped or written over other code.
     replaced: bool,
@@ -96,7 +97,7 @@ impl TargetCode {
             rseq_from_fs: None,
             sequences: FxHashSet::default(),
             unseen: true,
-            read_at: Instant::now(),
+            looked: (Instant::now(), Duration::ZERO),
             changes: FxHashMap::default(),
             replaced: false,
             local: local_devices(),
@@ -134,7 +135,8 @@ impl TargetCode {
     /// Says that somebody else may have changed code meanwhile, where it is long since that was looked at: what another process writes to a file, or to the
     /// program's memory, nobody tells.
     pub fn set_unseen_if_old(&mut self) {
-        if self.read_at.elapsed() >= OLD {
+        let (at, took) = self.looked;
+        if at.elapsed() >= OLD.max(TIMES_AS_LONG * took) {
             self.set_unseen();
         }
     }
@@ -175,7 +177,8 @@ impl TargetCode {
         if !std::mem::take(&mut self.stale) {
             return Ok(false);
         }
-        self.read_at = Instant::now();
+        let begun = Instant::now();
+        let looks = self.unseen;
         let maps = Maps::read(self.pid).map_err(|e| TraceError::Unsuitable {
             tid: self.pid,
             reason: format!("its memory map cannot be read: {e}"),
@@ -191,6 +194,9 @@ impl TargetCode {
         let rewritten = std::mem::take(&mut self.unseen) && self.is_any_file_changed(&maps);
         let replaced = std::mem::take(&mut self.replaced);
         let changed = moved || rewritten || replaced || self.is_any_written();
+        if looks {
+            self.looked = (Instant::now(), begun.elapsed());
+        }
         self.uncounted = maps.uncounted();
         let changing = maps.changing_code();
         for old in &self.changing {

@@ -52,6 +52,8 @@ impl Thread {
         };
         let may_be_cut = |regs: Regs| {
             regs.rax as i64 == -i64::from(libc::EINTR)
+                || regs.rax as i64 == -i64::from(libc::EAGAIN)
+                    && regs.orig_rax as i64 == libc::SYS_bpf
                 || transfers::has_fallen_short(&regs) && !remote::is_made_again(stopped, &regs)
         };
         if self.completion.is_none() && !stopped.regs().is_ok_and(may_be_cut) {
