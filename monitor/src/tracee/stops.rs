@@ -33,8 +33,7 @@ const KVM_RUN: u64 = 0xae80;
 /// "Interruption of system calls by stop signals"). Where only we stopped it, and nothing has been
 /// done yet, the kernel is told to make the call again unless a handler runs. So it is where a file server was asked, or a
 /// virtual machine or the verifier of a program for the kernel was interrupted (linux/virt/kvm/kvm_main.c, `KVM_RUN`; linux/kernel/bpf/verifier.c, `do_check`: `EAGAIN`).
-/// So it is where less was done than was asked for and
-/// all of it can be had again. Whether it is one that is not to be cut again.
+/// And where less was done than was asked for, and all of it can be had again. Returns whether the call is not to be cut again.
 ///
 /// # Errors
 /// [`TraceError::Gone`].
