@@ -5,20 +5,19 @@
 //! puts the program's registers back and jumps to where the program was, whether we are still there or not. Where the program gives a
 //! buffer in several pieces each takes a call; were we killed in between, it would be told what has been moved by then.
 //!
-//! Seen to are `write` and `writev` to pipes and sockets, `sendto`, and `recvfrom` with `MSG_WAITALL`. Not `sendmsg` and its like, which
+//! Seen to are `write` and `writev` to pipes and sockets, `sendto`, `recvfrom` with `MSG_WAITALL`, and `read` at a terminal that waits for several bytes. Not `sendmsg` and its like, which
 //! have more to say than bytes, nor `sendfile`, `splice` and `copy_file_range`.
-//! Source: signal(7), pipe(7), send(2); linux/fs/pipe.c, `pipe_write`.
+//! Source: signal(7), pipe(7), send(2), termios(3); linux/fs/pipe.c, `pipe_write`; linux/drivers/tty/n_tty.c, `n_tty_read`.
 //!
 //! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::maps::Maps;
 use super::remote::{self, LOADS, is_made_again, restart_pending};
 use super::stops::ERESTARTNOINTR;
-use super::{Regs, Result, StopReason, Stopped, status};
+use super::{Regs, Result, StopReason, Stopped, status, transfers};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use std::collections::VecDeque;
-use std::os::unix::fs::MetadataExt;
 
 /// Offset of the words behind the code.
 const WORDS: usize = 96;
@@ -73,7 +72,7 @@ impl Completion {
     /// again. `None` where that cannot be, or nothing is left.
     pub fn begin(stopped: &Stopped, regs: &Regs) -> Option<Completion> {
         let moved = regs.rax as i64;
-        if regs.orig_rax as i64 <= 0 || moved <= 0 || restart_pending(regs) {
+        if (regs.orig_rax as i64) < 0 || moved <= 0 || restart_pending(regs) {
             return None;
         }
         let call = Call::of(stopped.tid(), regs)?;
@@ -203,7 +202,7 @@ impl Completion {
         regs.rax = (-ERESTARTNOINTR) as u64;
         regs.rdi = self.call.descriptor;
         (regs.rsi, regs.rdx) = self.piece;
-        if self.call.number != libc::SYS_write {
+        if !matches!(self.call.number, libc::SYS_read | libc::SYS_write) {
             (regs.r10, regs.r8, regs.r9) = (self.call.flags, 0, 0);
         }
         stopped.set_regs(&regs)
@@ -258,17 +257,15 @@ impl Call {
             descriptor,
             flags,
         };
-        let file = || {
-            let found = std::fs::metadata(format!("/proc/{tid}/fd/{}", descriptor as i32));
-            found.map(|found| found.mode() & libc::S_IFMT).ok()
+        let plain = |number| Call {
+            number,
+            descriptor,
+            flags: 0,
         };
         match regs.orig_rax as i64 {
-            libc::SYS_write | libc::SYS_writev => match file()? {
-                libc::S_IFIFO => Some(Call {
-                    number: libc::SYS_write,
-                    descriptor,
-                    flags: 0,
-                }),
+            libc::SYS_read => Some(plain(libc::SYS_read)),
+            libc::SYS_write | libc::SYS_writev => match transfers::kind_of(tid, descriptor)? {
+                libc::S_IFIFO => Some(plain(libc::SYS_write)),
                 // Who closes the other end now has not done so for the program.
                 libc::S_IFSOCK => Some(send(no_signal)),
                 _ => None,
@@ -291,13 +288,19 @@ impl Call {
     }
 }
 
-/// What a call was to move.
+/// What a call was to move, at least.
 fn pieces(stopped: &Stopped, regs: &Regs) -> Option<VecDeque<Piece>> {
     /// Most pieces of one call (`UIO_MAXIOV`, linux/uio.h), and bytes of a `struct iovec`.
     const MOST: u64 = 1024;
     const IOVEC: usize = 16;
-    if regs.orig_rax as i64 != libc::SYS_writev {
-        return Some([(regs.rsi, regs.rdx)].into());
+    match regs.orig_rax as i64 {
+        libc::SYS_writev => {}
+        // More is taken if it is there, but not waited for.
+        libc::SYS_read => {
+            let fewest = transfers::fewest_at_terminal(stopped.tid(), regs.rdi)?;
+            return Some([(regs.rsi, regs.rdx.min(fewest))].into());
+        }
+        _ => return Some([(regs.rsi, regs.rdx)].into()),
     }
     let mut bytes = vec![0; IOVEC * regs.rdx.min(MOST) as usize];
     stopped.read(regs.rsi, &mut bytes).ok()?;

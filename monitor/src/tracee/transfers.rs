@@ -3,15 +3,16 @@
 //!
 //! Who sleeps in such a call, in one that looks for a file, or in one that writes to memory what time is left of it, is left asleep ([`would_be_cut`], [`is_better_left`]). Of those that run, what can be had again is asked for again
 //! ([`starts_over`]), and what goes through pipes and sockets is gone on with (`completion`). Not seen to: `sendmsg`, `sendfile` and their like.
-//! Source: signal(7), pipe(7), recv(2), random(4), nanosleep(2), termios(3), socket(7); linux/drivers/char/mem.c, `read_zero`.
+//! Source: signal(7), pipe(7), recv(2), random(4), nanosleep(2), termios(3), socket(7), inode(7); linux/drivers/char/mem.c, `read_zero`.
 //!
 //! Unsafe invariant: `unsafe` is in the tests alone, which zero a `user_regs_struct`: integers.
 
 use super::{Regs, procinfo, status};
 use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::termios::{LocalFlags, SpecialCharacterIndices, tcgetattr};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use std::path::Path;
 
 /// `io_pgetevents`, which the library `libc` does not name. Source: linux/arch/x86/entry/syscalls/syscall_64.tbl.
@@ -257,11 +258,38 @@ fn is_endless(tid: Pid, descriptor: u64) -> bool {
 
 /// Major and minor number of a descriptor of a character device.
 fn device(tid: Pid, descriptor: u64) -> Option<(u32, u32)> {
+    let found = file(tid, descriptor)?;
+    (kind(&found) == libc::S_IFCHR).then_some((found.stx_rdev_major, found.stx_rdev_minor))
+}
+
+/// What kind of file a descriptor is of (inode(7), `S_IFMT`).
+pub fn kind_of(tid: Pid, descriptor: u64) -> Option<u32> {
+    file(tid, descriptor).map(|found| kind(&found))
+}
+
+fn kind(found: &Statx) -> u32 {
+    u32::from(found.stx_mode) & libc::S_IFMT
+}
+
+/// By what is known without asking anybody: a file server may take its time.
+fn file(tid: Pid, descriptor: u64) -> Option<Statx> {
     let name = format!("/proc/{tid}/fd/{}", descriptor as i32);
-    // By what is known without asking anybody: a file server may take its time.
-    let found = statx(CWD, name, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
-    let is_one = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFCHR;
-    is_one.then_some((found.stx_rdev_major, found.stx_rdev_minor))
+    statx(CWD, name, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()
+}
+
+/// Fewest bytes that a read at a terminal waits for, if it does for more than one and as long as it takes (termios(3), `VMIN` without `VTIME`).
+pub fn fewest_at_terminal(tid: Pid, descriptor: u64) -> Option<u64> {
+    if !is_terminal(tid, descriptor) {
+        return None;
+    }
+    let (process, _) = status::family(tid)?;
+    let terminal = procinfo::borrow_descriptor(process, tid, descriptor as i32)?;
+    let how = tcgetattr(terminal).ok()?;
+    let character = |which: SpecialCharacterIndices| how.control_chars[which as usize];
+    let by_lines = how.local_flags.contains(LocalFlags::ICANON);
+    let fewest = u64::from(character(SpecialCharacterIndices::VMIN));
+    let waits = !by_lines && fewest > 1 && character(SpecialCharacterIndices::VTIME) == 0;
+    waits.then_some(fewest)
 }
 
 #[cfg(test)]
@@ -341,6 +369,33 @@ mod tests {
         socket.set_write_timeout(limit).expect("set");
         assert_eq!(limits(), [true, true]);
         assert!(!has_limit(us, us, u64::MAX, false), "no descriptor");
+    }
+
+    #[test]
+    fn terminals_that_are_read_by_several_bytes() {
+        use nix::sys::termios::{SetArg, cfmakeraw, tcsetattr};
+        use std::os::fd::AsRawFd;
+        let us = Pid::this();
+        let pair = nix::pty::openpty(None, None).expect("a terminal");
+        let descriptor = pair.slave.as_raw_fd() as u64;
+        if procinfo::borrow_descriptor(us, us, descriptor as i32).is_none() {
+            println!("SKIP terminals_that_are_read_by_several_bytes: no pidfd_getfd(2) here");
+            return;
+        }
+        let fewest = || fewest_at_terminal(us, descriptor);
+        assert_eq!(fewest(), None, "by lines");
+        let mut how = tcgetattr(&pair.slave).expect("a terminal");
+        cfmakeraw(&mut how);
+        let mut with = |least, tenths| {
+            how.control_chars[SpecialCharacterIndices::VMIN as usize] = least;
+            how.control_chars[SpecialCharacterIndices::VTIME as usize] = tenths;
+            tcsetattr(&pair.slave, SetArg::TCSANOW, &how).expect("set");
+            fewest()
+        };
+        assert_eq!([with(8, 0), with(1, 0), with(8, 1)], [Some(8), None, None]);
+        let (end, _other) = nix::unistd::pipe().expect("a pipe");
+        assert_eq!(fewest_at_terminal(us, end.as_raw_fd() as u64), None);
+        assert_eq!(kind_of(us, end.as_raw_fd() as u64), Some(libc::S_IFIFO));
     }
 
     #[test]
