@@ -278,7 +278,8 @@ impl Run {
             let misses = [varying, by_whole, least, most].map(sure);
             t.edge(from, p.weight, misses[0]);
             if told > 0.0 {
-                crossing.add(p.distance, told * p.weight, misses[0]);
+                let end = p.to.unwrap_or_default();
+                crossing.add(end, p.distance, told * p.weight, misses[0]);
             }
             let weight = (1.0 - told) * p.weight;
             if weight <= 0.0 {

@@ -38,12 +38,18 @@ pub struct CurvePoint {
 }
 
 impl CurvePoint {
+    /// Whether watches ended too early to say much of this size.
+    #[must_use]
+    pub fn is_undecided(&self) -> bool {
+        let open = |(low, high): (f64, f64)| high - low > 2.0 * WEAK_HALF_WIDTH;
+        self.undecided.is_some_and(open)
+    }
+
     /// Whether the figure says little, because samples are few, because watches ended before this size was decided, or because its interval
     /// is wide for any other reason.
     #[must_use]
     pub fn is_weak(&self) -> bool {
-        let open = |(low, high): (f64, f64)| high - low > 2.0 * WEAK_HALF_WIDTH;
-        self.weak.is_some() || self.undecided.is_some_and(open) || self.high - self.low > WIDE
+        self.weak.is_some() || self.is_undecided() || self.high - self.low > WIDE
     }
 }
 

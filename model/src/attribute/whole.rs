@@ -16,6 +16,8 @@ use crate::timeline::Timeline;
 use crate::view::Solved;
 use crate::{Cache, Since, Site};
 
+/// Parts of the run. (Chosen. Of five programs' misses in 8 MiB 20 to 52 % were with another instruction with one, 4 to 34 % with these.)
+const SLICES: usize = 16;
 /// Distances tried where one is known to lie between two.
 const TRIED: usize = 4;
 
@@ -29,8 +31,59 @@ pub(super) struct Crossing {
     /// of one cluster miss together.)
     pub of_cluster: f64,
     squares: f64,
-    /// Distance, weight and miss probability.
-    reuses: Vec<[f64; 3]>,
+    reuses: Vec<Reuse>,
+}
+
+/// A reuse that first touches tell.
+#[derive(Clone, Copy, Debug)]
+struct Reuse {
+    /// Time of its end, in references.
+    end: f64,
+    distance: f64,
+    weight: f64,
+    miss: f64,
+}
+
+/// What those come to that are longer than something, by part of the run: early in it none can be longer than the run was by then, and first
+/// touches are not spread evenly.
+struct Slices {
+    /// Where one part ends and the next begins.
+    bounds: Vec<f64>,
+    beyond: Vec<Beyond>,
+}
+
+impl Slices {
+    /// Parts with as many of the first touches that were looked for each.
+    fn new(reuses: &[Reuse], cold: f64, timeline: &Timeline, returns: &Returns) -> Slices {
+        let mut times: Vec<f64> = returns.placed.iter().map(|touch| touch.at).collect();
+        times.sort_unstable_by(f64::total_cmp);
+        let inner = (1..SLICES).filter_map(|n| times.get(n * times.len() / SLICES));
+        let mut slices = Slices {
+            bounds: inner.copied().collect(),
+            beyond: Vec::new(),
+        };
+        slices.bounds.dedup();
+        let mut by_slice = vec![Vec::new(); slices.bounds.len() + 1];
+        for reuse in reuses {
+            by_slice[slices.at(reuse.end)].push([reuse.distance, reuse.weight, reuse.miss]);
+        }
+        let scale = cold / timeline.cold_touches().max(f64::MIN_POSITIVE);
+        let from = std::iter::once(0.0).chain(slices.bounds.iter().copied());
+        let to = slices.bounds.iter().copied().chain([f64::INFINITY]);
+        let part =
+            |((from, to), reuses)| Beyond::new(reuses, scale * timeline.cold_between(from, to));
+        slices.beyond = from.zip(to).zip(by_slice).map(part).collect();
+        slices
+    }
+
+    fn at(&self, time: f64) -> usize {
+        self.bounds.partition_point(|&bound| bound <= time)
+    }
+
+    /// Miss probability of an access at a time whose line was not touched for so long.
+    fn miss(&self, at: f64, least: f64) -> f64 {
+        self.beyond[self.at(at)].miss(least)
+    }
 }
 
 /// What each first touch comes to.
@@ -52,12 +105,17 @@ impl Crossing {
         }
     }
 
-    /// Adds a sample.
-    pub fn add(&mut self, distance: f64, weight: f64, miss: f64) {
+    /// Adds a sample whose reuse ends at a time.
+    pub fn add(&mut self, end: f64, distance: f64, weight: f64, miss: f64) {
         let part = Part::of(weight, miss);
         self.part.add(part);
         self.of_cluster += part.misses;
-        self.reuses.push([distance, weight, miss]);
+        self.reuses.push(Reuse {
+            end,
+            distance,
+            weight,
+            miss,
+        });
     }
 
     /// A cluster of samples ends.
@@ -73,7 +131,7 @@ impl Crossing {
         solved: &Solved,
         returns: &Returns,
     ) -> Charged {
-        let beyond = Beyond::new(self.reuses, self.cold);
+        let slices = Slices::new(&self.reuses, self.cold, timeline, returns);
         let after = |at: f64, distance: f64| {
             let from = (at - distance).max(0.0);
             match &solved.solution {
@@ -87,7 +145,7 @@ impl Crossing {
         let miss = |touch: &ReturnPlaced| match touch.since {
             // Never before in the run.
             Since::AtLeast(least) if timeline.fills && least as f64 >= touch.at => 1.0,
-            Since::AtLeast(least) => beyond.miss(least as f64),
+            Since::AtLeast(least) => slices.miss(touch.at, least as f64),
             Since::Between(least, most) => {
                 let width = (most as f64 - least as f64) / TRIED as f64;
                 let tried = (0..TRIED).map(|n| least as f64 + (n as f64 + 0.5) * width);

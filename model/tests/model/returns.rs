@@ -188,3 +188,33 @@ fn samples_close_before_epochs_cross_their_borders_no_more_often() {
         assert!(walk.miss_ratio > 0.97, "{policy:?}: {}", walk.miss_ratio);
     }
 }
+
+/// An array that is filled at the start and read again and again: lines that are looked for only from later on tell no age of their own, but early in the
+/// run none can have been touched long before.
+#[test]
+fn first_touches_are_charged_to_who_fills_an_array() {
+    const LINES: u64 = 20_000;
+    const FILLED: u64 = 4 * LINES;
+    let mut rng = Rng::new(7);
+    let step = |i: u64| match i {
+        _ if i % 4 > 0 => (i % 16, 1000),
+        0..FILLED => (1_000 + i / 4, 1),
+        _ => (1_000 + rng.below(LINES), 2),
+    };
+    let program: Vec<(u64, u32)> = (0..4_000_000).map(step).collect();
+    let mut windows = windows(&program, true);
+    for (index, window) in windows.iter_mut().enumerate() {
+        let touches = &mut window.first_touches.as_mut().unwrap().touches;
+        for touch in touches {
+            let at = (index * WINDOW) as u64 + touch.position;
+            if let Since::AtLeast(least) = &mut touch.since {
+                *least = at / 4;
+            }
+        }
+    }
+    let lines = 2 * LINES;
+    let exact = misses_by_instruction(&program, lines, Policy::RANDOM);
+    let apart = misplaced(windows, lines, Policy::RANDOM, &exact);
+    println!("{apart:.3}");
+    assert!(apart < 0.1, "{apart}");
+}

@@ -195,6 +195,28 @@ impl<'p> Analysis<'p> {
         Ok(points)
     }
 
+    /// By which of the host's levels lists are in order: the second, unless hardly anything misses there. Misses of the first mostly hide behind
+    /// other work, and a shared last level is not the program's alone.
+    ///
+    /// # Errors
+    /// A cache the model refuses.
+    pub fn level_that_ranks(
+        &self,
+        line_bytes: u32,
+        policy: Policy,
+        sizes: &[u64],
+    ) -> Result<usize, ModelError> {
+        /// A program that misses in the second level less often than in the first by this is ranked by the first. (Chosen: one that
+        /// the second level serves takes a fraction of what one from memory does.)
+        const HARDLY: f64 = 50.0;
+        let curve = self.curve_of_host(line_bytes, policy, sizes)?;
+        let second = match curve[..] {
+            [first, second, ..] => second.miss_ratio * HARDLY >= first.miss_ratio,
+            _ => sizes.len() > 1,
+        };
+        Ok(usize::from(second))
+    }
+
     /// The run that answers for a stream, and the stream to ask it for.
     fn run(&self, stream: Stream) -> (&Run, Stream) {
         match (&self.all, stream) {

@@ -49,7 +49,7 @@ pub(super) fn execute(args: AttachArgs) -> Exit {
     }
 }
 
-fn parse_pid(text: &str) -> Result<i32, String> {
+pub(super) fn parse_pid(text: &str) -> Result<i32, String> {
     let pid = text.trim().parse();
     pid.map_err(|_| "give the id of a process, as 'pidof NAME' or 'ps' tells it".to_owned())
 }

@@ -1,6 +1,7 @@
 //! `statcache ps`, `statcache stop PID`, and what `report PID` needs to know.
 
 use super::Exit;
+use super::attach::parse_pid;
 use crate::control::{self, Answer, Status};
 use crate::profile::Profile;
 use crate::report::{self, Style, fit};
@@ -14,7 +15,7 @@ use std::time::SystemTime;
 #[derive(Debug, Args)]
 pub(super) struct StopArgs {
     /// The profiled process, as 'statcache ps' lists it.
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = parse_pid)]
     pid: i32,
 }
 

@@ -23,6 +23,13 @@ use crate::symbols;
 /// The smallest cache that there are figures for: the model knows nothing of a few lines.
 const LEAST_CACHE: u64 = 1 << 10;
 
+fn parse_rows(text: &str) -> Result<u32, String> {
+    match text.trim().parse() {
+        Ok(rows) if rows > 0 => Ok(rows),
+        _ => Err(format!("give a number of rows from 1 to {}", u32::MAX)),
+    }
+}
+
 fn parse_cache(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         bytes if bytes < LEAST_CACHE => {
@@ -67,7 +74,7 @@ pub(super) struct ReportArgs {
     #[arg(long, value_enum, value_name = "KIND")]
     by: Option<ByArg>,
     /// Show so many rows of a ranking.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse_rows, allow_negative_numbers = true)]
     top: Option<u32>,
     /// Show this process of the run: by its id, or by the name of its program.
     #[arg(long, value_name = "PID|NAME")]

@@ -55,14 +55,14 @@ pub struct ProfileArgs {
     /// How samples are taken.
     #[arg(long, value_enum, default_value_t, hide_possible_values = false)]
     pub engine: EngineArg,
-    /// Wall time that windows may add, in per cent of the run; the first seconds of any run have 0.2 s besides; not with --full.
+    /// Wall time that windows may add, in per cent of the run; the first seconds of any run have 0.2 s besides; without effect on --full.
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent, allow_negative_numbers = true)]
     pub overhead: f64,
     /// Observe the whole run, whatever it costs: one thread after the other.
     #[arg(long)]
     pub full: bool,
     /// Seed of every random choice; drawn afresh when not given, and recorded in the profile.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse_seed, allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Leave child processes alone.
     #[arg(long)]
@@ -70,7 +70,7 @@ pub struct ProfileArgs {
     /// Leave the profiler in the background: 'statcache ps', 'report PID' and 'stop PID' find it.
     #[arg(long)]
     pub background: bool,
-    /// Thin out older windows when the profile gets to about this size, however long the run; not with --full.
+    /// Thin out older windows when the profile gets to about this size, however long the run; without effect on --full.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_most_bytes)]
     pub max_size: u64,
     /// Print nothing but errors.
@@ -237,6 +237,11 @@ fn parse_percent(text: &str) -> Result<f64, String> {
         Ok(p) if p > 0.0 && p <= 10_000.0 => Ok(p),
         _ => Err("give a percentage above 0, such as 10 or 2.5".to_owned()),
     }
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    let seed = text.trim().parse();
+    seed.map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
 }
 
 /// A number nobody chose, small enough to type again.

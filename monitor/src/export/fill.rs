@@ -149,7 +149,7 @@ fn point(p: &CurvePoint, private: Option<&CurvePoint>) -> Point {
     }
 }
 
-/// The lists, worst first.
+/// The lists, worst first: by most misses in the level of the host that ranks ([`Analysis::level_that_ranks`]).
 struct Listed {
     lines: Vec<Line>,
     functions: Vec<Function>,
@@ -161,7 +161,7 @@ struct Listed {
 impl Listed {
     fn new(analysis: &Analysis<'_>, sizes: Vec<u64>) -> Result<Self, ModelError> {
         let caches = Caches {
-            // Worst at any size comes first, so that no size's worst is cut off.
+            // So that no size's worst are left out; those that are listed come in the order of a report.
             primary: None,
             sizes,
             line_bytes: DEFAULT_LINE_BYTES,
@@ -202,19 +202,15 @@ impl Listed {
                 figures,
                 reuse_from,
             }),
-            instructions: {
-                let mut all = instruction.map(|s, figures, reuse_from| Instruction {
-                    object: s.object.clone(),
-                    offset: s.offset.unwrap_or(0),
-                    file: s.file.clone(),
-                    line: s.line,
-                    function: s.function.clone(),
-                    figures,
-                    reuse_from,
-                });
-                all.truncate(INSTRUCTIONS);
-                all
-            },
+            instructions: instruction.map(|s, figures, reuse_from| Instruction {
+                object: s.object.clone(),
+                offset: s.offset.unwrap_or(0),
+                file: s.file.clone(),
+                line: s.line,
+                function: s.function.clone(),
+                figures,
+                reuse_from,
+            }),
             data: data.map(|s, figures, _| Datum {
                 kind: s.data.map_or("mapping", |k| k.name()),
                 name: s.name.clone(),
@@ -247,15 +243,25 @@ impl List {
             .position(|&s| s == EDGES_AT)
             .unwrap_or(0);
         caches.sizes.swap(0, at);
+        let host = host_sizes(&analysis.profile.header);
+        let order = host[analysis.level_that_ranks(caches.line_bytes, caches.policy, &host)?];
         let ranking = |stream| -> Result<Ranking, ModelError> {
             let caches = Caches {
                 stream: Some(stream),
                 ..caches.clone()
             };
             let mut ranking = analysis.ranking(by, &caches)?;
+            if by == By::Instruction {
+                ranking.rows.truncate(INSTRUCTIONS);
+            }
             for row in &mut ranking.rows {
                 row.miss.sort_by_key(|m| m.cache_bytes);
             }
+            let share = |row: &Row| {
+                let level = row.miss.iter().find(|m| m.cache_bytes == order);
+                level.map_or(0.0, |m| m.miss_share)
+            };
+            ranking.rows.sort_by(|a, b| share(b).total_cmp(&share(a)));
             Ok(ranking)
         };
         let mut of_all = HashMap::new();

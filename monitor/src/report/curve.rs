@@ -185,7 +185,9 @@ fn x_axis(points: &[CurvePoint], wide: usize, style: &Style) -> String {
         });
         axis.push_str(&style.glyph("─", "-").repeat(wide - 1));
         let at = AXIS + i * wide;
-        if named && labels.chars().count() <= at {
+        // A blank between two.
+        let free = i == 0 || labels.chars().count() < at;
+        if named && free {
             labels.push_str(&" ".repeat(at - labels.chars().count()));
             labels.push_str(&format_size(p.cache_bytes));
         }

@@ -123,16 +123,26 @@ pub fn short_function(name: &str, room: usize) -> String {
     elide(&no_parameters, '<', '>')
 }
 
-/// Replaces the contents of outermost brackets by `..`; `operator<` and the like are left alone.
-fn elide(name: &str, open: char, close: char) -> String {
-    if name.contains("operator") {
-        return name.to_owned();
-    }
+/// Replaces the contents of outermost brackets by `..`; those of `operator<` and the like are no brackets.
+pub(super) fn elide(name: &str, open: char, close: char) -> String {
+    const OPERATOR: &str = "operator";
     let mut out = String::new();
     let mut depth = 0usize;
     let mut before = ' ';
-    for c in name.chars() {
-        if c == open {
+    // Where the name of an operator ends.
+    let mut over = 0;
+    for (at, c) in name.char_indices() {
+        if name[at..].starts_with(OPERATOR) {
+            let sign = &name[at + OPERATOR.len()..];
+            let signs = sign.find(|c| !"<>=-".contains(c)).unwrap_or(sign.len());
+            let call = usize::from(sign.starts_with("()")) * 2;
+            over = at + OPERATOR.len() + signs.max(call);
+        }
+        if at < over {
+            if depth == 0 {
+                out.push(c);
+            }
+        } else if c == open {
             if depth == 0 {
                 out.push(open);
                 out.push_str("..");

@@ -54,7 +54,9 @@ pub enum ReportError {
     #[error("no figures: {0}")]
     Model(#[from] ModelError),
     /// Nothing of that name has figures.
-    #[error("no file or function `{wanted}` has samples; files with most misses: {known}")]
+    #[error(
+        "no file or function `{wanted}` has samples in lines with numbers; files with most misses: {known}"
+    )]
     NoSuchSource {
         /// What was asked for.
         wanted: String,
@@ -121,23 +123,14 @@ struct Report<'a> {
     caches: Caches,
 }
 
-/// A program that misses in the second level less often than in the first by this is ranked by the first. (Chosen: one that
-/// the second level serves takes a fraction of what one from memory does.)
-const HARDLY: f64 = 50.0;
-
-/// The sizes asked for, the first ranking; else the host's, the second level ranking, unless hardly anything misses there: misses of the
-/// first level mostly hide behind other work, and a shared last level is not the program's alone.
+/// The sizes asked for, the first ranking; else the host's.
 fn caches(analysis: &Analysis<'_>, options: &Options) -> Result<Caches, ModelError> {
     let (sizes, primary) = match &options.caches {
         Some(sizes) => (sizes.clone(), 0),
         None => {
             let sizes = host_sizes(&analysis.profile.header);
-            let curve = analysis.curve_of_host(options.line_bytes, options.policy, &sizes)?;
-            let ranks = match curve[..] {
-                [first, second, ..] => second.miss_ratio * HARDLY >= first.miss_ratio,
-                _ => sizes.len() > 1,
-            };
-            (sizes, usize::from(ranks))
+            let ranks = analysis.level_that_ranks(options.line_bytes, options.policy, &sizes)?;
+            (sizes, ranks)
         }
     };
     Ok(Caches {
@@ -390,9 +383,7 @@ impl Report<'_> {
         let mut out = String::new();
         for w in self.analysis.profile.warnings() {
             let text = format!("{}: {}", w.what, w.remedy);
-            let wrapped = style::wrap(&text, self.style.width, 9);
-            let tag = self.style.paint(style::Ink::Warm, "warning");
-            let _ = write!(out, "\n{tag}  {}", wrapped.trim_start());
+            let _ = write!(out, "\n{}", processes::warning_lines(&text, self.style));
         }
         out
     }

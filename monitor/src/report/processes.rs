@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::format::{count, percent, plural};
-use super::style::{Ink, Style, fit};
+use super::style::{Ink, Style, fit, wrap};
 use crate::profile::Profile;
 
 /// Rows at most.
@@ -148,7 +148,33 @@ pub fn list(profile: &Profile, shown: &Profile, style: &Style) -> String {
         let _ = writeln!(out, "{}", style.paint(Ink::Faint, &more));
     }
     out.push('\n');
+    out + &of_run(profile, shown, style)
+}
+
+/// What is to be known of the run as a whole, which the results of the first process hold, where those of another are shown.
+fn of_run(profile: &Profile, shown: &Profile, style: &Style) -> String {
+    if std::ptr::eq(profile, shown) {
+        return String::new();
+    }
+    let mut out = String::new();
+    for warning in profile.warnings() {
+        let text = format!(
+            "of the run, or of process {}: {}: {}",
+            profile.header.pid, warning.what, warning.remedy
+        );
+        out.push_str(&warning_lines(&text, style));
+    }
+    if !out.is_empty() {
+        out.push('\n');
+    }
     out
+}
+
+/// A warning, wrapped beside its name.
+pub(super) fn warning_lines(text: &str, style: &Style) -> String {
+    let wrapped = wrap(text, style.width, 9);
+    let tag = style.paint(Ink::Warm, "warning");
+    format!("{tag}  {}", wrapped.trim_start())
 }
 
 #[cfg(test)]

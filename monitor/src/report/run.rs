@@ -13,8 +13,6 @@ use crate::sizes::format_size;
 
 /// Exit statuses of who was ended by a signal (signal(7) has 64).
 const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=192;
-/// Distance of the bounds of an undecided size from which it is worth a word.
-const UNDECIDED: f64 = 0.01;
 
 /// The first block of a report.
 pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
@@ -62,8 +60,12 @@ pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style
 /// How the run was observed and how sure the result is.
 pub(super) fn observation(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
     let totals = analysis.totals();
+    let seen = fact("observed", &observed(analysis, &totals), style);
+    if totals.windows == 0 {
+        return seen;
+    }
     [
-        fact("observed", &observed(analysis, &totals), style),
+        seen,
         fact("samples", &samples(&totals), style),
         fact(
             "certainty",
@@ -200,15 +202,11 @@ fn certainty(
     let mut text = format!(
         "curve known to {pm}{median:.2} points at the median size, {pm}{worst:.2} at the worst"
     );
-    if let Some(first) = curve
-        .iter()
-        .find(|p| p.undecided.is_some_and(|(a, b)| b - a > UNDECIDED))
-    {
+    if let Some(sizes) = undecided(curve) {
         let _ = write!(
             text,
-            "; undecided from {} on, where the windows end before such a cache would have evicted \
-             (higher --overhead, or --full)",
-            format_size(first.cache_bytes)
+            "; undecided {sizes}, where the windows end before such a cache would have evicted ({})",
+            cure(&analysis.profile.header)
         );
     }
     let weak: Vec<_> = curve
@@ -244,6 +242,18 @@ fn certainty(
         );
     }
     text
+}
+
+/// At which sizes watches ended too early; `None` where they tell of all.
+fn undecided(curve: &[CurvePoint]) -> Option<String> {
+    let first = curve.iter().position(CurvePoint::is_undecided)?;
+    let last = curve.iter().rposition(CurvePoint::is_undecided)?;
+    let size = |at: usize| format_size(curve[at].cache_bytes);
+    Some(match last {
+        _ if last == curve.len() - 1 => format!("from {} on", size(first)),
+        _ if last == first => format!("at {}", size(first)),
+        _ => format!("from {} to {}", size(first), size(last)),
+    })
 }
 
 /// Part of all accesses from which on those that may have been made before the first window are told.

@@ -99,7 +99,10 @@ pub(super) fn section(figures: &SharingFigures, profile: &Profile, style: &Style
     if rest > 0 {
         let share: f64 = figures.pairs[shown.len()..].iter().map(|p| p.share).sum();
         let what = if rest == 1 { "pair" } else { "pairs" };
-        let text = format!("         {rest} more {what} with {} of it", percent(share));
+        let text = format!(
+            "         {rest} more {what} with {} of what is lost",
+            percent(share)
+        );
         let _ = writeln!(out, "{}", style.paint(Ink::Faint, &text));
     }
     if shown.iter().any(|p| p.verdict == Sharing::NoVerdict) {
@@ -193,7 +196,8 @@ fn row(figures: &SharingFigures, pair: &Pair, style: &Style) -> String {
         Some(second) => place(figures, second),
         None => "a writer not seen".to_owned(),
     };
-    let names = format!("{} {arrow} {second}", place(figures, pair.first));
+    let first = place(figures, pair.first);
+    let names = format!("{first} {arrow} {second}");
     let room = style.width.saturating_sub(33).max(20);
     let mut out = String::new();
     let fits = names.chars().count() <= room;
@@ -212,8 +216,16 @@ fn row(figures: &SharingFigures, pair: &Pair, style: &Style) -> String {
         let names = fit(&names, room, style);
         let _ = writeln!(out, "  {}", style.paint(Ink::Strong, &names));
     } else {
-        let names = fit(&names, style.width - 9, style);
-        let _ = writeln!(out, "\n         {}", style.paint(Ink::Strong, &names));
+        let room = style.width - 9;
+        let lines = match names.chars().count() <= room {
+            true => vec![names],
+            false => vec![first, format!("{arrow} {second}")],
+        };
+        out.push('\n');
+        for line in lines {
+            let line = fit(&line, room, style);
+            let _ = writeln!(out, "         {}", style.paint(Ink::Strong, &line));
+        }
     }
     let mut why = vec![
         data(&pair.data),

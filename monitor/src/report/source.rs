@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::ReportError;
-use super::format::{base_name, percent};
+use super::format::{base_name, elide, percent};
 use super::ranking::heat;
 use super::style::{Ink, Style, fit};
 use crate::analysis::sizes::label;
@@ -117,12 +117,15 @@ fn select<'a>(ranking: &'a Ranking, wanted: &str) -> BTreeMap<&'a str, Lines<'a>
     if !by_file.is_empty() {
         return by_file;
     }
+    // However much of template arguments and parameters is given, as a list has them or not at all.
+    let bare = |name: &str| {
+        let name = elide(&elide(name, '(', ')'), '<', '>');
+        name.replace("<..>", "").trim_end_matches("()").to_owned()
+    };
+    let (bare_wanted, inside) = (bare(wanted), format!("::{}", bare(wanted)));
     let named = |function: &str| {
-        function == wanted
-            || function
-                .split('(')
-                .next()
-                .is_some_and(|f| f == wanted || f.ends_with(&format!("::{wanted}")))
+        let function = bare(function);
+        function == bare_wanted || function.ends_with(&inside)
     };
     gather(&|s| named(&s.function) || s.inlined_into.iter().any(|into| named(into)))
 }

@@ -52,6 +52,13 @@ pub(super) fn render(
             &format!("{:>10}  0 s to {}\n", "", seconds(end))
         )
     );
+    if ranking.rows.len() > top
+        && let Some(&bytes) = sizes.get(primary)
+    {
+        let name = label(header, bytes);
+        let text = format!("the {top} windows with most misses in {name}, in the order of time");
+        let _ = writeln!(out, "{}", style.paint(Ink::Faint, &text));
+    }
     let mut heads = format!(
         "{:>7} {:>10} {:>9} {:>8}",
         "window", "start", "accesses", "samples"

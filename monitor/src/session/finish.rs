@@ -186,6 +186,7 @@ impl Session<'_> {
                         Kind::Counter(..) => {
                             "run it with --engine translate --full, or on a larger input"
                         }
+                        _ if self.config.full => "run it on a larger input",
                         Kind::Translate | Kind::Step => "run it with --full, or on a larger input",
                     }
                     .to_owned(),
@@ -215,7 +216,7 @@ impl Session<'_> {
             warn(
                 "no heap could be told by allocation sites: the program is linked statically or to a sanitizer, or its C library is not glibc 2.35 or newer"
                     .into(),
-                "none: the lines that touch its heap tell what they touch",
+                "the lines that touch its heap tell what they touch",
             );
         }
         let all_s = seen_s + lost_s;

@@ -437,7 +437,10 @@ impl Recorder {
     pub fn between(&mut self, places: Vec<(u64, u32)>, maps: &Maps) -> Result<(), ProfileError> {
         self.look_at_code(maps);
         self.between.first = self.instrs.len() as InstrId;
-        let looks = places.into_iter();
+        // Code whose accesses are nobody's is in no window.
+        let uncounted = maps.uncounted();
+        let counts = |ip: &u64| !uncounted.iter().any(|code| code.contains(ip));
+        let looks = places.into_iter().filter(|(ip, _)| counts(ip));
         self.between.looks = looks.map(|(ip, n)| (self.instr(ip, maps), n)).collect();
         self.write_tables()
     }
