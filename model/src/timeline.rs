@@ -172,6 +172,25 @@ impl Timeline {
             .sum()
     }
 
+    /// The times by which one part in so many of them has been made, two, and so on to all but one.
+    pub fn cold_quantiles(&self, parts: usize) -> Vec<f64> {
+        let each = self.cold_touches() / parts as f64;
+        let mut times = Vec::new();
+        let mut made = 0.0;
+        for (b, s) in self.bounds.windows(2).zip(&self.segments) {
+            let here = s.cold * (b[1] - b[0]);
+            while times.len() + 1 < parts && here > 0.0 {
+                let more = (times.len() + 1) as f64 * each - made;
+                if more > here {
+                    break;
+                }
+                times.push(b[0] + (b[1] - b[0]) * more / here);
+            }
+            made += here;
+        }
+        times
+    }
+
     /// Those of a part of it.
     pub fn cold_between(&self, from: f64, to: f64) -> f64 {
         let bounds = self.bounds.windows(2).zip(&self.segments);

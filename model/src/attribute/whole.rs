@@ -53,7 +53,7 @@ struct Slices {
 }
 
 impl Slices {
-    /// Parts with as many of the first touches that were looked for each.
+    /// Parts with as many of the first touches that were looked for each, and these again where as many are cold.
     fn new(reuses: &[Reuse], cold: f64, timeline: &Timeline, returns: &Returns) -> Slices {
         let mut times: Vec<f64> = returns.placed.iter().map(|touch| touch.at).collect();
         times.sort_unstable_by(f64::total_cmp);
@@ -62,6 +62,8 @@ impl Slices {
             bounds: inner.copied().collect(),
             beyond: Vec::new(),
         };
+        slices.bounds.extend(timeline.cold_quantiles(SLICES));
+        slices.bounds.sort_unstable_by(f64::total_cmp);
         slices.bounds.dedup();
         let mut by_slice = vec![Vec::new(); slices.bounds.len() + 1];
         for reuse in reuses {
