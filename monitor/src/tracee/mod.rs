@@ -13,6 +13,7 @@ pub mod maps;
 pub mod near;
 pub mod procinfo;
 pub mod remote;
+mod rivals;
 pub mod sequence;
 mod space;
 pub mod spare;

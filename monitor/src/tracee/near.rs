@@ -6,7 +6,7 @@
 //! resumes: the thread takes its place at once, and gives it back when it stops. Measured on an idle two-processor
 //! virtual machine, a stop with 18 us of work in it: 100 us before, 33 with this; pinned together, 27.
 //!
-//! Where others compete for the processor the tracer would be kept waiting: a second thread, the *keeper*, looks after it. Where it sees no
+//! Where others compete for the processor no way is given, as they would hardly get it (`rivals`). Until that is seen the tracer may be kept waiting: a second thread, the *keeper*, looks after it. Where it sees no
 //! others it looks seldom, as each time it falls asleep its processor looks for other work, and takes a thread that has just stopped for us for such
 //! (a hundred times a second where it looks every millisecond). Nor does a tracer that could run tell of others by itself: the thread has
 //! its place before it falls asleep, as a rule. Going back takes the right to (`CAP_SYS_NICE`, `RLIMIT_NICE`); without it the tracer polls for a while
@@ -18,6 +18,7 @@
 //!
 //! `unsafe` here: system calls that take plain numbers or a pointer to a live local.
 
+use super::rivals::Rivals;
 use super::{Stopped, procinfo};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -150,6 +151,10 @@ struct Shared {
     ended: AtomicU64,
     asleep: AtomicBool,
     over: AtomicBool,
+    /// Others want the processor, as [`Rivals`] sees it: they would hardly get it.
+    crowded: AtomicBool,
+    /// Way would have been given, else.
+    wanted: AtomicBool,
 }
 
 /// The tracer's side.
@@ -190,12 +195,17 @@ impl Near {
     }
 
     fn may_give(&self) -> bool {
-        self.keeper.is_some() && Instant::now() >= self.not_before
+        self.keeper.is_some()
+            && !self.shared.crowded.load(Ordering::Relaxed)
+            && Instant::now() >= self.not_before
     }
 
     /// Whether that has begun here: what one wait has begun another one inside it is not to end.
     fn give(&mut self, to: Pid) -> bool {
         let is_given = !self.shared.given.load(Ordering::Relaxed).is_multiple_of(2);
+        if self.shared.crowded.load(Ordering::Relaxed) {
+            self.shared.wanted.store(true, Ordering::Relaxed);
+        }
         let Some(keeper) = self
             .keeper
             .as_ref()
@@ -239,6 +249,7 @@ fn keep(shared: &Shared, tracer: Pid) {
     }
     let _ = sched_setaffinity(SELF, &anywhere);
     let (mut seen, mut idle, mut kept_from, mut calm) = (0, 0, 0, 0u32);
+    let mut rivals = Rivals::new();
     while !shared.over.load(Ordering::Relaxed) {
         let given = shared.given.load(Ordering::Relaxed);
         let (same, over) = (given == seen, given.is_multiple_of(2));
@@ -246,6 +257,12 @@ fn keep(shared: &Shared, tracer: Pid) {
         // One that sleeps waits for a thread that is in no hurry to stop.
         let waits = !over && is_runnable("self/task", tracer);
         let to = Pid::from_raw(shared.to.load(Ordering::Relaxed));
+        // Between windows nothing depends on it.
+        let matters = !same || shared.wanted.load(Ordering::Relaxed);
+        if matters && let Some(crowded) = rivals.look(tracer, to) {
+            shared.wanted.store(false, Ordering::Relaxed);
+            shared.crowded.store(crowded, Ordering::Relaxed);
+        }
         let others = waits && !is_runnable("", to);
         // Twice: one that has just been woken up looks so, too.
         let twice = others && kept_from == given;

@@ -295,6 +295,31 @@ pub fn tasks(pid: Pid) -> std::io::Result<Vec<Pid>> {
     Ok(tids.filter(is_programs).collect())
 }
 
+/// Threads that run, or could, on a processor (proc_pid_stat(5), states, `processor` and `policy`), those of some processes and such as want it only when
+/// nobody else does left out.
+pub fn ready_on(processor: usize, but: &[Pid]) -> impl Iterator<Item = i32> {
+    let numbers = |path: &str| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        entries.filter_map(number).collect::<Vec<i32>>()
+    };
+    let is_ready = move |pid: i32, tid: i32| {
+        let is = |text: &str| {
+            let here = number(text, 39)? as usize == processor;
+            let idles = number(text, 41)? == libc::SCHED_IDLE as u64;
+            Some(here && !idles && field(text, 3)? == "R")
+        };
+        short(&format!("/proc/{pid}/task/{tid}/stat"), is) == Some(true)
+    };
+    let processes = numbers("/proc").into_iter();
+    let others = processes.filter(|&pid| !but.contains(&Pid::from_raw(pid)));
+    let ready = |pid: i32| {
+        let tids = numbers(&format!("/proc/{pid}/task")).into_iter();
+        tids.filter(move |&tid| is_ready(pid, tid))
+    };
+    others.flat_map(ready).collect::<Vec<i32>>().into_iter()
+}
+
 /// The processor the thread last ran on.
 pub fn processor(pid: Pid, tid: Pid) -> Option<usize> {
     let of = |text: &str| number(text, 39).map(|cpu| cpu as usize);
