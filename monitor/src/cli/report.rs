@@ -23,10 +23,11 @@ use crate::symbols;
 /// The smallest cache that there are figures for: the model knows nothing of a few lines.
 const LEAST_CACHE: u64 = 1 << 10;
 
+/// Of a table.
 fn parse_rows(text: &str) -> Result<u32, String> {
     match text.trim().parse() {
         Ok(rows) if rows > 0 => Ok(rows),
-        _ => Err(format!("give a number of rows from 1 to {}", u32::MAX)),
+        _ => Err("give a number of rows, 1 or more".to_owned()),
     }
 }
 
