@@ -54,6 +54,12 @@ impl Beyond {
         }
     }
 
+    /// Share of the references that are reuses at a distance of at least `least` or cold, and of those that miss.
+    pub fn sums(&self, least: f64) -> (f64, f64) {
+        let from = self.distances.partition_point(|&d| d < least);
+        (self.mass[from], self.misses[from])
+    }
+
     /// Miss probability of a reuse at a distance of at least `least`; where the model has none so far, of the farthest it has.
     pub fn miss(&self, least: f64) -> f64 {
         let mut from = self.distances.partition_point(|&d| d < least);

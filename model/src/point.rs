@@ -76,7 +76,7 @@ impl View {
             self.add(i, group, cache, &mut sum);
         }
         sum.variance += self.variance_of_parts(cache, sum.ratio / sum.refs.max(1.0));
-        sum.point(cache, self.unknown_start)
+        sum.point(cache, self.unknown, self.overlooked)
     }
 
     /// Variance of all misses, where the ratio is `mean`, because threads' parts of what they do together are known roughly.
@@ -293,8 +293,8 @@ fn never_reused(group: &Group, pooled: &Survival, cache: &Cache) -> f64 {
 }
 
 impl Sum {
-    /// `unknown`: part of the run of which nothing is known.
-    fn point(self, cache: &Cache, unknown: f64) -> CurvePoint {
+    /// `unknown`: part of the run of which nothing is known; `overlooked`: part that is likely to be of a kind of which nothing is.
+    fn point(self, cache: &Cache, unknown: f64, overlooked: f64) -> CurvePoint {
         let cache_bytes = cache.size.0;
         if !self.known {
             return CurvePoint {
@@ -315,7 +315,8 @@ impl Sum {
         let sampling = Z * self.variance.sqrt() / self.refs;
         let (model, unsure) = (self.model / self.refs, self.unsure.sqrt() / self.refs);
         // It may miss nothing where the others do, or what is usual.
-        let model = model + unknown * miss_ratio.max(usual(cache));
+        let other = miss_ratio.max(usual(cache));
+        let (model, unsure) = (model + unknown * other, unsure.hypot(overlooked * other));
         let half = half_width((sampling / Z).hypot(unsure), model);
         let (under, over) = (
             miss_ratio - self.low / self.refs,

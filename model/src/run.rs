@@ -20,8 +20,10 @@ pub struct Options {
     /// Memory the process can have touched, bytes (its peak size, where known): bounds how many
     /// lines can be touched for the first time where windows are too short to see.
     pub footprint_bytes: Option<u64>,
-    /// Accesses that may have been made before the first window besides those that it stands for: of them nothing is known.
-    pub before_first: f64,
+    /// Accesses that may have been made besides those that windows stand for, before the first or between them: of these nothing is known.
+    pub unseen: f64,
+    /// Accesses that are likely to have been made of a kind that no window shows: a standard error of what those come to that they show.
+    pub overlooked: f64,
 }
 
 impl Default for Options {
@@ -32,7 +34,8 @@ impl Default for Options {
             from_start: true,
             plain_mean: false,
             footprint_bytes: None,
-            before_first: 0.0,
+            unseen: 0.0,
+            overlooked: 0.0,
         }
     }
 }
@@ -141,7 +144,7 @@ impl Run {
         // Whoever asks at the same time waits: preparing twice costs more.
         Ok(slot.get_or_init(|| {
             let groups = prepare::groups(&self.windows, line, stream, &self.options);
-            View::new(groups, line, seed, self.options.before_first)
+            View::new(groups, line, seed, &self.options)
         }))
     }
 

@@ -11,7 +11,7 @@ use crate::interval::{self, Replicates};
 use crate::placed::Group;
 use crate::prepared::Prepared;
 use crate::random::Solution;
-use crate::{Cache, CurvePoint, LineSize, Policy};
+use crate::{Cache, CurvePoint, LineSize, Options, Policy};
 
 /// Miss probabilities kept over all caches of a view, 16 bytes each: 64 MiB.
 const KEPT_PROBABILITIES: usize = 4 << 20;
@@ -29,7 +29,9 @@ pub(crate) struct View {
     line: LineSize,
     seed: u64,
     /// Part of the run that may lie before the first window, of which nothing is known.
-    pub unknown_start: f64,
+    pub unknown: f64,
+    /// Part of it that windows are likely to have left out between them.
+    pub overlooked: f64,
     /// Per group, where windows have gaps; bootstrapped when first asked for.
     replicates: Vec<OnceLock<Option<Replicates>>>,
     /// Per group; gathered when first asked for.
@@ -74,12 +76,12 @@ impl Clone for Memo {
 }
 
 impl View {
-    /// `before_first`: references that may have been made before the first window besides those it stands for.
-    pub fn new(groups: Vec<Group>, line: LineSize, seed: u64, before_first: f64) -> Self {
+    /// Of `options`: the references of which nothing is known.
+    pub fn new(groups: Vec<Group>, line: LineSize, seed: u64, options: &Options) -> Self {
         let gaps = groups.iter().any(|g| g.sparse.is_some());
         let refs: f64 = groups.iter().map(|g| g.refs).sum();
-        let unknown_start = match gaps && before_first.is_finite() && before_first > 0.0 {
-            true => before_first / (refs + before_first),
+        let part = |of: f64| match gaps && of.is_finite() && of > 0.0 {
+            true => of / (refs + of),
             false => 0.0,
         };
         let whole = groups
@@ -98,7 +100,8 @@ impl View {
             whole,
             line,
             seed,
-            unknown_start,
+            unknown: part(options.unseen),
+            overlooked: part(options.overlooked),
             memo: Memo::default(),
         }
     }

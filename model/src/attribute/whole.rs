@@ -44,12 +44,22 @@ struct Reuse {
     miss: f64,
 }
 
+impl Reuse {
+    /// As [`Beyond::new`] takes it.
+    fn of(&self) -> [f64; 3] {
+        [self.distance, self.weight, self.miss]
+    }
+}
+
 /// What those come to that are longer than something, by part of the run: early in it none can be longer than the run was by then, and first
 /// touches are not spread evenly.
 struct Slices {
     /// Where one part ends and the next begins.
     bounds: Vec<f64>,
     beyond: Vec<Beyond>,
+    /// All of it, which counts as much as one sample beside what a part tells.
+    whole: Beyond,
+    sample: f64,
 }
 
 impl Slices {
@@ -61,13 +71,16 @@ impl Slices {
         let mut slices = Slices {
             bounds: inner.copied().collect(),
             beyond: Vec::new(),
+            whole: Beyond::new(reuses.iter().map(Reuse::of).collect(), cold),
+            sample: reuses.iter().map(|reuse| reuse.weight).sum::<f64>()
+                / reuses.len().max(1) as f64,
         };
         slices.bounds.extend(timeline.cold_quantiles(SLICES));
         slices.bounds.sort_unstable_by(f64::total_cmp);
         slices.bounds.dedup();
         let mut by_slice = vec![Vec::new(); slices.bounds.len() + 1];
         for reuse in reuses {
-            by_slice[slices.at(reuse.end)].push([reuse.distance, reuse.weight, reuse.miss]);
+            by_slice[slices.at(reuse.end)].push(reuse.of());
         }
         let scale = cold / timeline.cold_touches().max(f64::MIN_POSITIVE);
         let from = std::iter::once(0.0).chain(slices.bounds.iter().copied());
@@ -84,7 +97,12 @@ impl Slices {
 
     /// Miss probability of an access at a time whose line was not touched for so long.
     fn miss(&self, at: f64, least: f64) -> f64 {
-        self.beyond[self.at(at)].miss(least)
+        let (mass, misses) = self.beyond[self.at(at)].sums(least);
+        let usual = self.whole.miss(least);
+        match mass + self.sample > 0.0 {
+            true => (misses + self.sample * usual) / (mass + self.sample),
+            false => usual,
+        }
     }
 }
 

@@ -121,13 +121,14 @@ proptest! {
         from_start: bool,
         plain_mean: bool,
         footprint_bytes in prop::option::of(any::<u64>()),
-        before_first in prop_oneof![Just(0.0), 0.0..1e12],
+        unseen in prop_oneof![Just(0.0), 0.0..1e12],
+        overlooked in prop_oneof![Just(0.0), 0.0..1e12],
         line in 0usize..5,
         any_size: u64,
         ways in prop::option::of(1u32..9),
     ) {
         let line = 16u64 << line;
-        let options = Options { contiguous, from_start, plain_mean, seed: 3, footprint_bytes, before_first };
+        let options = Options { contiguous, from_start, plain_mean, seed: 3, footprint_bytes, unseen, overlooked };
         let run = Run::new(windows, options).unwrap();
         let smallest = line * u64::from(ways.unwrap_or(1));
         let sizes = [smallest, line * 9, 1 << 14, 1 << 20, 1 << 26, 1 << 40, any_size.max(smallest)];

@@ -197,7 +197,7 @@ fn first_touches_are_charged_to_who_fills_an_array() {
     const FILLED: u64 = 4 * LINES;
     let mut rng = Rng::new(7);
     let step = |i: u64| match i {
-        _ if i % 4 > 0 => (i % 16, 1000),
+        _ if !i.is_multiple_of(4) => (i % 16, 1000),
         0..FILLED => (1_000 + i / 4, 1),
         _ => (1_000 + rng.below(LINES), 2),
     };

@@ -7,10 +7,10 @@ use statcache_model::{Options, Policy, Run, Stream};
 fn a_start_that_no_window_saw_widens_the_curve() {
     const REFS: usize = 1_000_000;
     let distances = stream("chase", REFS, 7).distances();
-    let curve = |before_first, policy| {
+    let curve = |unseen, policy| {
         let windows = sparse(&distances, 10_000, 50, (20_000, 80_000), 1);
         let options = Options {
-            before_first,
+            unseen,
             ..Options::default()
         };
         let run = Run::new(windows, options).unwrap();

@@ -22,7 +22,7 @@ use crate::profile::types::{
 
 /// Part of the run from which on a single window is the whole of it.
 const WHOLE: f64 = 0.95;
-/// Accesses a second that a program may make before its first window, where it did not make as many in it. (Guessed: a third of what programs make
+/// Accesses a second that a program may make before its first window, or between others, where it did not make as many in one. (Guessed: a third of what programs make
 /// on the median, as the code is cold. Twenty passes over 8 MiB, 20 M accesses in the first hundredth of a run of 3 s, before as many of a
 /// walk that waits for each line: 100 % told, 99.9 to 100, for 55.)
 const STARTING_RATE: f64 = 1e9;
@@ -356,7 +356,8 @@ fn options(profile: &Profile) -> model::Options {
             .as_ref()
             .map(|footer| footer.footprint_bytes)
             .filter(|&bytes| bytes > 0),
-        before_first: before_first(profile).0,
+        unseen: before_first(profile).0,
+        overlooked: between_windows(profile),
         ..model::Options::default()
     }
 }
@@ -372,6 +373,19 @@ pub(super) fn before_first(profile: &Profile) -> (f64, f64) {
             (STARTING_RATE * seconds, seconds)
         }
         _ => (0.0, 0.0),
+    }
+}
+
+/// Accesses that are likely to have been made where no window fell: in as long as one of them stands for, at that rate, too. What takes that part of the time is met by none in three runs of
+/// eight, and windows that are drawn again do not tell. (brotli makes a tenth of its
+/// accesses in a fiftieth of its time: 146 of 216 sizes of eight runs inside without this, 215 with it; 92.8 and 98.7 % of all of 47 runs of 15 programs, at widths of 2.9 and 3.4 points.)
+fn between_windows(profile: &Profile) -> f64 {
+    let windows = profile.windows.len();
+    match &profile.footer {
+        Some(footer) if !profile.header.full && windows > 1 => {
+            STARTING_RATE * footer.cpu_s / windows as f64
+        }
+        _ => 0.0,
     }
 }
 

@@ -192,7 +192,10 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
         text.insert_str(0, &report::processes::heading(&profile, shown, &style));
     } else if let Some(wanted) = &args.process {
         let said = report::processes::namesakes(&profile, shown, wanted, &style);
-        text.insert_str(0, &said);
+        text.insert_str(
+            0,
+            &(said + &report::processes::of_run(&profile, shown, &style)),
+        );
     } else {
         text.insert_str(0, &report::processes::list(&profile, shown, &style));
     }

@@ -168,6 +168,13 @@ impl Listed {
             policy: Policy::RANDOM,
             stream: Some(Stream::Private),
         };
+        let order = match analysis.is_empty() {
+            true => EDGES_AT,
+            false => {
+                let host = host_sizes(&analysis.profile.header);
+                host[analysis.level_that_ranks(caches.line_bytes, caches.policy, &host)?]
+            }
+        };
         let kinds = [
             By::Line,
             By::Function,
@@ -177,7 +184,7 @@ impl Listed {
         ];
         let mut lists = kinds
             .into_par_iter()
-            .map(|by| List::new(analysis, by, &caches))
+            .map(|by| List::new(analysis, by, &caches, order))
             .collect::<Result<Vec<_>, _>>()?
             .into_iter();
         let mut next = || lists.next().unwrap_or(List(None, HashMap::new()));
@@ -231,7 +238,13 @@ impl Listed {
 struct List(Option<Ranking>, HashMap<u32, Vec<MissOut>>);
 
 impl List {
-    fn new(analysis: &Analysis<'_>, by: By, caches: &Caches) -> Result<Self, ModelError> {
+    /// `order`: the cache whose misses order it.
+    fn new(
+        analysis: &Analysis<'_>,
+        by: By,
+        caches: &Caches,
+        order: u64,
+    ) -> Result<Self, ModelError> {
         if analysis.is_empty() {
             return Ok(Self(None, HashMap::new()));
         }
@@ -243,25 +256,15 @@ impl List {
             .position(|&s| s == EDGES_AT)
             .unwrap_or(0);
         caches.sizes.swap(0, at);
-        let host = host_sizes(&analysis.profile.header);
-        let order = host[analysis.level_that_ranks(caches.line_bytes, caches.policy, &host)?];
         let ranking = |stream| -> Result<Ranking, ModelError> {
             let caches = Caches {
                 stream: Some(stream),
                 ..caches.clone()
             };
             let mut ranking = analysis.ranking(by, &caches)?;
-            if by == By::Instruction {
-                ranking.rows.truncate(INSTRUCTIONS);
-            }
             for row in &mut ranking.rows {
                 row.miss.sort_by_key(|m| m.cache_bytes);
             }
-            let share = |row: &Row| {
-                let level = row.miss.iter().find(|m| m.cache_bytes == order);
-                level.map_or(0.0, |m| m.miss_share)
-            };
-            ranking.rows.sort_by(|a, b| share(b).total_cmp(&share(a)));
             Ok(ranking)
         };
         let mut of_all = HashMap::new();
@@ -269,7 +272,16 @@ impl List {
             let rows = ranking(Stream::All)?.rows;
             of_all.extend(rows.iter().map(|row| (row.subject, misses(row))));
         }
-        Ok(Self(Some(ranking(Stream::Private)?), of_all))
+        let mut private = ranking(Stream::Private)?;
+        if by == By::Instruction {
+            private.rows.truncate(INSTRUCTIONS);
+        }
+        let share = |row: &Row| {
+            let level = row.miss.iter().find(|m| m.cache_bytes == order);
+            level.map_or(0.0, |m| m.miss_share)
+        };
+        private.rows.sort_by(|a, b| share(b).total_cmp(&share(a)));
+        Ok(Self(Some(private), of_all))
     }
 
     /// The figures of a row.

@@ -126,17 +126,20 @@ pub fn short_function(name: &str, room: usize) -> String {
 /// Replaces the contents of outermost brackets by `..`; those of `operator<` and the like are no brackets.
 pub(super) fn elide(name: &str, open: char, close: char) -> String {
     const OPERATOR: &str = "operator";
+    // Longer ones first; those without brackets or arrows matter to nobody here.
+    const SIGNS: [&str; 13] = [
+        "()", "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">", "==",
+    ];
     let mut out = String::new();
     let mut depth = 0usize;
     let mut before = ' ';
     // Where the name of an operator ends.
     let mut over = 0;
     for (at, c) in name.char_indices() {
-        if name[at..].starts_with(OPERATOR) {
-            let sign = &name[at + OPERATOR.len()..];
-            let signs = sign.find(|c| !"<>=-".contains(c)).unwrap_or(sign.len());
-            let call = usize::from(sign.starts_with("()")) * 2;
-            over = at + OPERATOR.len() + signs.max(call);
+        let is_word = !before.is_alphanumeric() && before != '_';
+        if is_word && let Some(behind) = name[at..].strip_prefix(OPERATOR) {
+            let sign = SIGNS.iter().find(|sign| behind.starts_with(**sign));
+            over = at + OPERATOR.len() + sign.map_or(0, |sign| sign.len());
         }
         if at < over {
             if depth == 0 {
@@ -217,9 +220,11 @@ mod tests {
             "std::vector<int, std::allocator<int> >::push_back()"
         );
         assert_eq!(short_function(name, 30), "std::vector<..>::push_back()");
+        let name = "std::operator==<char, std::less<char> >(A<int>)";
+        assert_eq!(short_function(name, 10), "std::operator==<..>()");
         assert_eq!(
             short_function("bool operator<(A const&, B const&)", 10),
-            "bool operator<(A const&, B const&)"
+            "bool operator<()"
         );
     }
 }

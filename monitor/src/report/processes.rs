@@ -152,7 +152,8 @@ pub fn list(profile: &Profile, shown: &Profile, style: &Style) -> String {
 }
 
 /// What is to be known of the run as a whole, which the results of the first process hold, where those of another are shown.
-fn of_run(profile: &Profile, shown: &Profile, style: &Style) -> String {
+#[must_use]
+pub fn of_run(profile: &Profile, shown: &Profile, style: &Style) -> String {
     if std::ptr::eq(profile, shown) {
         return String::new();
     }

@@ -206,7 +206,10 @@ fn certainty(
         let _ = write!(
             text,
             "; undecided {sizes}, where the windows end before such a cache would have evicted ({})",
-            cure(&analysis.profile.header)
+            match analysis.profile.header.full {
+                true => "longer run",
+                false => "higher --overhead, or --full",
+            }
         );
     }
     let weak: Vec<_> = curve

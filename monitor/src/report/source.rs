@@ -117,17 +117,41 @@ fn select<'a>(ranking: &'a Ranking, wanted: &str) -> BTreeMap<&'a str, Lines<'a>
     if !by_file.is_empty() {
         return by_file;
     }
-    // However much of template arguments and parameters is given, as a list has them or not at all.
-    let bare = |name: &str| {
-        let name = elide(&elide(name, '(', ')'), '<', '>');
-        name.replace("<..>", "").trim_end_matches("()").to_owned()
+    let of = |named: &dyn Fn(&str) -> bool| {
+        gather(&|s| named(&s.function) || s.inlined_into.iter().any(|into| named(into)))
     };
-    let (bare_wanted, inside) = (bare(wanted), format!("::{}", bare(wanted)));
-    let named = |function: &str| {
+    let inside = format!("::{wanted}");
+    let by_name = of(&|function| {
+        let name = function.split('(').next().unwrap_or(function);
+        [function, name].contains(&wanted) || name.ends_with(&inside)
+    });
+    if !by_name.is_empty() {
+        return by_name;
+    }
+    // As a list has it, its template arguments and parameters left out, or without them.
+    let wanted = bare(wanted);
+    let inside = format!("::{wanted}");
+    of(&|function| {
         let function = bare(function);
-        function == bare_wanted || function.ends_with(&inside)
+        function == wanted || function.ends_with(&inside)
+    })
+}
+
+/// A function's name without template arguments, parameters, and what it returns.
+fn bare(function: &str) -> String {
+    const CALL: &str = "operator()";
+    let name = elide(&elide(function, '(', ')'), '<', '>').replace("<..>", "");
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut calls = name.match_indices(CALL);
+    let call = calls.find(|(at, _)| !name[..*at].ends_with(is_part));
+    let from = call.map_or(0, |(at, _)| at + CALL.len());
+    let parameters = name[from..].find('(').map_or(name.len(), |at| from + at);
+    let name = name[..parameters].trim_end();
+    let start = match name.contains("operator") {
+        true => 0,
+        false => name.rfind(' ').map_or(0, |at| at + 1),
     };
-    gather(&|s| named(&s.function) || s.inlined_into.iter().any(|into| named(into)))
+    name[start..].to_owned()
 }
 
 /// The files with most misses, for the message when nothing fits.
@@ -265,4 +289,29 @@ fn printed(lines: &Lines<'_>, count: u32) -> Vec<u32> {
     numbers.sort_unstable();
     numbers.dedup();
     numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bare;
+
+    #[test]
+    fn names_without_what_changes() {
+        for (function, name) in [
+            ("naive", "naive"),
+            ("ns::lookup<std::map<int, int> >(int)", "ns::lookup"),
+            ("lookup<..>()", "lookup"),
+            ("void sort_all<int*>(int*, int*)", "sort_all"),
+            ("Foo::method(int) const", "Foo::method"),
+            ("Foo<int>::operator()(int) const", "Foo::operator()"),
+            (
+                "std::operator==<char, std::less<char> >(int)",
+                "std::operator==",
+            ),
+            ("std::operator<< <char>(int)", "std::operator<<"),
+            ("my_operator<int>(int)", "my_operator"),
+        ] {
+            assert_eq!(bare(function), name, "{function}");
+        }
+    }
 }

@@ -56,7 +56,11 @@ pub(super) fn render(
         && let Some(&bytes) = sizes.get(primary)
     {
         let name = label(header, bytes);
-        let text = format!("the {top} windows with most misses in {name}, in the order of time");
+        let which = match top {
+            1 => "window".to_owned(),
+            _ => format!("{top} windows"),
+        };
+        let text = format!("the {which} with most misses in {name}, in the order of time");
         let _ = writeln!(out, "{}", style.paint(Ink::Faint, &text));
     }
     let mut heads = format!(

@@ -16,6 +16,8 @@ const NAMED: usize = 3;
 pub struct Places {
     /// Instructions, and how many looks fell there.
     pub looks: Vec<(InstrId, u32)>,
+    /// How many there were, those into code that is in no window besides.
+    pub all: u32,
     /// From this number on instructions were seen there alone.
     pub first: InstrId,
 }
@@ -25,7 +27,6 @@ impl Places {
     pub fn overlooked(&self, frames: &[Vec<Frame>]) -> Option<Warning> {
         let sampled = frames.get(..self.first as usize)?;
         let seen: BTreeSet<&str> = sampled.iter().filter_map(|f| function(f)).collect();
-        let all: u32 = self.looks.iter().map(|&(_, looks)| looks).sum();
         let mut unseen: BTreeMap<&str, u32> = BTreeMap::new();
         for &(id, looks) in &self.looks {
             let name = frames.get(id as usize).and_then(|f| function(f));
@@ -33,7 +34,7 @@ impl Places {
                 *unseen.entry(name).or_default() += looks;
             }
         }
-        let share = |looks: u32| f64::from(looks) / f64::from(all);
+        let share = |looks: u32| f64::from(looks) / f64::from(self.all.max(1));
         unseen.retain(|_, looks| *looks >= ENOUGH && share(*looks) >= NOTABLE);
         let missed = share(unseen.values().sum());
         if unseen.is_empty() || missed < TOLD {
@@ -90,23 +91,26 @@ mod tests {
             "libz.so+0x99",
             "rare",
         ]);
-        let told = |looks: &[(InstrId, u32)]| {
+        let told = |looks: &[(InstrId, u32)], beside| {
             let places = Places {
                 looks: looks.to_vec(),
+                all: looks.iter().map(|&(_, n)| n).sum::<u32>() + beside,
                 first: 2,
             };
             places.overlooked(&frames).map(|warning| warning.what)
         };
-        let said = told(&[(0, 50), (2, 10), (3, 30), (4, 8), (5, 2)]);
+        let said = told(&[(0, 50), (2, 10), (3, 30), (4, 8), (5, 2)], 0);
         let said = said.expect("a third of the time");
         assert!(
             said.starts_with("30 % of") && said.ends_with(": stream 30 %"),
             "{said}"
         );
         // Too little of it, too few, none.
-        assert_eq!(told(&[(0, 95), (3, 5)]), None);
-        assert_eq!(told(&[(0, 4), (3, 4)]), None);
-        assert_eq!(told(&[(0, 90), (2, 10)]), None);
-        assert_eq!(told(&[]), None);
+        assert_eq!(told(&[(0, 95), (3, 5)], 0), None);
+        assert_eq!(told(&[(0, 4), (3, 4)], 0), None);
+        assert_eq!(told(&[(0, 90), (2, 10)], 0), None);
+        assert_eq!(told(&[], 0), None);
+        // All that is left is little of what there was.
+        assert_eq!(told(&[(3, 5)], 95), None);
     }
 }

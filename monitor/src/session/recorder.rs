@@ -437,6 +437,7 @@ impl Recorder {
     pub fn between(&mut self, places: Vec<(u64, u32)>, maps: &Maps) -> Result<(), ProfileError> {
         self.look_at_code(maps);
         self.between.first = self.instrs.len() as InstrId;
+        self.between.all = places.iter().map(|(_, n)| n).sum();
         // Code whose accesses are nobody's is in no window.
         let uncounted = maps.uncounted();
         let counts = |ip: &u64| !uncounted.iter().any(|code| code.contains(ip));

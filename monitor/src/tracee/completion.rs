@@ -263,7 +263,9 @@ impl Call {
             flags: 0,
         };
         match regs.orig_rax as i64 {
-            libc::SYS_read => Some(plain(libc::SYS_read)),
+            libc::SYS_read if transfers::has_fallen_short(regs) => {
+                transfers::is_terminal(tid, descriptor).then(|| plain(libc::SYS_read))
+            }
             libc::SYS_write | libc::SYS_writev => match transfers::kind_of(tid, descriptor)? {
                 libc::S_IFIFO => Some(plain(libc::SYS_write)),
                 // Who closes the other end now has not done so for the program.

@@ -257,12 +257,6 @@ fn keep(shared: &Shared, tracer: Pid) {
         // One that sleeps waits for a thread that is in no hurry to stop.
         let waits = !over && is_runnable("self/task", tracer);
         let to = Pid::from_raw(shared.to.load(Ordering::Relaxed));
-        // Between windows nothing depends on it.
-        let matters = !same || shared.wanted.load(Ordering::Relaxed);
-        if matters && let Some(crowded) = rivals.look(tracer, to) {
-            shared.wanted.store(false, Ordering::Relaxed);
-            shared.crowded.store(crowded, Ordering::Relaxed);
-        }
         let others = waits && !is_runnable("", to);
         // Twice: one that has just been woken up looks so, too.
         let twice = others && kept_from == given;
@@ -279,6 +273,17 @@ fn keep(shared: &Shared, tracer: Pid) {
             true => 0,
             false => calm.saturating_add(u32::from(!over)),
         };
+        // Between windows nothing depends on it, and one that waits is not to wait for this.
+        let matters = !same || shared.wanted.load(Ordering::Relaxed);
+        if matters
+            && !waits
+            && let Some(crowded) = rivals.look(tracer, to)
+        {
+            shared.wanted.store(false, Ordering::Relaxed);
+            shared.crowded.store(crowded, Ordering::Relaxed);
+        } else if rivals.is_old() {
+            shared.crowded.store(false, Ordering::Relaxed);
+        }
         let look = match calm < CALM || others || helps {
             true => LOOK,
             false => CALM_LOOK,

@@ -297,7 +297,7 @@ pub fn tasks(pid: Pid) -> std::io::Result<Vec<Pid>> {
 
 /// Threads that run, or could, on a processor (proc_pid_stat(5), states, `processor` and `policy`), those of some processes and such as want it only when
 /// nobody else does left out.
-pub fn ready_on(processor: usize, but: &[Pid]) -> impl Iterator<Item = i32> {
+pub fn ready_on(processor: usize, but: &[Pid]) -> Vec<i32> {
     let numbers = |path: &str| {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
@@ -317,7 +317,7 @@ pub fn ready_on(processor: usize, but: &[Pid]) -> impl Iterator<Item = i32> {
         let tids = numbers(&format!("/proc/{pid}/task")).into_iter();
         tids.filter(move |&tid| is_ready(pid, tid))
     };
-    others.flat_map(ready).collect::<Vec<i32>>().into_iter()
+    others.flat_map(ready).collect()
 }
 
 /// The processor the thread last ran on.

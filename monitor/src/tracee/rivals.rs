@@ -12,12 +12,16 @@ use std::time::{Duration, Instant};
 /// Shortest time between two looks, and the same as a multiple of what the last one took: hosts of many threads answer slowly.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_COSTS: u32 = 50;
+/// Looks are no further apart than this; after so long nothing is known.
+const MOST: Duration = Duration::from_secs(4);
+const OLD: Duration = Duration::from_secs(5);
 
 /// What looks have shown.
 #[derive(Debug)]
 pub struct Rivals {
     /// Threads that could run there when last looked.
     ready: BTreeSet<i32>,
+    last: Instant,
     next: Instant,
 }
 
@@ -26,8 +30,14 @@ impl Rivals {
     pub fn new() -> Rivals {
         Rivals {
             ready: BTreeSet::new(),
+            last: Instant::now(),
             next: Instant::now(),
         }
+    }
+
+    /// Whether what the last look has shown says nothing any more.
+    pub fn is_old(&self) -> bool {
+        self.last.elapsed() > OLD
     }
 
     /// Looks, if it is time to, and says whether somebody was ready to run on the processor of one of our threads this time and the last: neither one of our process nor
@@ -40,12 +50,15 @@ impl Rivals {
         let us = Pid::this();
         let program = status::family(program).map_or(program, |(process, _)| process);
         let ready: BTreeSet<i32> = match procinfo::processor(us, ours) {
-            Some(processor) => procinfo::ready_on(processor, &[us, program]).collect(),
+            Some(processor) => procinfo::ready_on(processor, &[us, program])
+                .into_iter()
+                .collect(),
             None => BTreeSet::new(),
         };
-        let stay = !self.ready.is_disjoint(&ready);
+        let stay = !self.is_old() && !self.ready.is_disjoint(&ready);
         self.ready = ready;
-        self.next = begun + LOOK.max(LOOK_COSTS * begun.elapsed());
+        self.last = Instant::now();
+        self.next = begun + LOOK.max(LOOK_COSTS * begun.elapsed()).min(MOST);
         Some(stay)
     }
 }
@@ -53,31 +66,59 @@ impl Rivals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use std::process::{Child, Command};
+
+    /// Ended with the test, whatever becomes of that.
+    struct Shell(Child);
+
+    impl Shell {
+        fn new(script: &str) -> Shell {
+            let mut shell = Command::new("sh");
+            Shell(shell.args(["-c", script]).spawn().expect("a shell"))
+        }
+
+        fn pid(&self) -> Pid {
+            Pid::from_raw(self.0.id() as i32)
+        }
+    }
+
+    impl Drop for Shell {
+        fn drop(&mut self) {
+            let _ = (self.0.kill(), self.0.wait());
+        }
+    }
+
+    fn looked(rivals: &mut Rivals, program: Pid) -> bool {
+        loop {
+            if let Some(found) = rivals.look(nix::unistd::gettid(), program) {
+                return found;
+            }
+            std::thread::sleep(LOOK / 10);
+        }
+    }
 
     #[test]
     fn who_runs_on_our_processor_is_seen() {
-        // Beside us on one processor, and another one that sleeps.
-        let script = "while :; do :; done";
-        let start = |script: &str| {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", script]).spawn().expect("a shell")
+        // On a thread of its own: what it may run on is narrowed.
+        let test = || {
+            let ours = Pid::from_raw(0);
+            let allowed = sched_getaffinity(ours).expect("ours");
+            let mut one = CpuSet::new();
+            let first = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu) == Ok(true));
+            one.set(first.expect("a processor")).expect("one there is");
+            sched_setaffinity(ours, &one).expect("one of ours");
+            let sleeper = Shell::new("exec sleep 60");
+            let busy = Shell::new("while :; do :; done");
+            let mut rivals = Rivals::new();
+            assert!(!looked(&mut rivals, Pid::this()), "once is not enough");
+            assert!(looked(&mut rivals, Pid::this()));
+            // The program itself is none. (Another test's may be.)
+            let _ = looked(&mut rivals, busy.pid());
+            let _ = looked(&mut rivals, busy.pid());
+            let seen = |shell: &Shell| rivals.ready.contains(&(shell.0.id() as i32));
+            assert!(!seen(&busy) && !seen(&sleeper));
         };
-        let (mut busy, mut asleep) = (start(script), start("sleep 60"));
-        let found = |child: &std::process::Child, at: usize| {
-            procinfo::ready_on(at, &[Pid::this()]).any(|tid| tid == child.id() as i32)
-        };
-        let pid = Pid::from_raw(busy.id() as i32);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let mut seen = false;
-        while !seen && Instant::now() < deadline {
-            seen = procinfo::processor(pid, pid).is_some_and(|at| found(&busy, at));
-        }
-        let idle = Pid::from_raw(asleep.id() as i32);
-        let at = procinfo::processor(idle, idle).expect("it lives");
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(seen && !found(&asleep, at));
-        let _ = (busy.kill(), asleep.kill());
-        let _ = (busy.wait(), asleep.wait());
+        std::thread::spawn(test).join().expect("as said");
     }
 }

@@ -42,7 +42,7 @@ fn writes_what_is_left(number: i64, args: [u64; 6]) -> bool {
 }
 
 /// Whether a descriptor is of a terminal: a read there may wait for several bytes, or for some time (termios(3), `VMIN` and `VTIME`).
-fn is_terminal(tid: Pid, descriptor: u64) -> bool {
+pub fn is_terminal(tid: Pid, descriptor: u64) -> bool {
     // Virtual and serial ones, those of processes, and what stands for any. Source: linux/Documentation/admin-guide/devices.txt.
     device(tid, descriptor)
         .is_some_and(|(major, _)| matches!(major, 4 | 5 | 136..=143 | 166 | 188 | 204))
@@ -279,7 +279,8 @@ fn file(tid: Pid, descriptor: u64) -> Option<Statx> {
 
 /// Fewest bytes that a read at a terminal waits for, if it does for more than one and as long as it takes (termios(3), `VMIN` without `VTIME`).
 pub fn fewest_at_terminal(tid: Pid, descriptor: u64) -> Option<u64> {
-    if !is_terminal(tid, descriptor) {
+    // The other end of one has its settings, and waits for nothing but the first byte: `/dev/ptmx`.
+    if !is_terminal(tid, descriptor) || device(tid, descriptor) == Some((5, 2)) {
         return None;
     }
     let (process, _) = status::family(tid)?;
@@ -392,7 +393,10 @@ mod tests {
             tcsetattr(&pair.slave, SetArg::TCSANOW, &how).expect("set");
             fewest()
         };
-        assert_eq!([with(8, 0), with(1, 0), with(8, 1)], [Some(8), None, None]);
+        assert_eq!([with(1, 0), with(8, 1), with(8, 0)], [None, None, Some(8)]);
+        let other_end = pair.master.as_raw_fd() as u64;
+        assert!(is_terminal(us, other_end));
+        assert_eq!(fewest_at_terminal(us, other_end), None);
         let (end, _other) = nix::unistd::pipe().expect("a pipe");
         assert_eq!(fewest_at_terminal(us, end.as_raw_fd() as u64), None);
         assert_eq!(kind_of(us, end.as_raw_fd() as u64), Some(libc::S_IFIFO));
