@@ -57,7 +57,7 @@ struct Slices {
     /// Where one part ends and the next begins.
     bounds: Vec<f64>,
     beyond: Vec<Beyond>,
-    /// All of it, which counts as much as one sample beside what a part tells.
+    /// All of it, which tells what a part with less than one sample lacks.
     whole: Beyond,
     sample: f64,
 }
@@ -99,8 +99,9 @@ impl Slices {
     fn miss(&self, at: f64, least: f64) -> f64 {
         let (mass, misses) = self.beyond[self.at(at)].sums(least);
         let usual = self.whole.miss(least);
-        match mass + self.sample > 0.0 {
-            true => (misses + self.sample * usual) / (mass + self.sample),
+        let lacks = (self.sample - mass).max(0.0);
+        match mass + lacks > 0.0 {
+            true => (misses + lacks * usual) / (mass + lacks),
             false => usual,
         }
     }
