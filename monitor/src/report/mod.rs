@@ -342,7 +342,7 @@ impl Report<'_> {
         }
         let text = match by {
             By::Line => ranking::texts(ranking, top, self.sources),
-            _ => ranking::Texts::new(),
+            _ => ranking::Texts::default(),
         };
         let table = ranking::Table {
             text: &text,

@@ -182,7 +182,7 @@ pub(super) fn warning_lines(text: &str, style: &Style) -> String {
 mod tests {
     use super::*;
     use crate::profile::example;
-    use crate::profile::types::{Estimate, Record};
+    use crate::profile::types::{Estimate, Record, Warning};
 
     fn process(windows: u32) -> Profile {
         let stands_for = Estimate {
@@ -217,5 +217,28 @@ mod tests {
             assert_eq!(heading.is_empty(), others.is_empty(), "{heading}");
             assert!(heading.lines().all(|line| line.len() <= 30), "{heading}");
         }
+    }
+
+    #[test]
+    fn what_is_to_be_known_of_the_run_is_told_with_any_process() {
+        let mut profile = process(1);
+        profile.others = vec![process(15)];
+        profile.read_warnings = vec![Warning {
+            what: "some were not observed".to_owned(),
+            remedy: "run it with --full".to_owned(),
+        }];
+        let style = Style {
+            width: 100,
+            colour: false,
+            unicode: false,
+        };
+        assert_eq!(
+            of_run(&profile, &profile, &style),
+            "",
+            "its own report has it"
+        );
+        let list = list(&profile, &profile.others[0], &style);
+        let told = "some were not observed: run it with --full";
+        assert!(list.contains(told), "{list}");
     }
 }

@@ -38,25 +38,34 @@ pub(super) struct Table<'a> {
     pub(super) text: &'a Texts,
 }
 
-/// Source files that were asked for, as lines; empty where a file is not to be had.
-pub(super) type Texts = HashMap<String, Vec<String>>;
+/// Source files that were asked for.
+#[derive(Default)]
+pub(super) struct Texts {
+    /// As lines; none where a file is not to be had.
+    lines: HashMap<String, Vec<String>>,
+    /// Those that are not as they were when the program ran.
+    changed: Vec<String>,
+}
 
 /// Reads the sources of the first `top` lines of a ranking.
 pub(super) fn texts(ranking: &Ranking, top: usize, sources: &dyn Sources) -> Texts {
-    let mut texts = Texts::new();
+    let mut texts = Texts::default();
     for row in ranking.rows.iter().take(top) {
         let own = &ranking.subjects.list[row.subject as usize];
         for s in [own].into_iter().chain(caller(ranking, row)) {
-            if s.line == 0 || texts.contains_key(&s.file) {
+            if s.line == 0 || texts.lines.contains_key(&s.file) {
                 continue;
             }
             // What changed since the run would put the wrong line beside a figure.
-            let source = sources.read(&s.file).filter(|source| !source.newer);
+            let mut source = sources.read(&s.file);
+            if source.take_if(|source| source.newer).is_some() {
+                texts.changed.push(base_name(&s.file).to_owned());
+            }
             let lines = source
                 .iter()
                 .flat_map(|s| s.text.lines())
                 .map(str::to_owned);
-            texts.insert(s.file.clone(), lines.collect());
+            texts.lines.insert(s.file.clone(), lines.collect());
         }
     }
     texts
@@ -139,6 +148,12 @@ impl Table<'_> {
             notes.push(
                 "heap: 'statcache run --heap-sites' tells which call allocated it".to_owned(),
             );
+        }
+        if !self.text.changed.is_empty() {
+            let files = self.text.changed.join(", ");
+            notes.push(format!(
+                "not shown, as it has changed since the run: the text of {files}"
+            ));
         }
         let sizes = self.ranking.rows.first().map_or(0, |r| r.miss.len());
         let left_out: Vec<String> = (0..sizes)
@@ -316,7 +331,7 @@ impl Table<'_> {
 
     /// The text of a subject's line.
     fn code(&self, subject: &Subject) -> Option<&str> {
-        let lines = self.text.get(&subject.file)?;
+        let lines = self.text.lines.get(&subject.file)?;
         let line = lines.get((subject.line as usize).checked_sub(1)?)?.trim();
         (!line.is_empty() && self.ranking.subjects.by == By::Line).then_some(line)
     }

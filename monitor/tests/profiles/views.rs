@@ -104,7 +104,6 @@ fn lines_of_libraries_name_those_that_they_were_inlined_into() {
     std::fs::write(&main, text).unwrap();
     // A source that is newer than the run is not shown.
     let file = std::fs::File::options().append(true).open(&main).unwrap();
-    file.set_modified(std::time::UNIX_EPOCH).unwrap();
     let mut records = records(Plan::small());
     for record in &mut records {
         let Record::Symbols(symbols) = record else {
@@ -120,14 +119,24 @@ fn lines_of_libraries_name_those_that_they_were_inlined_into() {
     }
     let path = dir.path().join("p");
     write(&path, &records);
-    let out = Command::new(env!("CARGO_BIN_EXE_statcache"))
-        .args(["report", "--by", "line"])
-        .arg(&path)
-        .env_clear()
-        .env("COLUMNS", "100")
-        .output()
-        .unwrap();
-    let report = String::from_utf8(out.stdout).unwrap();
+    let report = || {
+        let out = Command::new(env!("CARGO_BIN_EXE_statcache"))
+            .args(["report", "--by", "line"])
+            .arg(&path)
+            .env_clear()
+            .env("COLUMNS", "100")
+            .output()
+            .unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    file.set_modified(std::time::SystemTime::now()).unwrap();
+    let changed = report();
+    assert!(
+        changed.contains("the text of main.c") && !changed.contains("total += lookup"),
+        "{changed}"
+    );
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let report = report();
     let lines: Vec<&str> = report.lines().collect();
     let header = lines.iter().position(|l| l.contains("hash.h:31 ")).unwrap();
     let below = &lines[header + 1..];
@@ -138,6 +147,7 @@ fn lines_of_libraries_name_those_that_they_were_inlined_into() {
     assert!(below[1].contains("inlined into main.c:52 run,"), "{report}");
     let own = lines.iter().position(|l| l.contains("main.c:47 ")).unwrap();
     assert!(!lines[own + 1].contains("inlined into"), "{report}");
+    assert!(!report.contains("not shown"), "{report}");
 }
 
 #[test]
