@@ -112,7 +112,8 @@ mod tests {
             let busy = Shell::new("while :; do :; done");
             let mut rivals = Rivals::new();
             assert!(!looked(&mut rivals, Pid::this()), "once is not enough");
-            assert!(looked(&mut rivals, Pid::this()));
+            // It may have been about to begin.
+            assert!((0..20).any(|_| looked(&mut rivals, Pid::this())));
             // The program itself is none. (Another test's may be.)
             let _ = looked(&mut rivals, busy.pid());
             let _ = looked(&mut rivals, busy.pid());

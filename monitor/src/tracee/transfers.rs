@@ -377,7 +377,10 @@ mod tests {
         use nix::sys::termios::{SetArg, cfmakeraw, tcsetattr};
         use std::os::fd::AsRawFd;
         let us = Pid::this();
-        let pair = nix::pty::openpty(None, None).expect("a terminal");
+        let Ok(pair) = nix::pty::openpty(None, None) else {
+            println!("SKIP terminals_that_are_read_by_several_bytes: no terminal to be had");
+            return;
+        };
         let descriptor = pair.slave.as_raw_fd() as u64;
         if procinfo::borrow_descriptor(us, us, descriptor as i32).is_none() {
             println!("SKIP terminals_that_are_read_by_several_bytes: no pidfd_getfd(2) here");
