@@ -20,7 +20,7 @@ pub mod run;
 pub mod terminal;
 mod working;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -70,6 +70,7 @@ pub fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .log_internal_errors(false)
         .init();
     // Wrong usage ends in here, with code 2.

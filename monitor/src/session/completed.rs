@@ -25,6 +25,9 @@ const LEAST_SAMPLES: usize = 20;
 /// Share of a window's samples whose code must have been timed for that to tell its rate.
 const COVERED: f64 = 0.5;
 
+/// Part of a window's own rate below which what was timed near its code was other code: natively it is no slower, but for chance.
+const REFUTED: f64 = 0.7;
+
 /// Windows from which on it is no matter of the program's start that next to all code was new in each.
 const NEW_AGAIN: usize = 5;
 /// Native rate of such a program: what is new to us is seldom executed, and its caches and predictors know little of it, too. (Two compilers
@@ -162,6 +165,8 @@ pub fn reconsider(windows: &mut [Completed]) {
                 let most = HIGHEST_RATE.max(window.rate.value);
                 window.rate = window.rate.about(rate.min(most));
             }
+            // Nor can code be of it that was faster in the window.
+            Known::Seen | Known::Behind if rate < REFUTED * window.at_least => {}
             _ => window.rate = Rate::within(window.possible(rate), UNTIMED_SPREAD),
         }
     }
@@ -293,9 +298,29 @@ mod tests {
         let access_s = 0.75 / 1e9 + 0.25 / 3e9;
         assert!(close(&windows[4], 1.0 / access_s), "{windows:?}");
         // No slower than it was seen.
-        windows[1].at_least = 2e9;
+        windows[1].at_least = 1.2e9;
         reconsider(&mut windows);
-        assert!(close(&windows[1], 2e9), "{windows:?}");
+        assert!(close(&windows[1], 1.2e9), "{windows:?}");
+    }
+
+    /// Nor does what was timed near its code where the window itself was faster.
+    #[test]
+    fn windows_that_were_faster_than_what_was_timed_near_them_are_of_other_code() {
+        let mut windows: Vec<Completed> = (0..6)
+            .map(|_| window(Known::Timed, 7e6, 0.0, 0x1000))
+            .collect();
+        windows.push(Completed {
+            at_least: 6e8,
+            ..window(Known::Seen, 4e9, 0.0, 0x1040)
+        });
+        // By chance.
+        windows.push(Completed {
+            at_least: 8e6,
+            ..window(Known::Seen, 4e9, 0.0, 0x1040)
+        });
+        reconsider(&mut windows);
+        assert_eq!(windows[6].rate.value, 4e9);
+        assert!(close(&windows[7], 8e6), "{windows:?}");
     }
 
     /// What was timed beside a window says nothing of it where that is other code.

@@ -56,6 +56,8 @@ pub struct Session<'a> {
     pub(super) unseen: Unseen,
     pub(super) schedule: Schedule,
     pub(super) chooser: Chooser,
+    /// Whether the last window was where one was sought.
+    pub(super) sought: bool,
     pub(super) pauses: Pauses,
     pub(super) meantime: Meantime,
     pub(super) error: Option<ProfileError>,
@@ -95,6 +97,7 @@ impl<'a> Session<'a> {
                 _ => Schedule::new(overhead, seed),
             },
             chooser: Chooser::new(seed),
+            sought: false,
             pauses: Pauses::default(),
             meantime: Meantime::new(),
             error: None,
@@ -158,13 +161,27 @@ impl<'a> Session<'a> {
 
     /// Serves events until the deadline, the first process's end, or the user's wish to end.
     pub(super) fn rest(&mut self, deadline: Option<Instant>) -> Result<()> {
+        self.rest_until(deadline, Duration::MAX, |_| false)?;
+        Ok(())
+    }
+
+    /// The same, but no longer than until `found`, which is asked once in `nap` or more often. Returns whether it was.
+    pub(super) fn rest_until(
+        &mut self,
+        deadline: Option<Instant>,
+        nap: Duration,
+        mut found: impl FnMut(&mut Self) -> bool,
+    ) -> Result<bool> {
         let wanted_before = self.signals.end_wanted;
         self.begin_meantime(deadline);
         loop {
             hub::serve()?;
             self.sweep();
             if self.status.is_some() || hub::any_held() {
-                return Ok(());
+                return Ok(false);
+            }
+            if found(self) {
+                return Ok(true);
             }
             let deadline = [deadline, self.until].into_iter().flatten().min();
             let timeout = match deadline {
@@ -172,13 +189,13 @@ impl<'a> Session<'a> {
                 None => Duration::from_secs(3600),
             };
             if timeout.is_zero() {
-                return Ok(());
+                return Ok(false);
             }
             let idle = self.use_meantime();
-            self.signals.take(idle.min(timeout));
+            self.signals.take(idle.min(timeout).min(nap));
             if self.signals.leave || self.signals.end_wanted && !wanted_before {
                 self.over = true;
-                return Ok(());
+                return Ok(false);
             }
         }
     }
@@ -237,11 +254,22 @@ impl<'a> Session<'a> {
         // The gap does not depend on what was followed into it.
         let closed = self.closed.take().unwrap_or_else(Instant::now);
         let window = closed + Duration::from_secs_f64(gap);
-        self.rest(Some(window))?;
+        let found = self.rest_or_seek(window)?;
         if self.is_over() {
+            if let Some(stopped) = found {
+                hub::release(Event::Stopped(stopped));
+            }
             return Ok(());
         }
         let own = monitor_cpu_s();
+        if let Some(stopped) = found {
+            let tid = stopped.tid();
+            let end = self.sample_thread(stopped, true, own);
+            if end.is_err() {
+                hub::abandon(tid);
+            }
+            return end;
+        }
         let observed = &self.observed;
         let tid = self.chooser.pick(|process| {
             !observed
@@ -253,7 +281,7 @@ impl<'a> Session<'a> {
             None => None,
         };
         let end = match stopped {
-            Some(stopped) => self.sample_thread(stopped, own),
+            Some(stopped) => self.sample_thread(stopped, false, own),
             None => {
                 self.schedule.spend(monitor_cpu_s() - own);
                 return Ok(());
@@ -265,11 +293,11 @@ impl<'a> Session<'a> {
         end
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.over || self.status.is_some() || self.is_time_to_go()
     }
 
-    fn sample_thread(&mut self, stopped: Stopped, own: f64) -> Result<()> {
+    fn sample_thread(&mut self, stopped: Stopped, found: bool, own: f64) -> Result<()> {
         let tid = stopped.tid();
         let Some(id) = self.observe(tid) else {
             hub::release(Event::Stopped(stopped));
@@ -291,7 +319,14 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         // Before the window, which leaves little of what the caches held.
-        let timed = observed.time(stopped, self.signals, self.until);
+        let timed = match found {
+            // It might have left by then where it was sought.
+            true => {
+                observed.go_untimed();
+                Ok(WindowEnd::Closed(stopped))
+            }
+            false => observed.time(stopped, self.signals, self.until),
+        };
         let late = self.until.is_some_and(|until| Instant::now() >= until);
         let stopped = match timed {
             Ok(WindowEnd::Closed(stopped))
@@ -313,6 +348,9 @@ impl<'a> Session<'a> {
         }
         let plan = self.schedule.plan(self.start.elapsed().as_secs_f64());
         let opened = observed.open(tid, plan);
+        if found {
+            observed.is_where_sought();
+        }
         let begun = monitor_cpu_s();
         let (end, accesses, error) =
             observed.window(stopped, Some(plan.accesses), None, self.signals, self.until)?;
@@ -343,7 +381,7 @@ impl<'a> Session<'a> {
 
 /// Stops a running thread at its own registers, in no system call. `None` where it sleeps by now or
 /// something else happened first, which has been seen to.
-fn stop(tid: Pid) -> Result<Option<Stopped>> {
+pub(super) fn stop(tid: Pid) -> Result<Option<Stopped>> {
     if hub::is_in_call(tid) {
         return Ok(None);
     }

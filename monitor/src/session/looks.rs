@@ -1,6 +1,6 @@
 //! Which window stands for which part of a run, by looks at where the program is between them.
 //!
-//! Windows are few, as each takes milliseconds; a look takes a microsecond ([`super::observed`]'s `whereabouts`). Each
+//! Windows are few, as each takes milliseconds; a look takes microseconds ([`super::observed`]'s `whereabouts`). Each
 //! stands for the time around it, and that time goes to the windows that were in the same code, the nearer ones a little rather. So a
 //! phase that is short and fast, in which a window falls now and then, has the weight of the many looks that fell into it
 //! (post-stratification: Cochran, Sampling Techniques, 5A.9).
@@ -20,6 +20,9 @@ const NEAR: [u64; 11] = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const FAR: usize = 400;
 /// The same where there are none.
 const FAR_UNSEEN: usize = 8;
+/// How many times slower windows in the same code are before that tells that they spent their time elsewhere: rates are known to a factor
+/// of two or so.
+const UNEQUAL: f64 = 4.0;
 /// Looks for each window, on the mean, below which they tell no more than the windows do.
 const ENOUGH_LOOKS: usize = 3;
 /// Addresses that are kept, over all windows: for some days of a run.
@@ -42,8 +45,8 @@ struct Window {
     at_s: f64,
     image: u32,
     samples: usize,
-    /// See [`Looks::behind`].
-    behind: bool,
+    /// See [`Looks::of_its_code`].
+    of_its_code: bool,
 }
 
 /// The looks at one process, and its windows.
@@ -77,8 +80,9 @@ impl Looks {
         self.add(at_s, image, first, false);
     }
 
-    /// The same of what that window saw behind the stretch that it began in: it stands for no time but that in its code.
-    pub fn behind(&mut self, at_s: f64, image: u32, first: Vec<u64>) {
+    /// The same of one that was sought there, or of what the window before saw behind the stretch that it began in: it stands for no time but that
+    /// in its code.
+    pub fn of_its_code(&mut self, at_s: f64, image: u32, first: Vec<u64>) {
         self.add(at_s, image, first, true);
     }
 
@@ -92,13 +96,13 @@ impl Looks {
         alike.map(|ips| (ips[0], ips.len() as u32)).collect()
     }
 
-    fn add(&mut self, at_s: f64, image: u32, mut first: Vec<u64>, behind: bool) {
+    fn add(&mut self, at_s: f64, image: u32, mut first: Vec<u64>, of_its_code: bool) {
         let number = self.windows.len() as u32;
         self.windows.push(Window {
             at_s,
             image,
             samples: first.len(),
-            behind,
+            of_its_code,
         });
         if self.sampled.len() < MOST {
             first.sort_unstable();
@@ -141,7 +145,7 @@ impl Looks {
             rest = behind;
             if looks.is_empty() {
                 // As the windows before and behind.
-                let began = |window: &usize| !windows[*window].behind;
+                let began = |window: &usize| !windows[*window].of_its_code;
                 let before = (0..next).rev().find(began);
                 let after = (next..windows.len()).find(began);
                 for window in [before.or(after), after.or(before)].into_iter().flatten() {
@@ -150,7 +154,7 @@ impl Looks {
             }
             let time_s = (to_s - from_s) / looks.len().max(1) as f64;
             for look in looks {
-                let (chances, seen) = self.chances(look, &by_ip);
+                let (chances, seen) = self.chances(look, &by_ip, rates);
                 let sum: f64 = chances.iter().map(|&(_, chance)| chance).sum();
                 let mut rate = 0.0;
                 for (window, chance) in chances {
@@ -173,7 +177,12 @@ impl Looks {
     }
 
     /// Windows that the look may be like, with chances that need not add up to one, and whether they saw its code.
-    fn chances(&self, look: &Look, by_ip: &[&[(u64, u32, u32)]]) -> (Vec<(usize, f64)>, bool) {
+    fn chances(
+        &self,
+        look: &Look,
+        by_ip: &[&[(u64, u32, u32)]],
+        rates: &[f64],
+    ) -> (Vec<(usize, f64)>, bool) {
         let windows = &self.windows;
         let next = windows.partition_point(|w| w.at_s <= look.at_s);
         let between = |window: usize| match window < next {
@@ -202,16 +211,20 @@ impl Looks {
                 }
             }
             if all >= ENOUGH {
+                let fastest = counts.keys().map(|&window| rates[window]);
+                let fastest = fastest.fold(0.0, f64::max);
                 let chance = |(window, count): (usize, usize)| {
                     let share = count as f64 / windows[window].samples as f64;
-                    (window, nearness(between(window)) * share)
+                    // Of a slow window that much of its accesses is little of its time.
+                    let slow = (UNEQUAL * rates[window] / fastest.max(1.0)).min(1.0);
+                    (window, nearness(between(window)) * share * slow)
                 };
                 return (counts.into_iter().map(chance).collect(), true);
             }
         }
         // Code that no window saw: as those around it, of which one alone may be of something short and unlike the rest.
         let around = next.saturating_sub(FAR_UNSEEN)..windows.len().min(next + FAR_UNSEEN);
-        let around = around.filter(|&window| !windows[window].behind);
+        let around = around.filter(|&window| !windows[window].of_its_code);
         let chance = |window| (window, nearness(between(window)));
         (around.map(chance).collect(), false)
     }
@@ -261,6 +274,28 @@ mod tests {
                 "{part}: {second}"
             );
         }
+    }
+
+    /// A window of a slow loop that comes to a fast one has most of its accesses there, and spends none of its time there.
+    #[test]
+    fn time_in_fast_code_is_not_of_windows_that_merely_came_to_it() {
+        let mut looks = Looks::default();
+        for at in 0..10 {
+            let mixed = [sampled(LOOPS[0]), sampled(LOOPS[1])].concat();
+            looks.window(f64::from(at), 0, mixed);
+        }
+        looks.of_its_code(10.0, 0, sampled(LOOPS[1]));
+        for look in 0..1000 {
+            let place = LOOPS[usize::from(look % 50 == 0)];
+            looks.look(0.01 * f64::from(look), place, 0);
+        }
+        let mut rates = vec![10e6; 10];
+        rates.push(3e9);
+        let shares = looks.shares(10.0, &rates).unwrap().native_s;
+        assert!((0.15..0.2).contains(&shares[10]), "{shares:?}");
+        // Of equal speed they were as much in it.
+        let shares = looks.shares(10.0, &[3e9; 11]).unwrap().native_s;
+        assert!(shares[10] < 0.1, "{shares:?}");
     }
 
     #[test]

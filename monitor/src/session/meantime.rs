@@ -2,7 +2,6 @@
 
 use super::cost::monitor_cpu_s;
 use super::follow::Session;
-use super::observed::Observed;
 use crate::tracee::spare::Spare;
 use crate::tracee::{hub, near};
 use std::time::{Duration, Instant};
@@ -68,8 +67,9 @@ impl Session<'_> {
         let now = Instant::now();
         let is_near = self.meantime.whereabouts.take_if(|at| *at <= now).is_some();
         if is_near || looked && self.meantime.spare.is_there() {
-            let observed = self.observed.values_mut();
-            observed.for_each(Observed::note_where_threads_are);
+            for observed in self.observed.values_mut() {
+                observed.note_where_threads_are();
+            }
         }
         if self.translate_around() {
             return Duration::ZERO;

@@ -44,6 +44,7 @@ mod recent;
 mod remains;
 mod root;
 mod run;
+mod seek;
 
 pub use config::{AttachConfig, EngineChoice, ProfileConfig, RunConfig};
 pub use needs::MOST_MEMORY;

@@ -28,9 +28,9 @@ const MOST_ADDED: f64 = 3.0;
 /// slower there by 3 to 16 %. The ends are guessed.)
 const SHOWS_COUNTING: (f64, f64, f64) = (0.0, 0.85, 3.0);
 /// Seconds that an access takes longer for each instruction added beside one of the program's own, at the most: where the program waits for
-/// memory they run meanwhile. (Chosen: with half of it the accesses of two programs that wait for memory were estimated 4 and 7 % too low, without
-/// it 13 and 20 % too high, so 1 % too low and right; four runs each, on one host.)
-const ADDED_COUNTING_S: f64 = 0.8e-9;
+/// memory they run meanwhile, but it waits for fewer things at once. (Chosen between 0.8, with which nine programs of which six wait for memory were
+/// estimated at 0.66 to 1.04 of their accesses, on the mean 0.16 off, and 1.2: 0.72 to 1.08, 0.13 off; two to four runs each, on one host.)
+const ADDED_COUNTING_S: f64 = 1e-9;
 /// By what factor counting slows warm code down at the most. (Of 24 programs kept in the counting cache for all of a run, on one host, what stops drove from the caches
 /// included: 0.6 to 2.0, but 2.2, 2.5 and 2.6 of jq and interpreters of Scheme and Tcl. What the window beside executed may say more: its code is not quite what was timed.)
 const MOST_COUNTING: f64 = 2.5;

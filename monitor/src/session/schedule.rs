@@ -274,6 +274,11 @@ impl Schedule {
         self.gap_s
     }
 
+    /// Whether the next window is a long one.
+    pub fn is_long_next(&self) -> bool {
+        self.turn == SHORTS_PER_LONG
+    }
+
     /// The next window, opened at `elapsed_s`.
     pub fn plan(&mut self, elapsed_s: f64) -> Plan {
         self.turn = (self.turn + 1) % (SHORTS_PER_LONG + 1);

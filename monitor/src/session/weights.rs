@@ -605,7 +605,7 @@ mod tests {
         };
         assert_eq!(weights.guess(expanded).value, HIGHEST_RATE);
         // What counting adds is taken to show, but hardly where the program waits for memory.
-        for (per_second, expansion, native) in [(2e9, 1.5, 2.85e9), (1e8, 2.0, 1e9 / 9.2)] {
+        for (per_second, expansion, native) in [(2e9, 1.5, 2.85e9), (1e8, 2.0, 1e9 / 9.0)] {
             let dear = Timed {
                 per_second,
                 expansion,

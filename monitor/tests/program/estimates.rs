@@ -54,6 +54,41 @@ fn time_without_accesses_is_nobodys() {
     assert!(told.iter().filter(holds).count() >= 2, "{told:?}");
 }
 
+/// Code that makes most of the accesses in a hundredth of the time has windows, as one is opened where it was seen in between.
+#[test]
+fn windows_are_sought_where_the_program_was_seen_and_none_was() {
+    const NAME: &str = "windows_are_sought_where_the_program_was_seen_and_none_was";
+    const ACCESSES: f64 = 170e6;
+    let Some((place, program)) = build("bursts") else {
+        return;
+    };
+    let program = text(&program);
+    let mut told = Vec::new();
+    for seed in ["1", "2", "3", "4", "5", "6"] {
+        let profile = place.path().join(seed);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_statcache"));
+        command.env("STATCACHE_LOG", "statcache::session::seek=debug");
+        command.args(["run", "-q", "--seed", seed, "-o"]);
+        command.arg(&profile).arg("--");
+        command.args([program.as_str(), "30", "20000000", "150000000"]);
+        let ran = output(command, b"");
+        assert!(ran.status.success(), "{}", lossy(&ran.stderr));
+        let profile = readable(&profile);
+        if profile.looks.is_empty() {
+            println!("SKIP {NAME}: the kernel gives no samples of where the program is");
+            return;
+        }
+        let found = lossy(&ran.stderr).contains("found where it was sought");
+        let estimated = profile.footer.expect("an end").accesses_estimated.value;
+        // It is a tenth of them without that code.
+        if found && (0.4..4.0).contains(&(estimated / ACCESSES)) {
+            return;
+        }
+        told.push((found, estimated));
+    }
+    panic!("{told:?}");
+}
+
 /// Threads that run side by side have parts of the windows as they have of the run, whatever they do in the same time.
 #[test]
 fn threads_of_unequal_speed_have_unequal_parts() {

@@ -12,6 +12,7 @@ use super::group;
 use super::layout::{MAX_RECORD_QWORDS, split_header};
 use crate::observe::filter::LineFilter;
 use crate::observe::{Access, DEFAULT_LINE, LINE_SHIFTS, Observer};
+use rustc_hash::FxHashSet;
 
 /// Accesses at constant distances from one computed address.
 #[derive(Clone, Copy, Debug)]
@@ -211,6 +212,23 @@ impl LogReader {
             ours += seen * (takes(record, shape) + lookup);
         }
         if own > 0.0 { 1.0 + ours / own } else { 1.0 }
+    }
+
+    /// Instructions of the program that were executed since the last reset on a way through a fragment that one of `ips` is on, some of them several
+    /// times over.
+    pub fn executed_with(&self, cache: &CodeCache, ips: &FxHashSet<u64>) -> Vec<u64> {
+        let records = cache.tables().records.iter().zip(&self.shapes);
+        let seen = records.filter(|(_, shape)| shape.seen > 0);
+        let mut executed = Vec::new();
+        for (record, _) in seen {
+            let fragment = cache.fragment(record.fragment);
+            let items = fragment.items.iter().take(usize::from(record.items));
+            let mut way = items.map(|offset| fragment.ip.wrapping_add_signed(i64::from(*offset)));
+            if way.clone().any(|ip| ips.contains(&ip)) {
+                executed.extend(&mut way);
+            }
+        }
+        executed
     }
 
     /// Reads the complete records in the first `length` words of `log`, in order; at least

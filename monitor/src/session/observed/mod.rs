@@ -14,7 +14,7 @@ use clock::NativeClock;
 pub use meanwhile::Meanwhile;
 use timing::{Beside, Timing};
 pub use turns::InTurn;
-use whereabouts::Whereabouts;
+use whereabouts::{Place, Whereabouts};
 
 use super::content::Content;
 use super::cost::{Cost, Stops};
@@ -27,6 +27,7 @@ use super::rates::ANY_RATE;
 use super::recorder::Recorder;
 use super::remains::{self, Remains};
 use super::schedule::Plan;
+use super::seek::{self, Seek, Sought};
 use super::signals::Signals;
 use super::speeds::Speeds;
 use super::spread::FULL_PERIOD;
@@ -84,6 +85,9 @@ pub struct Observed {
     lanes: BTreeMap<i32, Lane>,
     weights: Weights,
     looks: Looks,
+    seek: Seek,
+    /// Whether the open window is where one was sought.
+    is_sought: bool,
     whereabouts: Whereabouts,
     /// Native clock up to which it was looked where threads are.
     looked_s: f64,
@@ -171,6 +175,8 @@ impl Observed {
             lanes: BTreeMap::new(),
             weights: Weights::default(),
             looks: Looks::default(),
+            seek: Seek::default(),
+            is_sought: false,
             whereabouts: Whereabouts::default(),
             looked_s: 0.0,
             recorder: Recorder::new(output, record),
@@ -278,6 +284,7 @@ impl Observed {
         self.calm = None;
         self.in_turn = InTurn::default();
         (self.cost, self.first) = (Cost::default(), (Cost::default(), 0));
+        self.is_sought = false;
         (self.began_s, self.calls_before) = (f64::NAN, self.calls.0);
         if full && lane.windows.any() {
             return Ok(());
@@ -309,6 +316,7 @@ impl Observed {
             for (n, place) in places.into_iter().enumerate() {
                 let at_s = from_s + (n as f64 + 0.5) * apart_s;
                 self.looks.look(at_s, place.ip, place.image);
+                self.seek.look(place.image, place.ip);
             }
         }
     }
@@ -338,13 +346,43 @@ impl Observed {
         timing.is_some_and(|timing| timing.translate_around(engine, most)) || more
     }
 
-    /// Takes the code that threads are in natively for code that was met.
-    pub fn note_where_threads_are(&mut self) {
-        if let Some(Engine::Translate(engine)) = &mut self.engine {
-            let news = self.whereabouts.news();
-            let of_image = news.iter().filter(|place| place.image == self.image);
-            engine.note_met(of_image.map(|place| place.ip));
-        }
+    /// Takes the code that threads are in natively for code that was met. Returns where one was last.
+    pub fn note_where_threads_are(&mut self) -> Option<Place> {
+        let Some(Engine::Translate(engine)) = &mut self.engine else {
+            return None;
+        };
+        let news = self.whereabouts.news();
+        let of_image = news.iter().filter(|place| place.image == self.image);
+        engine.note_met(of_image.map(|place| place.ip));
+        news.last().copied()
+    }
+
+    /// Where a window of its only thread should be, if anywhere.
+    pub fn sought(&self) -> Option<Sought> {
+        let is_translated = matches!(self.engine, Some(Engine::Translate(_)));
+        let sought = is_translated.then(|| self.seek.sought());
+        sought.filter(|sought| !sought.is_empty())
+    }
+
+    /// Whether its only thread is at such a place, as far as is known.
+    pub fn is_at(&mut self, sought: &Sought) -> bool {
+        let news = self.note_where_threads_are();
+        news.is_some_and(|place| sought.at(place.image, place.ip).is_some())
+    }
+
+    /// These places were sought, and found or not.
+    pub fn has_sought(&mut self, sought: &Sought, found: bool) {
+        self.seek.tried(sought, found);
+    }
+
+    /// The next window is not timed.
+    pub fn go_untimed(&mut self) {
+        (self.beside, self.began_at) = (Beside::default(), None);
+    }
+
+    /// The window that was just opened is where one was sought.
+    pub fn is_where_sought(&mut self) {
+        self.is_sought = true;
     }
 
     /// Whether the open window has lasted as long as it may.
@@ -505,13 +543,25 @@ impl Observed {
             .filter_map(|&(_, ip)| self.recorder.address(ip))
             .collect();
         let first = ips[..ips.len().min(FIRST_SAMPLES)].to_vec();
-        match began_at {
-            Some(ip) => {
-                let there = vec![ip; FIRST_SAMPLES];
-                self.looks.window(opened, self.image, there);
-                self.looks.behind(opened, self.image, first);
-            }
-            None => self.looks.window(opened, self.image, first),
+        // One that soon left where it was sought is like any other.
+        let sought =
+            std::mem::take(&mut self.is_sought) && self.seek.is_mostly_new(self.image, &ips);
+        if let Some(Engine::Translate(engine)) = &self.engine {
+            let began = first[..first.len().min(seek::BEGINNING)].iter().copied();
+            let began = began.chain(began_at).collect();
+            let others = engine.executed_with(&began);
+            self.seek.saw(self.image, &began, others);
+        }
+        let (first, behind) = match began_at {
+            Some(ip) => (vec![ip; FIRST_SAMPLES], Some(first)),
+            None => (first, None),
+        };
+        match sought {
+            true => self.looks.of_its_code(opened, self.image, first),
+            false => self.looks.window(opened, self.image, first),
+        }
+        if let Some(behind) = behind {
+            self.looks.of_its_code(opened, self.image, behind);
         }
         // On a clock that counts no window: what other threads did meanwhile was native.
         self.weights.close(record, opened, inside);

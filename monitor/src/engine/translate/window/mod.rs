@@ -392,6 +392,11 @@ impl Translate {
         self.reader.expansion_counting(&self.cache)
     }
 
+    /// Instructions that the last window executed in one go with one of `ips`, some of them several times over.
+    pub fn executed_with(&self, ips: &FxHashSet<u64>) -> Vec<u64> {
+        self.reader.executed_with(&self.cache, ips)
+    }
+
     /// From now on hands every access to `tap` too, beside the observer: slow, for comparisons with
     /// other engines.
     pub fn set_tap(&mut self, tap: Tap) {
