@@ -67,12 +67,14 @@ enum Verb {
 #[must_use]
 pub fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::from_env("STATCACHE_LOG");
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    match io::stderr().is_terminal() {
+        true => log.init(),
+        false => log.with_ansi(false).init(),
+    }
     // Wrong usage ends in here, with code 2.
     let cli = Cli::parse();
     let result = match cli.verb {

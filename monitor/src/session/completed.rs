@@ -54,6 +54,8 @@ pub struct Completed {
     pub content: Content,
     /// What was timed beside it.
     pub places: Vec<Place>,
+    /// Whether it was opened where one was sought: no time around it is its own.
+    pub sought: bool,
 }
 
 /// What is known of a window's rate.
@@ -255,6 +257,7 @@ mod tests {
                 Known::Timed => laps(&[(place, rate)]),
                 _ => Vec::new(),
             },
+            sought: false,
         }
     }
 

@@ -56,7 +56,7 @@ pub struct Session<'a> {
     pub(super) unseen: Unseen,
     pub(super) schedule: Schedule,
     pub(super) chooser: Chooser,
-    /// Whether the last window was where one was sought.
+    /// Whether the last window of one thread was where one was sought.
     pub(super) sought: bool,
     pub(super) pauses: Pauses,
     pub(super) meantime: Meantime,
@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
         Some(id)
     }
 
-    /// Runs natively for a while, then one thread through one window.
+    /// Runs natively for a while, then one thread through one window, or all of its process's.
     fn sample(&mut self) -> Result<()> {
         let gap = self.schedule.gap_s(self.elapsed_s());
         // The gap does not depend on what was followed into it.
@@ -347,10 +347,8 @@ impl<'a> Session<'a> {
             return self.sample_together(stopped, id, own);
         }
         let plan = self.schedule.plan(self.start.elapsed().as_secs_f64());
-        let opened = observed.open(tid, plan);
-        if found {
-            observed.is_where_sought();
-        }
+        let opened = observed.open(tid, plan, found);
+        self.sought = found;
         let begun = monitor_cpu_s();
         let (end, accesses, error) =
             observed.window(stopped, Some(plan.accesses), None, self.signals, self.until)?;

@@ -165,7 +165,7 @@ impl Session<'_> {
             // Natively to its end, or to its next program.
             return stopped.resume(Resume::Continue, 0).map(|_| ());
         }
-        let opened = observed.open(tid, Plan::WHOLE);
+        let opened = observed.open(tid, Plan::WHOLE, false);
         let (end, accesses, error) =
             observed.window(stopped, None, None, self.signals, self.until)?;
         self.over |= self.signals.end_wanted;

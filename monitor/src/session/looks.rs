@@ -5,7 +5,7 @@
 //! phase that is short and fast, in which a window falls now and then, has the weight of the many looks that fell into it
 //! (post-stratification: Cochran, Sampling Techniques, 5A.9).
 //!
-//! A window is where it begins: when it does is as random as when a look is taken. Windows share code, so a look goes to each
+//! A window is where it begins: when it does is as random as when a look is taken, but where it was sought ([`super::seek`]). Windows share code, so a look goes to each
 //! by the share of its first samples that are near the look's instruction, and to near windows a little rather than to far ones.
 
 use std::collections::BTreeMap;
@@ -112,9 +112,9 @@ impl Looks {
         }
     }
 
-    /// Shares out the time up to `end_s`, `rates` being the accesses per native second of each window. `None` where looks do
-    /// not tell: they are too few, or too much was sampled.
-    pub fn shares(&self, end_s: f64, rates: &[f64]) -> Option<Shares> {
+    /// Shares out the time up to `end_s`, `rates` being the accesses per native second of each window, and `seen` those of which that is more than a
+    /// guess, and is of its samples. `None` where looks do not tell: they are too few, or too much was sampled.
+    pub fn shares(&self, end_s: f64, rates: &[f64], seen: &[bool]) -> Option<Shares> {
         let windows = &self.windows;
         let mut looks = self.looks.clone();
         // Of several threads, one after the other.
@@ -129,6 +129,11 @@ impl Looks {
         let mut sampled = self.sampled.clone();
         sampled.sort_unstable();
         let by_ip: Vec<&[(u64, u32, u32)]> = sampled.chunk_by(|a, b| a.0 == b.0).collect();
+        let fast: Vec<Option<f64>> = rates
+            .iter()
+            .zip(seen)
+            .map(|(rate, seen)| seen.then_some(*rate))
+            .collect();
         let mut native_s = vec![0.0; windows.len()];
         let mut counts = vec![0.0; windows.len()];
         let (mut variance, mut before) = (0.0, None);
@@ -154,7 +159,7 @@ impl Looks {
             }
             let time_s = (to_s - from_s) / looks.len().max(1) as f64;
             for look in looks {
-                let (chances, seen) = self.chances(look, &by_ip, rates);
+                let (chances, seen) = self.chances(look, &by_ip, &fast);
                 let sum: f64 = chances.iter().map(|&(_, chance)| chance).sum();
                 let mut rate = 0.0;
                 for (window, chance) in chances {
@@ -181,7 +186,7 @@ impl Looks {
         &self,
         look: &Look,
         by_ip: &[&[(u64, u32, u32)]],
-        rates: &[f64],
+        rates: &[Option<f64>],
     ) -> (Vec<(usize, f64)>, bool) {
         let windows = &self.windows;
         let next = windows.partition_point(|w| w.at_s <= look.at_s);
@@ -211,12 +216,13 @@ impl Looks {
                 }
             }
             if all >= ENOUGH {
-                let fastest = counts.keys().map(|&window| rates[window]);
-                let fastest = fastest.fold(0.0, f64::max);
+                let fastest = counts.keys().filter_map(|&window| rates[window]);
+                let fastest = fastest.fold(1.0, f64::max);
                 let chance = |(window, count): (usize, usize)| {
                     let share = count as f64 / windows[window].samples as f64;
                     // Of a slow window that much of its accesses is little of its time.
-                    let slow = (UNEQUAL * rates[window] / fastest.max(1.0)).min(1.0);
+                    let slow =
+                        rates[window].map_or(1.0, |rate| (UNEQUAL * rate / fastest).min(1.0));
                     (window, nearness(between(window)) * share * slow)
                 };
                 return (counts.into_iter().map(chance).collect(), true);
@@ -224,9 +230,13 @@ impl Looks {
         }
         // Code that no window saw: as those around it, of which one alone may be of something short and unlike the rest.
         let around = next.saturating_sub(FAR_UNSEEN)..windows.len().min(next + FAR_UNSEEN);
-        let around = around.filter(|&window| !windows[window].of_its_code);
         let chance = |window| (window, nearness(between(window)));
-        (around.map(chance).collect(), false)
+        let of_time = |window: &usize| !windows[*window].of_its_code;
+        let chances: Vec<(usize, f64)> = around.clone().filter(of_time).map(chance).collect();
+        match chances.is_empty() {
+            true => (around.map(chance).collect(), false),
+            false => (chances, false),
+        }
     }
 }
 
@@ -259,7 +269,7 @@ mod tests {
             let place = LOOPS[usize::from(window % 10 == 3)];
             looks.window(from + 0.995, 0, sampled(place));
         }
-        looks.shares(20.0, &[1e9; 20]).unwrap()
+        looks.shares(20.0, &[1e9; 20], &[true; 20]).unwrap()
     }
 
     #[test]
@@ -291,10 +301,17 @@ mod tests {
         }
         let mut rates = vec![10e6; 10];
         rates.push(3e9);
-        let shares = looks.shares(10.0, &rates).unwrap().native_s;
+        let shares = looks.shares(10.0, &rates, &[true; 11]).unwrap().native_s;
         assert!((0.15..0.2).contains(&shares[10]), "{shares:?}");
+        // A guess says nothing, nor does the rate of a stretch without accesses.
+        let guessed = [[true; 10].as_slice(), &[false]].concat();
+        let shares = looks.shares(10.0, &rates, &guessed).unwrap().native_s;
+        assert!(shares[10] < 0.1, "{shares:?}");
         // Of equal speed they were as much in it.
-        let shares = looks.shares(10.0, &[3e9; 11]).unwrap().native_s;
+        let shares = looks
+            .shares(10.0, &[3e9; 11], &[true; 11])
+            .unwrap()
+            .native_s;
         assert!(shares[10] < 0.1, "{shares:?}");
     }
 
@@ -312,7 +329,7 @@ mod tests {
         for look in 0..40 {
             looks.look(0.5 + 0.01 * f64::from(look), LOOPS[0], 0);
         }
-        let shares = looks.shares(1.0, &[1.0; 12]).unwrap().native_s;
+        let shares = looks.shares(1.0, &[1.0; 12], &[true; 12]).unwrap().native_s;
         // By distance, and none of the other loop.
         assert_eq!(shares[1], 0.0);
         assert!(shares[0] > shares[2] && shares[2] > shares[11] && shares[11] > 0.0);
@@ -322,7 +339,7 @@ mod tests {
         for look in 0..40 {
             looks.look(0.5 + 0.01 * f64::from(look), 0x7fff_0000, 0);
         }
-        let shares = looks.shares(1.0, &[1.0; 12]).unwrap().native_s;
+        let shares = looks.shares(1.0, &[1.0; 12], &[true; 12]).unwrap().native_s;
         assert!(shares[..8].is_sorted_by(|a, b| a > b), "{shares:?}");
         assert!(
             shares[7] > 0.0 && shares[8..].iter().all(|s| *s == 0.0),
@@ -343,17 +360,17 @@ mod tests {
         for look in 0..12 {
             looks.look(0.1 * f64::from(look), LOOPS[0], 0);
         }
-        let shares = looks.shares(6.0, &[1.0; 5]).unwrap().native_s;
+        let shares = looks.shares(6.0, &[1.0; 5], &[true; 5]).unwrap().native_s;
         assert!(shares[4] > 1.0, "{shares:?}");
     }
 
     #[test]
     fn too_few_looks_tell_nothing() {
         let mut looks = Looks::default();
-        assert_eq!(looks.shares(1.0, &[]), None);
+        assert_eq!(looks.shares(1.0, &[], &[]), None);
         looks.window(0.5, 0, sampled(LOOPS[0]));
         looks.window(0.6, 0, sampled(LOOPS[0]));
         looks.look(0.7, LOOPS[0], 0);
-        assert_eq!(looks.shares(1.0, &[1.0; 2]), None);
+        assert_eq!(looks.shares(1.0, &[1.0; 2], &[true; 2]), None);
     }
 }

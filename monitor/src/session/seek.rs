@@ -1,13 +1,14 @@
-//! Code that the program is often in and no window saw an access of: where the next window should be.
+//! Code that the program is often in and no window began with: where the next window should be.
 //!
-//! Windows open at random moments, so code that makes many accesses in little time has few, or none: of a loop that makes a tenth of the accesses,
+//! Other windows open at random moments, so code that makes many accesses in little time has few, or none: of a loop that makes a tenth of the accesses,
 //! and nearly half of the misses, in a twenty-fifth of the time, half of the runs of a second had no window. Looks are many ([`super::looks`]), so they tell
 //! that there is such code; a window is opened when one falls into it again. It stands for the looks in its code and for no other time, so that
 //! it does not matter that it was not opened at random (sampling with unequal probabilities: Cochran, Sampling Techniques, 9A).
 
 use super::content::granule;
 use super::follow::{Session, stop};
-use crate::tracee::{Event, Result, Stopped, hub};
+use super::observed::Observed;
+use crate::tracee::{Event, Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -22,16 +23,18 @@ const NOTABLE_SHARE: f64 = 0.005;
 /// Samples of a window that it begins with. (Those behind may be of code that it came to: where that makes its accesses in no time, the window is
 /// none of that.)
 pub const BEGINNING: usize = 8;
-/// Numbers of code (see [`granule`]) on either side of a look that are of the same place, where no window began with them; and between two looks in
-/// one, a kilobyte.
+/// Numbers of code (see [`granule`]) on either side of a look that are of the same place, where no window began with them; and of one place at
+/// the most, a kilobyte.
 const NEAR: u64 = 2;
 const REACH: u64 = 64;
 /// How often one place is sought at the most, one that was found counting as so many: where a window sees no access of it, it makes none.
 const TRIES: u32 = 16;
 const FOUND: u32 = 6;
-/// Time between two questions where the program is, and processor seconds of one.
+/// Time between two questions where the program is, and processor seconds of one; of a stop; and how often it is asked for one window at the most.
 const NAP: Duration = Duration::from_micros(500);
 const NAP_S: f64 = 7e-6;
+const STOP_S: f64 = 30e-6;
+const MOST_ASKED: u32 = 1000;
 
 /// Places to open a window in: of each the numbers of code where looks fell, and near there, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,8 +104,14 @@ impl Seek {
         };
         let mut new: Vec<u64> = self.looks.iter().copied().filter(is_new).collect();
         new.sort_unstable();
-        let places = new.chunk_by(|a, b| b - a <= REACH);
-        let notable = places.filter(|looks| looks.len() >= least);
+        let mut places: Vec<&[u64]> = Vec::new();
+        let mut rest = &new[..];
+        while let Some(first) = rest.first() {
+            let (place, others) = rest.split_at(rest.partition_point(|at| at - first <= REACH));
+            places.push(place);
+            rest = others;
+        }
+        let notable = places.into_iter().filter(|looks| looks.len() >= least);
         let code = |looks: &[u64]| {
             let near = |at: &u64| at.saturating_sub(NEAR)..=at.saturating_add(NEAR);
             let mut code: Vec<u64> = looks.iter().flat_map(near).collect();
@@ -121,52 +130,73 @@ impl Session<'_> {
     /// # Errors
     /// As [`Session::rest`].
     pub(super) fn rest_or_seek(&mut self, window: Instant) -> Result<Option<Stopped>> {
-        let may = !std::mem::take(&mut self.sought) && !self.schedule.is_long_next();
+        let may = !self.sought && !self.schedule.is_long_next();
         let Some((id, tid, sought)) = may.then(|| self.place_sought()).flatten() else {
             self.rest(Some(window))?;
             return Ok(None);
         };
         let quarter = window.saturating_duration_since(Instant::now()) / 4;
         self.rest(Some(Instant::now() + quarter))?;
-        let mut asked = 0.0;
+        let last = |session: &mut Session<'_>| {
+            let observed = session.observed.get_mut(&id);
+            observed.and_then(Observed::note_where_threads_are)
+        };
+        // Where it was before says nothing of where it is.
+        last(self);
+        let (mut asked, mut looks, mut stops) = (0, 0_u32, 0_u32);
         let mut found = None;
-        while found.is_none() && Instant::now() < window && !self.is_over() && !hub::any_held() {
+        while found.is_none()
+            && asked < MOST_ASKED
+            && Instant::now() < window
+            && !self.is_over()
+            && !hub::any_held()
+        {
             let is_there = |session: &mut Session<'_>| {
-                asked += 1.0;
-                let observed = session.observed.get_mut(&id);
-                observed.is_some_and(|observed| observed.is_at(&sought))
+                asked += 1;
+                let place = last(session);
+                looks += u32::from(place.is_some());
+                place.is_some_and(|at| sought.at(at.image, at.ip).is_some()) || asked >= MOST_ASKED
             };
-            if !self.rest_until(Some(window), NAP, is_there)? {
+            if !self.rest_until(Some(window), NAP, is_there)? || asked >= MOST_ASKED {
                 break;
             }
             let Some(observed) = self.observed.get(&id) else {
                 break;
             };
-            let image = observed.process.image;
+            let (pid, image) = (observed.process.pid, observed.process.image);
+            // One that sleeps by now is left alone.
+            if !procinfo::is_running(pid, tid) {
+                continue;
+            }
+            stops += 1;
             let Some(stopped) = stop(tid)? else {
                 continue;
             };
-            let regs = stopped.regs();
-            match regs.ok().and_then(|regs| sought.at(image, regs.rip)) {
+            let regs = stopped.regs().ok().filter(|_| hub::is_same(tid, image));
+            match regs.and_then(|regs| sought.at(image, regs.rip)) {
                 Some(place) => found = Some((stopped, place)),
                 None => hub::release(Event::Stopped(stopped)),
             }
         }
-        self.schedule.spend(NAP_S * asked);
-        let observed = self.observed.get_mut(&id);
-        let Some((stopped, place)) = found else {
-            tracing::debug!(?sought, asked, "sought in vain");
-            if let Some(observed) = observed {
-                observed.has_sought(&sought, false);
-            }
-            return Ok(None);
-        };
-        tracing::debug!(?place, asked, "found where it was sought");
-        if let Some(observed) = observed {
-            observed.has_sought(&place, true);
-            self.sought = true;
+        let spent_s = NAP_S * f64::from(asked) + STOP_S * f64::from(stops);
+        self.schedule.spend(spent_s);
+        let place = found.as_ref().map(|(_, place)| place);
+        if let Some(observed) = self.observed.get_mut(&id)
+            && looks > 0
+        {
+            observed.has_sought(place.unwrap_or(&sought), place.is_some());
         }
-        Ok(Some(stopped))
+        match found {
+            Some((stopped, place)) => {
+                tracing::debug!(?place, asked, "found where it was sought");
+                Ok(Some(stopped))
+            }
+            None => {
+                tracing::debug!(?sought, asked, looks, "sought in vain");
+                self.rest(Some(window))?;
+                Ok(None)
+            }
+        }
     }
 
     /// A process of one thread and the places that are sought in it.

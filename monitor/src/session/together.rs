@@ -49,7 +49,8 @@ impl Session<'_> {
             hub::release(Event::Stopped(first));
             return Ok(());
         };
-        let opened = observed.open(tid, plan);
+        let opened = observed.open(tid, plan, false);
+        self.sought = false;
         observed.share(tid);
         hub::set_hold(true);
         let mut ready = vec![first];

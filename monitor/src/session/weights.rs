@@ -39,8 +39,9 @@ pub struct Weights {
     pending: Option<Pending>,
     /// CPU seconds at the end of the last window.
     last_end_s: f64,
-    /// Native CPU seconds before the open window that it stands for.
+    /// Native CPU seconds before the open window that it stands for, and whether it was sought.
     before_s: f64,
+    sought: bool,
     total: Estimate,
     /// Accesses observed or counted.
     seen: f64,
@@ -75,6 +76,8 @@ struct Pending {
     places: Vec<Place>,
     /// Native CPU seconds before it that it stands for.
     before_s: f64,
+    /// See [`Weights::open`].
+    sought: bool,
     /// Accesses counted beside it.
     beside: u64,
     /// Where it began in a stretch without accesses, the rate of that.
@@ -82,15 +85,17 @@ struct Pending {
 }
 
 impl Weights {
-    /// A window opens at `cpu_s`: the one before it can be written.
-    pub fn open(&mut self, cpu_s: f64) -> Option<WindowRecord> {
+    /// A window opens at `cpu_s`: the one before it can be written. `sought`: it is opened where one was, so that the time around it is of its
+    /// neighbours.
+    pub fn open(&mut self, cpu_s: f64, sought: bool) -> Option<WindowRecord> {
         let gap = (cpu_s - self.last_end_s).max(0.0);
-        let behind = if self.pending.is_some() {
-            0.5 * gap
-        } else {
-            0.0
+        let behind = match &self.pending {
+            None => 0.0,
+            Some(last) if last.sought == sought => 0.5 * gap,
+            Some(last) if last.sought => 0.0,
+            Some(_) => gap,
         };
-        self.before_s = gap - behind;
+        (self.before_s, self.sought) = (gap - behind, sought);
         self.complete(behind)
     }
 
@@ -110,6 +115,7 @@ impl Weights {
             content: Content::default(),
             places: Vec::new(),
             before_s: self.before_s,
+            sought: self.sought,
             beside: 0,
             idle: None,
         });
@@ -223,6 +229,7 @@ impl Weights {
             content,
             places,
             before_s,
+            sought,
             beside,
             idle,
         } = self.pending.take()?;
@@ -243,6 +250,7 @@ impl Weights {
             far: completed::far(&record.samples),
             content,
             places,
+            sought,
         };
         let rate = idle.unwrap_or(rate);
         tracing::debug!(
@@ -256,7 +264,9 @@ impl Weights {
         );
         record.stands_for = rate.stands_for(own, native_s);
         // By what neighbours differ.
-        if let Some(last) = self.last_rate.replace(rate.value) {
+        if sought {
+            // That it is there is no chance.
+        } else if let Some(last) = self.last_rate.replace(rate.value) {
             self.variance += 0.5 * (native_s * (rate.value - last)).powi(2);
         }
         match idle {
@@ -272,11 +282,13 @@ impl Weights {
 
     /// Goes through what completed windows stand for, now that all are known; `shares` shares out the run's native time by
     /// their rates, where it can.
-    pub fn settle(&mut self, shares: impl FnOnce(&[f64]) -> Option<Shares>) -> Settled {
+    pub fn settle(&mut self, shares: impl FnOnce(&[f64], &[bool]) -> Option<Shares>) -> Settled {
         completed::reconsider(&mut self.completed);
         let rates: Vec<f64> = self.completed.iter().map(|c| c.rate.value).collect();
+        let seen = |w: &Completed| matches!(w.known, Known::Timed | Known::Seen | Known::Behind);
+        let seen: Vec<bool> = self.completed.iter().map(seen).collect();
         let (mut of_looks, mut looks) = (0.0, Vec::new());
-        if let Some(shares) = shares(&rates) {
+        if let Some(shares) = shares(&rates, &seen) {
             for (window, native_s) in self.completed.iter_mut().zip(shares.native_s) {
                 window.native_s = native_s;
             }
@@ -287,8 +299,7 @@ impl Weights {
             of_looks = shares.variance;
         }
         // By what neighbours differ, as while the run went on.
-        let began = self.completed.iter().filter(|w| w.known != Known::Behind);
-        let began: Vec<&Completed> = began.collect();
+        let began: Vec<&Completed> = self.began().collect();
         let differ = |pair: &[&Completed]| {
             0.5 * (pair[1].native_s * (pair[1].rate.value - pair[0].rate.value)).powi(2)
         };
@@ -337,13 +348,18 @@ impl Weights {
         }
     }
 
+    /// Windows, of those that began where they did by chance.
+    fn began(&self) -> impl Iterator<Item = &Completed> {
+        let by_chance = |w: &&Completed| w.known != Known::Behind && !w.sought;
+        self.completed.iter().filter(by_chance)
+    }
+
     /// By what factor what was not seen may be off because windows are too few to tell what there is besides.
     fn few(&self) -> f64 {
         let all_s: f64 = self.completed.iter().map(|w| w.native_s).sum();
         let shares = self.completed.iter().map(|w| w.native_s / all_s.max(1e-9));
         let lone: f64 = shares.map(|share| share * share).sum();
-        let began = self.completed.iter().filter(|w| w.known != Known::Behind);
-        let fewer = (1.0 - began.count() as f64 / ENOUGH_WINDOWS).max(0.0);
+        let fewer = (1.0 - self.began().count() as f64 / ENOUGH_WINDOWS).max(0.0);
         OTHERS_SPREAD.powf((fewer * lone).sqrt())
     }
 }
@@ -379,7 +395,7 @@ mod tests {
         let mut weights = Weights::default();
         weights.close(window(1000), 0.0, swamped);
         weights.timed(None, 0);
-        let unknown = weights.open(2.0).unwrap().stands_for;
+        let unknown = weights.open(2.0, false).unwrap().stands_for;
         assert!(unknown.value > 3e8 && unknown.low < 2e7 && unknown.high > 2e9);
         // Two that were filled by `rep stosb` say nothing of others.
         for (turn, rate) in [2e10, 2e10, 9e8, 9e8, 9e8].into_iter().enumerate() {
@@ -389,12 +405,12 @@ mod tests {
             if turn == 1 {
                 assert_eq!(weights.guess(swamped).value, ANY_RATE);
             }
-            weights.open(at + 1.0);
+            weights.open(at + 1.0, false);
         }
         weights.close(window(1000), 7.0, swamped);
         weights.timed(None, 0);
         // Half a second before it and half a second behind.
-        let like_others = weights.open(8.0).unwrap().stands_for;
+        let like_others = weights.open(8.0, false).unwrap().stands_for;
         assert!(
             (like_others.value / 9e8 - 1.0).abs() < 0.01,
             "{like_others:?}"
@@ -404,10 +420,10 @@ mod tests {
     #[test]
     fn the_whole_run_is_stood_for_once() {
         let mut weights = Weights::default();
-        assert_eq!(weights.open(1.0), None);
+        assert_eq!(weights.open(1.0, false), None);
         weights.close(window(1000), 1.0, inside(5e5));
         weights.timed(like(1e6), 300);
-        let first = weights.open(3.0).unwrap();
+        let first = weights.open(3.0, false).unwrap();
         // All of the second before it, half of the two behind it.
         assert!((first.stands_for.value / (1300.0 + 2e6) - 1.0).abs() < 1e-3);
         weights.close(window(500), 3.0, inside(1e6));
@@ -430,7 +446,7 @@ mod tests {
         let mut weights = Weights::default();
         for turn in 0..10 {
             let at = f64::from(turn) + 1.0;
-            if let Some(record) = weights.open(at) {
+            if let Some(record) = weights.open(at, false) {
                 assert_eq!(record.index, 0);
             }
             weights.close(window(1000), at, inside(1e9));
@@ -448,7 +464,8 @@ mod tests {
             Known::Behind => 0.05,
             _ => 0.55,
         };
-        let shares = |rates: &[f64]| {
+        let shares = |rates: &[f64], seen: &[bool]| {
+            assert_eq!(seen.iter().filter(|seen| **seen).count(), 10);
             assert_eq!(rates.len(), 19);
             Some(Shares {
                 native_s: numbers.iter().map(native_s).collect(),
@@ -462,13 +479,48 @@ mod tests {
         assert_eq!((settled.looks.len(), settled.factors.len()), (10, 10));
     }
 
+    /// A window that was sought takes no time from its neighbours, and says nothing of how these differ.
+    #[test]
+    fn windows_that_were_sought_stand_for_themselves_alone() {
+        let total = |sought: &[f64]| {
+            let mut weights = Weights::default();
+            for turn in 0..20 {
+                let at = f64::from(turn) + 0.5;
+                weights.open(at, false);
+                weights.close(window(1000), at, inside(1e7));
+                weights.timed(like(1e7), 0);
+                for &behind in sought.iter().filter(|_| turn % 2 == 0) {
+                    weights.open(at + behind, true);
+                    weights.close(window(1000), at + behind, inside(3e9));
+                    weights.timed(None, 0);
+                }
+            }
+            weights.finish(20.0);
+            let before = weights.total();
+            let settled = weights.settle(|_, _| None);
+            assert_eq!(settled.factors.len(), 20 + 10 * sought.len());
+            (before, weights.total())
+        };
+        let (before, alone) = total(&[]);
+        assert!((alone.value / 2e8 - 1.0).abs() < 0.01 && before.value == alone.value);
+        for (live, settled) in [total(&[0.3]), total(&[0.7])] {
+            for told in [live, settled] {
+                assert!((told.value / alone.value - 1.0).abs() < 1e-3, "{told:?}");
+                assert!(
+                    told.high < 1.1 * alone.high && told.low > 0.9 * alone.low,
+                    "{told:?}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn the_total_is_less_certain_where_windows_differ() {
         let total = |windows: usize, rates: [f64; 2]| {
             let mut weights = Weights::default();
             for turn in 0..windows {
                 let (at, rate) = (turn as f64 + 0.5, rates[turn % 2]);
-                weights.open(at);
+                weights.open(at, false);
                 weights.close(window(1000), at, inside(rate));
                 weights.timed(like(rate), 0);
             }
@@ -498,7 +550,7 @@ mod tests {
             let mut weights = Weights::default();
             for turn in 0..4 {
                 let at = f64::from(turn);
-                weights.open(at);
+                weights.open(at, false);
                 weights.close(window(1000), at, inside(1e6));
                 weights.timed(like(1e6), 0);
             }
@@ -511,14 +563,14 @@ mod tests {
             variance: 0.0,
             looks: vec![5.0, 5.0, 5.0, 25.0],
         };
-        let Settled { factors, looks } = weights.settle(|_| Some(shares));
+        let Settled { factors, looks } = weights.settle(|_, _| Some(shares));
         assert_eq!((looks.len(), looks[3].1), (4, 25.0));
         let last = (1000.0 + 2.5e6) / (1000.0 + 1.5e6);
         assert!((factors[3].1.value - last).abs() < 1e-9, "{factors:?}");
         assert!((weights.total().value / 4.004e6 - 1.0).abs() < 1e-9);
         // Where looks do not tell, windows stand for what they were said to.
         let mut weights = of_four_seconds();
-        let Settled { factors, looks } = weights.settle(|_| None);
+        let Settled { factors, looks } = weights.settle(|_, _| None);
         assert_eq!((factors.len(), looks.len()), (4, 0));
         for (_, factor) in &factors {
             for factor in [factor.low, factor.value, factor.high] {

@@ -255,11 +255,16 @@ impl Observed {
         result
     }
 
-    /// Opens a window of thread `tid`; where all is observed, goes on with the one that is open.
+    /// Opens a window of thread `tid`, `sought` if that is at a place where one was; where all is observed, goes on with the one that is open.
     ///
     /// # Errors
     /// When the window before it cannot be written.
-    pub fn open(&mut self, tid: Pid, plan: Plan) -> std::result::Result<(), ProfileError> {
+    pub fn open(
+        &mut self,
+        tid: Pid,
+        plan: Plan,
+        sought: bool,
+    ) -> std::result::Result<(), ProfileError> {
         if let Some(engine) = &mut self.engine {
             engine.limit_misses(plan.misses);
         }
@@ -284,7 +289,7 @@ impl Observed {
         self.calm = None;
         self.in_turn = InTurn::default();
         (self.cost, self.first) = (Cost::default(), (Cost::default(), 0));
-        self.is_sought = false;
+        self.is_sought = sought;
         (self.began_s, self.calls_before) = (f64::NAN, self.calls.0);
         if full && lane.windows.any() {
             return Ok(());
@@ -301,7 +306,7 @@ impl Observed {
         self.pause_native_clock();
         self.opened_at_s = self.native_clock_s();
         self.look(self.opened_at_s);
-        match self.weights.open(self.opened_at_s) {
+        match self.weights.open(self.opened_at_s, sought) {
             Some(before) if !full => self.recorder.window(before),
             _ => Ok(()),
         }
@@ -316,7 +321,9 @@ impl Observed {
             for (n, place) in places.into_iter().enumerate() {
                 let at_s = from_s + (n as f64 + 0.5) * apart_s;
                 self.looks.look(at_s, place.ip, place.image);
-                self.seek.look(place.image, place.ip);
+                if place.image == self.image {
+                    self.seek.look(place.image, place.ip);
+                }
             }
         }
     }
@@ -364,12 +371,6 @@ impl Observed {
         sought.filter(|sought| !sought.is_empty())
     }
 
-    /// Whether its only thread is at such a place, as far as is known.
-    pub fn is_at(&mut self, sought: &Sought) -> bool {
-        let news = self.note_where_threads_are();
-        news.is_some_and(|place| sought.at(place.image, place.ip).is_some())
-    }
-
     /// These places were sought, and found or not.
     pub fn has_sought(&mut self, sought: &Sought, found: bool) {
         self.seek.tried(sought, found);
@@ -378,11 +379,6 @@ impl Observed {
     /// The next window is not timed.
     pub fn go_untimed(&mut self) {
         (self.beside, self.began_at) = (Beside::default(), None);
-    }
-
-    /// The window that was just opened is where one was sought.
-    pub fn is_where_sought(&mut self) {
-        self.is_sought = true;
     }
 
     /// Whether the open window has lasted as long as it may.
@@ -544,8 +540,17 @@ impl Observed {
             .collect();
         let first = ips[..ips.len().min(FIRST_SAMPLES)].to_vec();
         // One that soon left where it was sought is like any other.
-        let sought =
-            std::mem::take(&mut self.is_sought) && self.seek.is_mostly_new(self.image, &ips);
+        let (image, seek) = (self.image, &self.seek);
+        let is_there = match began_at {
+            Some(ip) => seek.is_mostly_new(image, &[ip]),
+            None => seek.is_mostly_new(image, &ips),
+        };
+        let sought = std::mem::take(&mut self.is_sought) && is_there;
+        let mut first = first;
+        if sought {
+            // Of other code that it came to it has more or less than one opened by chance.
+            first.retain(|&ip| seek.is_mostly_new(image, &[ip]));
+        }
         if let Some(Engine::Translate(engine)) = &self.engine {
             let began = first[..first.len().min(seek::BEGINNING)].iter().copied();
             let began = began.chain(began_at).collect();
@@ -581,7 +586,8 @@ impl Observed {
         if !self.full && self.numbers.count() > 0 {
             self.look(native);
             let looks = &self.looks;
-            let settled = self.weights.settle(|rates| looks.shares(native, rates));
+            let shares = |rates: &[f64], seen: &[bool]| looks.shares(native, rates, seen);
+            let settled = self.weights.settle(shares);
             result = result.and(self.recorder.shares(settled.factors));
             if !settled.looks.is_empty() {
                 result = result.and(self.recorder.looks(settled.looks));

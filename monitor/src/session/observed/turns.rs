@@ -85,7 +85,7 @@ impl Observed {
         }
         let first = self.lanes.keys().next().copied();
         let first = first.map_or(tid, Pid::from_raw);
-        let opened = self.open(first, Plan::WHOLE);
+        let opened = self.open(first, Plan::WHOLE, false);
         self.share(first);
         opened
     }

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// us, so that a thousand a second took 1.2 to 3 % of a program's time.)
 const PER_GAP: f64 = 64.0;
 const LEAST_S: f64 = 0.002;
+/// Samples of a short gap, where the shortest time would leave fewer.
+const FEWEST_PER_GAP: f64 = 6.0;
 /// Bytes of a thread's samples that are kept for us, a power of two of pages: 16 each.
 const RING: usize = 4 << 12;
 /// Threads of a process that are sampled, or none of them is, and of all processes: each takes a descriptor.
@@ -89,7 +91,8 @@ impl Whereabouts {
             self.threads.clear();
             return;
         }
-        let period_s = (gap_s / PER_GAP).max(LEAST_S);
+        let least_s = LEAST_S.min(gap_s / FEWEST_PER_GAP).max(LEAST_S / 2.0);
+        let period_s = (gap_s / PER_GAP).max(least_s);
         if period_s > 2.0 * self.period_s {
             self.threads.clear();
             self.period_s = period_s;
