@@ -116,24 +116,32 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-/// The body that a server answers with on a connection kept open; `None` when there is no such answer.
-fn get(connection: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+/// The body that a server answers with on a connection kept open.
+///
+/// # Errors
+/// What went wrong where there is no such answer.
+fn get(connection: &mut BufReader<TcpStream>) -> Result<Vec<u8>, String> {
+    let at = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     let request = b"GET /file HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    connection.get_mut().write_all(request).ok()?;
+    let sent = connection.get_mut().write_all(request);
+    sent.map_err(at("sent"))?;
     let (mut length, mut line) = (0, String::new());
-    connection.read_line(&mut line).ok()?;
-    let good = line.starts_with("HTTP/1.1 200");
+    connection.read_line(&mut line).map_err(at("status"))?;
+    if !line.starts_with("HTTP/1.1 200") {
+        return Err(format!("status {line:?}"));
+    }
     while line.trim_end() != "" {
         line.clear();
-        connection.read_line(&mut line).ok()?;
+        connection.read_line(&mut line).map_err(at("header"))?;
         let lower = line.to_ascii_lowercase();
         if let Some(value) = lower.strip_prefix("content-length:") {
-            length = value.trim().parse().ok()?;
+            let told = value.trim().parse();
+            length = told.map_err(|_| format!("length {value:?}"))?;
         }
     }
     let mut body = vec![0; length];
-    connection.read_exact(&mut body).ok()?;
-    good.then_some(body)
+    connection.read_exact(&mut body).map_err(at("body"))?;
+    Ok(body)
 }
 
 /// Two connections ask a server for the same without a pause while it is attached to: every answer is the first one.
