@@ -1,6 +1,6 @@
 //! Which thread gets the next window: one of those that run at a random moment.
 //!
-//! Windows open at random moments, and one of the threads that run then is taken, each with the same
+//! Windows open at random moments (but for those that are sought: `seek`), and one of the threads that run then is taken, each with the same
 //! chance. So threads get windows in proportion to the CPU time they use, and no account of each
 //! one's time is needed: with a thousand threads, reading it would cost more than a window.
 

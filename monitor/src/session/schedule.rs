@@ -256,7 +256,8 @@ impl Schedule {
     }
 
     /// Seconds to run natively before the next window, at `elapsed_s` seconds into the run; random, so that windows do
-    /// not fall into step with the program, and the same whatever the next window is to be: it stands for them.
+    /// not fall into step with the program, and the same whatever the next window is to be: it stands for them. (One that is sought may come
+    /// sooner, and stands for none of it.)
     pub fn gap_s(&mut self, elapsed_s: f64) -> f64 {
         let floor = FLOOR_S * (self.overhead / 0.1).min(1.0);
         let granted =

@@ -1,7 +1,8 @@
 //! What each window stands for: the native accesses of the CPU time around it.
 //!
 //! A window stands for its own accesses and for half of the native stretches before and behind it, the last one for all
-//! of what follows. When windows are opened does not depend on what they are to be ([`super::schedule`]). The rate
+//! of what follows. When windows are opened does not depend on what they are to be ([`super::schedule`]), but for those that are sought
+//! ([`super::seek`]), around which the time is their neighbours'. The rate
 //! inside a window is no substitute for the native rate: translated code is slower by a factor that depends on the code.
 
 use super::completed::{self, Completed, Known};

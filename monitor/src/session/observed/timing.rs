@@ -1,5 +1,5 @@
 //! How fast the thread of a window is natively: before the window it is for a moment in a code cache that only counts,
-//! which takes little beside the program's own work.
+//! which takes little beside the program's own work. (Not where a window was sought, which it might leave meanwhile.)
 //!
 //! Not behind it: a window, and what reads its log, leave little of what the program had in the caches. (A walk through 2 MiB in a
 //! second level of that size took up to twice its time for the five milliseconds that it was timed there.)
