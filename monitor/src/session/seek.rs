@@ -1,7 +1,7 @@
 //! Code that the program is often in and no window began with: where the next window should be.
 //!
 //! Other windows open at random moments, so code that makes many accesses in little time has few, or none: of a loop that makes a tenth of the accesses,
-//! and nearly half of the misses, in a twenty-fifth of the time, half of the runs of a second had no window. Looks are many ([`super::looks`]), so they tell
+//! and nearly half of the misses, in a twenty-fifth of the time, half of the runs of a second had none or next to none. Looks are many ([`super::looks`]), so they tell
 //! that there is such code; a window is opened when one falls into it again. It stands for the looks in its code and for no other time, so that
 //! it does not matter that it was not opened at random (sampling with unequal probabilities: Cochran, Sampling Techniques, 9A).
 
