@@ -27,7 +27,7 @@ fn time_without_accesses_is_nobodys() {
     };
     let program = text(&program);
     let (mut looked, mut named) = (0, 0);
-    let told: Vec<_> = ["1", "2", "3", "4", "5"]
+    let told: Vec<_> = ["1", "2", "3", "4", "5", "6"]
         .into_iter()
         .map(|seed| {
             let words = [program.as_str(), "20", "100000000", "250000000"];
@@ -52,7 +52,7 @@ fn time_without_accesses_is_nobodys() {
         let Estimate { low, high, .. } = **e;
         (low / 1.5..=high * 1.5).contains(&LOADS)
     };
-    assert!(told.iter().filter(holds).count() >= 4, "{told:?}");
+    assert!(told.iter().filter(holds).count() >= 5, "{told:?}");
 }
 
 /// Code that makes most of the accesses in a hundredth of the time has windows, as one is opened where it was seen in between.
