@@ -244,6 +244,7 @@ pub fn attach(config: &AttachConfig, started: impl FnOnce(Pid) + Send) -> Result
         if let Some(source) = source {
             session.count_with(None, source);
         }
+        session.schedule.begin_gently();
         session.until = config.seconds.map(|s| start + Duration::from_secs_f64(s));
         started(pid);
         session.follow();

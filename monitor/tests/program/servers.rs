@@ -171,7 +171,10 @@ fn http_serves_on(pid: u32, port: u16, place: &Path) {
         let client = || {
             let (mut connection, mut answers) = (connect(), 0);
             while !over.load(Ordering::Relaxed) {
-                let answer = get(&mut connection).expect("an answer on the same connection");
+                let answer = get(&mut connection).unwrap_or_else(|wrong| {
+                    let log = std::fs::read_to_string(place.join("error")).unwrap_or_default();
+                    panic!("answer {answers} on the same connection: {wrong}; its log: {log}");
+                });
                 assert!(answer == expected, "answer {answers} differs");
                 answers += 1;
             }
