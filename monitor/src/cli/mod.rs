@@ -223,6 +223,7 @@ mod tests {
             instrs: vec![instr(Some(0), 64), instr(Some(0), 65), instr(None, 66)],
             windows: Vec::new(),
             looks: std::collections::BTreeMap::new(),
+            unmet: None,
             symbols: vec![Vec::new(), known.clone(), Vec::new()],
             data_symbols: Vec::new(),
             sites: Vec::new(),

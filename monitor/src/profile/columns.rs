@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::types::{
     Estimate, Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, ProcessRecord,
-    Record, SampleRecord, TakenSample, ThreadShare, WindowRecord,
+    Record, SampleRecord, TakenSample, ThreadShare, Unmet, WindowRecord,
 };
 use crate::varint::{difference, narrow, put_varint, sum, take_varint, unzigzag, zigzag};
 
@@ -32,6 +32,7 @@ enum Stored {
     Shares(Vec<(u32, Estimate)>),
     Looks(Vec<(u32, f64)>),
     Sites(Vec<Vec<InstrId>>),
+    Unmet(Unmet),
 }
 
 /// [`WindowRecord`] with its samples as columns.
@@ -111,6 +112,7 @@ pub(super) fn encode_record(record: &Record) -> Result<Vec<u8>, String> {
         Record::Shares(s) => Stored::Shares(s.clone()),
         Record::Looks(looks) => Stored::Looks(looks.clone()),
         Record::Sites(sites) => Stored::Sites(sites.clone()),
+        Record::Unmet(unmet) => Stored::Unmet(*unmet),
     };
     postcard::to_stdvec(&stored).map_err(|e| e.to_string())
 }
@@ -133,6 +135,7 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<Record, String> {
         Stored::Shares(s) => Record::Shares(s),
         Stored::Looks(looks) => Record::Looks(looks),
         Stored::Sites(sites) => Record::Sites(sites),
+        Stored::Unmet(unmet) => Record::Unmet(unmet),
     })
 }
 

@@ -200,7 +200,7 @@ fn len_u32(n: usize) -> Result<[u8; 4], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::types::{Estimate, Footer};
+    use crate::profile::types::{Estimate, Footer, Unmet};
 
     fn footer() -> Record {
         Record::Footer(Footer {
@@ -219,6 +219,7 @@ mod tests {
         for record in [
             Record::Shares(vec![(3, estimate)]),
             Record::Looks(vec![(0, 12.5), (3, 0.0)]),
+            Record::Unmet(Unmet { looks: 3, of: 900 }),
             Record::Sites(vec![vec![4, 9], Vec::new(), vec![0]]),
         ] {
             let bytes = encode(&record, Effort::High).unwrap();

@@ -13,7 +13,8 @@ use super::error::ProfileError;
 use super::fold::Fold;
 use super::tables::in_order;
 use super::types::{
-    Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, Record, Warning, WindowRecord,
+    Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, Record, Unmet, Warning,
+    WindowRecord,
 };
 
 /// A static object that a sample touched.
@@ -42,6 +43,8 @@ pub struct Profile {
     pub windows: Vec<WindowRecord>,
     /// How many looks at where the program was between windows each stands for, by its number; empty where nothing but windows tells.
     pub looks: BTreeMap<u32, f64>,
+    /// How many of the looks fell into code that no window began with, where that was looked for.
+    pub unmet: Option<Unmet>,
     /// Source positions by [`InstrId`], innermost first; shorter than `instrs` where a run broke
     /// off before names were resolved. One in a module without any was left to the reader.
     pub symbols: Vec<Vec<Frame>>,

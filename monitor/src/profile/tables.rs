@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::reader::{DataSymbol, Profile};
 use super::types::{
     Estimate, Footer, Frame, Header, Instr, InstrId, Memory, Module, ModuleId, Outcome, Record,
-    Warning, WindowRecord,
+    Unmet, Warning, WindowRecord,
 };
 
 /// What is known of one process.
@@ -22,6 +22,7 @@ pub(super) struct Tables {
     /// Whether windows stand for what was known at the end.
     shared_out: bool,
     looks: BTreeMap<u32, f64>,
+    unmet: Option<Unmet>,
 }
 
 impl Tables {
@@ -38,6 +39,7 @@ impl Tables {
             footer: None,
             shared_out: false,
             looks: BTreeMap::new(),
+            unmet: None,
         }
     }
 
@@ -80,6 +82,10 @@ impl Tables {
             }
             Record::Shares(factors) => self.share(&factors)?,
             Record::Looks(looks) => self.looks(looks)?,
+            Record::Unmet(unmet) if unmet.looks > unmet.of => {
+                return Err(format!("{} looks of {}", unmet.looks, unmet.of));
+            }
+            Record::Unmet(unmet) => self.unmet = Some(unmet),
             Record::Footer(f) => self.footer = Some(f),
         }
         Ok(())
@@ -231,6 +237,7 @@ impl Tables {
             instrs: self.instrs,
             windows: self.windows,
             looks: self.looks,
+            unmet: self.unmet,
             symbols: self.symbols,
             data_symbols: self.data_symbols,
             sites: self.sites,
@@ -386,6 +393,13 @@ mod tests {
         assert!(read(records).unwrap().looks.is_empty());
         assert_eq!(with(-1.0).unwrap_err(), "window 2 stands for -1 looks");
         assert!(with(f64::NAN).is_err());
+        let unmet = |looks, of| {
+            let mut records = shared_out();
+            records.push(Record::Unmet(Unmet { looks, of }));
+            read(records)
+        };
+        assert_eq!(unmet(2, 9).unwrap().unmet, Some(Unmet { looks: 2, of: 9 }));
+        assert_eq!(unmet(10, 9).unwrap_err(), "10 looks of 9");
     }
 
     /// A window that others were left out for has been multiplied: its bounds may not hold its value any more.

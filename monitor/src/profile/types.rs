@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const LINE_SIZES: [u32; 5] = [16, 32, 64, 128, 256];
 
 /// Version of the record layout below, and the oldest that it holds all of; a reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 9;
+pub const SCHEMA_VERSION: u32 = 10;
 /// See [`SCHEMA_VERSION`].
 pub const OLDEST_SCHEMA_VERSION: u32 = 3;
 
@@ -425,4 +425,15 @@ pub enum Record {
     Shares(Vec<(u32, Estimate)>),
     /// How many looks at where the program was between windows these, given by their numbers, stand for.
     Looks(Vec<(u32, f64)>),
+    /// How many of so many looks fell into code that no window began with.
+    Unmet(Unmet),
+}
+
+/// See [`Record::Unmet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmet {
+    /// Looks into such code.
+    pub looks: u32,
+    /// Of so many.
+    pub of: u32,
 }

@@ -11,7 +11,7 @@ use crate::observe::{
 use crate::profile::ProfileError;
 use crate::profile::types::{
     Estimate, FirstTouch, FirstTouches, Footer, Instr, InstrId, Memory, Module, ModuleId, Outcome,
-    ProcessRecord, Record, SampleRecord, Shared, SiteId, TakenSample, Warning, WindowRecord,
+    ProcessRecord, Record, SampleRecord, Shared, SiteId, TakenSample, Unmet, Warning, WindowRecord,
     sample_flags,
 };
 use crate::symbols;
@@ -485,6 +485,14 @@ impl Recorder {
     /// When the profile cannot be written.
     pub fn looks(&self, looks: Vec<(u32, f64)>) -> Result<(), ProfileError> {
         self.append(&Record::Looks(looks))
+    }
+
+    /// Writes how many of the last looks fell into code that no window began with.
+    ///
+    /// # Errors
+    /// When the profile cannot be written.
+    pub fn unmet(&self, unmet: Unmet) -> Result<(), ProfileError> {
+        self.append(&Record::Unmet(unmet))
     }
 
     /// Where an instruction is in the process.

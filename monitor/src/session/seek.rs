@@ -8,6 +8,7 @@
 use super::content::granule;
 use super::follow::{Session, stop};
 use super::observed::Observed;
+use crate::profile::types::Unmet;
 use crate::tracee::{Event, Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -78,6 +79,15 @@ impl Seek {
     pub fn saw(&mut self, image: u32, first: &FxHashSet<u64>, others: Vec<u64>) {
         let ips = first.iter().copied().chain(others);
         self.seen.extend(ips.map(|ip| granule(image, ip)));
+    }
+
+    /// How many of the last looks fell into code that no window began with.
+    pub fn unmet(&self) -> Unmet {
+        let unmet = self.looks.iter().filter(|at| !self.seen.contains(at));
+        Unmet {
+            looks: unmet.count() as u32,
+            of: self.looks.len() as u32,
+        }
     }
 
     /// Whether most of these instructions are of code that no window began with yet.
@@ -254,8 +264,11 @@ mod tests {
         assert!(!is_sought(&seek, LOOPS[0] + 24) && is_sought(&seek, LOOPS[1] + 24));
         // In another image the same address is other code.
         assert!(seek.sought().at(1, LOOPS[1]).is_none());
+        assert_eq!(seek.unmet().looks, NOTABLE as u32);
         saw(&mut seek, LOOPS[1]);
         assert!(seek.sought().is_empty());
+        let of = (ENOUGH + NOTABLE) as u32;
+        assert_eq!(seek.unmet(), Unmet { looks: 0, of });
         assert!(seek.is_mostly_new(0, &[LOOPS[2], LOOPS[2], LOOPS[0]]));
         assert!(!seek.is_mostly_new(0, &[LOOPS[2], LOOPS[1], LOOPS[0]]));
     }

@@ -592,6 +592,9 @@ impl Observed {
             if !settled.looks.is_empty() {
                 result = result.and(self.recorder.looks(settled.looks));
             }
+            if matches!(self.engine, Some(Engine::Translate(_))) {
+                result = result.and(self.recorder.unmet(self.seek.unmet()));
+            }
             if let Some(engine) = &self.engine {
                 let places = looks.places(self.image);
                 result = result.and(self.recorder.between(places, engine.maps()));
