@@ -219,7 +219,13 @@ mod tests {
         for record in [
             Record::Shares(vec![(3, estimate)]),
             Record::Looks(vec![(0, 12.5), (3, 0.0)]),
-            Record::Unmet(Unmet { looks: 3, of: 900 }),
+            Record::Unmet(Unmet {
+                looks: 3,
+                unmet_s: 0.1,
+                of: 900,
+                of_s: 1.8,
+                all_s: 2.0,
+            }),
             Record::Sites(vec![vec![4, 9], Vec::new(), vec![0]]),
         ] {
             let bytes = encode(&record, Effort::High).unwrap();

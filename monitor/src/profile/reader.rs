@@ -43,7 +43,7 @@ pub struct Profile {
     pub windows: Vec<WindowRecord>,
     /// How many looks at where the program was between windows each stands for, by its number; empty where nothing but windows tells.
     pub looks: BTreeMap<u32, f64>,
-    /// How many of the looks fell into code that no window began with, where that was looked for.
+    /// What looks tell of code that no window began with, where they tell anything and all windows are here.
     pub unmet: Option<Unmet>,
     /// Source positions by [`InstrId`], innermost first; shorter than `instrs` where a run broke
     /// off before names were resolved. One in a module without any was left to the reader.

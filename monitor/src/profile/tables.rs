@@ -82,10 +82,7 @@ impl Tables {
             }
             Record::Shares(factors) => self.share(&factors)?,
             Record::Looks(looks) => self.looks(looks)?,
-            Record::Unmet(unmet) if unmet.looks > unmet.of => {
-                return Err(format!("{} looks of {}", unmet.looks, unmet.of));
-            }
-            Record::Unmet(unmet) => self.unmet = Some(unmet),
+            Record::Unmet(unmet) => self.unmet = Some(sensible(unmet)?),
             Record::Footer(f) => self.footer = Some(f),
         }
         Ok(())
@@ -209,6 +206,8 @@ impl Tables {
             .any(|window| !self.by_index.contains_key(window))
         {
             self.looks.clear();
+            // Nor is all code that windows began with in the profile.
+            self.unmet = None;
         }
         in_order(&mut self.data_symbols);
         let mut read_warnings = Vec::new();
@@ -268,6 +267,23 @@ pub(super) fn in_order(symbols: &mut [DataSymbol]) {
     let shared: Vec<bool> = symbols.iter().map(is_shared).collect();
     for (symbol, _) in symbols.iter_mut().zip(shared).filter(|(_, shared)| *shared) {
         symbol.name = format!("{} at {:#x}", symbol.name, symbol.start);
+    }
+}
+
+fn sensible(unmet: Unmet) -> Result<Unmet, String> {
+    let Unmet {
+        looks,
+        unmet_s,
+        of,
+        of_s,
+        all_s,
+    } = unmet;
+    let grows = 0.0 <= unmet_s && unmet_s <= of_s && of_s <= all_s && all_s.is_finite();
+    match grows && looks <= of {
+        true => Ok(unmet),
+        false => Err(format!(
+            "{looks} looks of {of}, {unmet_s} s of {of_s} of {all_s}"
+        )),
     }
 }
 
@@ -393,13 +409,39 @@ mod tests {
         assert!(read(records).unwrap().looks.is_empty());
         assert_eq!(with(-1.0).unwrap_err(), "window 2 stands for -1 looks");
         assert!(with(f64::NAN).is_err());
-        let unmet = |looks, of| {
+        let unmet = Unmet {
+            looks: 2,
+            unmet_s: 0.2,
+            of: 9,
+            of_s: 0.9,
+            all_s: 1.0,
+        };
+        let with = |window, unmet| {
             let mut records = shared_out();
-            records.push(Record::Unmet(Unmet { looks, of }));
+            records.push(Record::Looks(vec![(window, 1.0)]));
+            records.push(Record::Unmet(unmet));
             read(records)
         };
-        assert_eq!(unmet(2, 9).unwrap().unmet, Some(Unmet { looks: 2, of: 9 }));
-        assert_eq!(unmet(10, 9).unwrap_err(), "10 looks of 9");
+        assert_eq!(with(2, unmet).unwrap().unmet, Some(unmet));
+        assert_eq!(with(9, unmet).unwrap().unmet, None);
+        for bad in [
+            Unmet { looks: 10, ..unmet },
+            Unmet {
+                unmet_s: 0.95,
+                ..unmet
+            },
+            Unmet { of_s: 1.5, ..unmet },
+            Unmet {
+                all_s: f64::INFINITY,
+                ..unmet
+            },
+            Unmet {
+                unmet_s: f64::NAN,
+                ..unmet
+            },
+        ] {
+            assert!(with(2, bad).is_err(), "{bad:?}");
+        }
     }
 
     /// A window that others were left out for has been multiplied: its bounds may not hold its value any more.

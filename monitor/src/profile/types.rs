@@ -425,15 +425,21 @@ pub enum Record {
     Shares(Vec<(u32, Estimate)>),
     /// How many looks at where the program was between windows these, given by their numbers, stand for.
     Looks(Vec<(u32, f64)>),
-    /// How many of so many looks fell into code that no window began with.
+    /// What looks between windows tell of the time in code that no window began with.
     Unmet(Unmet),
 }
 
 /// See [`Record::Unmet`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Unmet {
-    /// Looks into such code.
+    /// Looks into such code, and the CPU seconds that they stand for.
     pub looks: u32,
-    /// Of so many.
+    /// See `looks`.
+    pub unmet_s: f64,
+    /// All looks, and the same of those.
     pub of: u32,
+    /// See `of`.
+    pub of_s: f64,
+    /// CPU seconds outside of windows, with those that no look stands for.
+    pub all_s: f64,
 }

@@ -8,6 +8,7 @@
 //! A window is where it begins: when it does is as random as when a look is taken, but where it was sought ([`super::seek`]). Windows share code, so a look goes to each
 //! by the share of its first samples that are near the look's instruction, and to near windows a little rather than to far ones.
 
+use crate::profile::types::Unmet;
 use std::collections::BTreeMap;
 
 /// Samples around a look that suffice to tell windows apart, and the distances in bytes within which they are sought: an interrupt is taken
@@ -179,6 +180,34 @@ impl Looks {
             variance,
             looks: counts,
         })
+    }
+
+    /// What looks up to `end_s` tell of the time in code that `is_unmet`, given the program image and the instruction.
+    pub fn unmet(&self, end_s: f64, is_unmet: impl Fn(u32, u64) -> bool) -> Unmet {
+        let mut looks = self.looks.clone();
+        looks.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        let mut unmet = Unmet::default();
+        let (mut from_s, mut rest) = (0.0, &looks[..]);
+        let ends = self.windows.iter().map(|window| window.at_s);
+        for to_s in ends.chain([end_s]) {
+            let to_s = to_s.max(from_s);
+            let (here, behind) = rest.split_at(rest.partition_point(|look| look.at_s < to_s));
+            let others = here.iter().filter(|look| is_unmet(look.image, look.ip));
+            let others = others.count();
+            let gap_s = to_s - from_s;
+            if !here.is_empty() {
+                unmet.looks += others as u32;
+                unmet.unmet_s += gap_s * others as f64 / here.len() as f64;
+                unmet.of += here.len() as u32;
+                unmet.of_s += gap_s;
+            }
+            unmet.all_s += gap_s;
+            (from_s, rest) = (to_s, behind);
+        }
+        // But for the last digits.
+        unmet.unmet_s = unmet.unmet_s.min(unmet.of_s);
+        unmet.of_s = unmet.of_s.min(unmet.all_s);
+        unmet
     }
 
     /// Windows that the look may be like, with chances that need not add up to one, and whether they saw its code.
@@ -362,6 +391,26 @@ mod tests {
         }
         let shares = looks.shares(6.0, &[1.0; 5], &[true; 5]).unwrap().native_s;
         assert!(shares[4] > 1.0, "{shares:?}");
+    }
+
+    #[test]
+    fn time_without_looks_is_not_told_to_be_in_code_that_was_met() {
+        let mut looks = Looks::default();
+        // Ten looks before the first window, one of them elsewhere; none before the second; four behind it, two elsewhere.
+        for look in 0..10 {
+            let place = LOOPS[usize::from(look == 7)];
+            looks.look(0.1 * f64::from(look) + 0.05, place, 0);
+        }
+        looks.window(1.0, 0, sampled(LOOPS[0]));
+        looks.window(3.0, 0, sampled(LOOPS[0]));
+        for look in 0..4 {
+            looks.look(3.1 + f64::from(look), LOOPS[look as usize % 2], 0);
+        }
+        let unmet = looks.unmet(7.0, |_, ip| ip == LOOPS[1]);
+        assert_eq!((unmet.looks, unmet.of), (3, 14));
+        assert!((unmet.unmet_s - 2.1).abs() < 1e-9, "{unmet:?}");
+        assert!((unmet.of_s - 5.0).abs() < 1e-9, "{unmet:?}");
+        assert!((unmet.all_s - 7.0).abs() < 1e-9, "{unmet:?}");
     }
 
     #[test]

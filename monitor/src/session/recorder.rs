@@ -487,7 +487,7 @@ impl Recorder {
         self.append(&Record::Looks(looks))
     }
 
-    /// Writes how many of the last looks fell into code that no window began with.
+    /// Writes what looks tell of code that no window began with.
     ///
     /// # Errors
     /// When the profile cannot be written.

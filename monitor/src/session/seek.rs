@@ -8,7 +8,6 @@
 use super::content::granule;
 use super::follow::{Session, stop};
 use super::observed::Observed;
-use crate::profile::types::Unmet;
 use crate::tracee::{Event, Result, Stopped, hub, procinfo};
 use nix::unistd::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -81,18 +80,20 @@ impl Seek {
         self.seen.extend(ips.map(|ip| granule(image, ip)));
     }
 
-    /// How many of the last looks fell into code that no window began with.
-    pub fn unmet(&self) -> Unmet {
-        let unmet = self.looks.iter().filter(|at| !self.seen.contains(at));
-        Unmet {
-            looks: unmet.count() as u32,
-            of: self.looks.len() as u32,
-        }
+    /// Whether a window began with this code.
+    pub fn is_met(&self, image: u32, ip: u64) -> bool {
+        self.seen.contains(&granule(image, ip))
+    }
+
+    /// Another program image begins: only what is met there is sought.
+    pub fn begin_image(&mut self) {
+        self.looks.clear();
+        self.tried.clear();
     }
 
     /// Whether most of these instructions are of code that no window began with yet.
     pub fn is_mostly_new(&self, image: u32, ips: &[u64]) -> bool {
-        let is_new = |ip: &&u64| !self.seen.contains(&granule(image, **ip));
+        let is_new = |ip: &&u64| !self.is_met(image, **ip);
         2 * ips.iter().filter(is_new).count() >= ips.len()
     }
 
@@ -264,13 +265,17 @@ mod tests {
         assert!(!is_sought(&seek, LOOPS[0] + 24) && is_sought(&seek, LOOPS[1] + 24));
         // In another image the same address is other code.
         assert!(seek.sought().at(1, LOOPS[1]).is_none());
-        assert_eq!(seek.unmet().looks, NOTABLE as u32);
+        assert!(!seek.is_met(0, LOOPS[1]));
         saw(&mut seek, LOOPS[1]);
         assert!(seek.sought().is_empty());
-        let of = (ENOUGH + NOTABLE) as u32;
-        assert_eq!(seek.unmet(), Unmet { looks: 0, of });
+        assert!(seek.is_met(0, LOOPS[1]) && !seek.is_met(1, LOOPS[1]));
         assert!(seek.is_mostly_new(0, &[LOOPS[2], LOOPS[2], LOOPS[0]]));
         assert!(!seek.is_mostly_new(0, &[LOOPS[2], LOOPS[1], LOOPS[0]]));
+        // What was met before is not forgotten, but sought no more.
+        looks(&mut seek, LOOPS[2], ENOUGH);
+        assert!(is_sought(&seek, LOOPS[2]));
+        seek.begin_image();
+        assert!(seek.sought().is_empty() && seek.is_met(0, LOOPS[1]));
     }
 
     #[test]

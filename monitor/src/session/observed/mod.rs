@@ -590,10 +590,9 @@ impl Observed {
             let settled = self.weights.settle(shares);
             result = result.and(self.recorder.shares(settled.factors));
             if !settled.looks.is_empty() {
+                let unmet = looks.unmet(native, |image, ip| !self.seek.is_met(image, ip));
                 result = result.and(self.recorder.looks(settled.looks));
-            }
-            if matches!(self.engine, Some(Engine::Translate(_))) {
-                result = result.and(self.recorder.unmet(self.seek.unmet()));
+                result = result.and(self.recorder.unmet(unmet));
             }
             if let Some(engine) = &self.engine {
                 let places = looks.places(self.image);

@@ -12,7 +12,6 @@ use crate::session::cost::Stops;
 use crate::session::engine::{Engine, Kind};
 use crate::session::leave::{self, Left};
 use crate::session::preload;
-use crate::session::seek::Seek;
 use crate::session::speeds::Speeds;
 use crate::tracee::filters::{self, Filters};
 use crate::tracee::maps::Maps;
@@ -221,7 +220,7 @@ impl Observed {
         self.speeds = Speeds::default();
         self.expansion = None;
         self.native_clock.forget();
-        self.seek = Seek::default();
+        self.seek.begin_image();
         self.refused = None;
         self.sandboxed = false;
         self.stale_gs.clear();
