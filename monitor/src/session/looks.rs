@@ -21,6 +21,9 @@ const NEAR: [u64; 11] = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const FAR: usize = 400;
 /// The same where there are none.
 const FAR_UNSEEN: usize = 8;
+/// Windows on either side by which it is told how far apart they are, and how far at the least.
+const AROUND: usize = 3;
+const LEAST_APART_S: f64 = 1e-4;
 /// How many times slower windows in the same code are before that tells that they spent their time elsewhere: rates are known to a factor
 /// of two or so.
 const UNEQUAL: f64 = 4.0;
@@ -135,6 +138,7 @@ impl Looks {
             .zip(seen)
             .map(|(rate, seen)| seen.then_some(*rate))
             .collect();
+        let apart_s = self.apart_s(end_s);
         let mut native_s = vec![0.0; windows.len()];
         let mut counts = vec![0.0; windows.len()];
         let (mut variance, mut before) = (0.0, None);
@@ -160,7 +164,10 @@ impl Looks {
             }
             let time_s = (to_s - from_s) / looks.len().max(1) as f64;
             for look in looks {
-                let (chances, seen) = self.chances(look, &by_ip, &fast);
+                let (mut chances, seen) = self.chances(look, &by_ip, &fast);
+                for (window, chance) in &mut chances {
+                    *chance *= apart_s[*window];
+                }
                 let sum: f64 = chances.iter().map(|&(_, chance)| chance).sum();
                 let mut rate = 0.0;
                 for (window, chance) in chances {
@@ -180,6 +187,21 @@ impl Looks {
             variance,
             looks: counts,
         })
+    }
+
+    /// How far apart windows are around each: where they are denser than elsewhere each stands for less.
+    fn apart_s(&self, end_s: f64) -> Vec<f64> {
+        let at_s = |window: usize| self.windows.get(window).map_or(end_s, |w| w.at_s);
+        let around = |window: usize| {
+            let from_s = match window.checked_sub(AROUND) {
+                Some(before) => at_s(before),
+                None => 0.0,
+            };
+            let gaps = (window + AROUND).min(self.windows.len()) - window.saturating_sub(AROUND)
+                + usize::from(window < AROUND);
+            ((at_s(window + AROUND) - from_s) / gaps as f64).max(LEAST_APART_S)
+        };
+        (0..self.windows.len()).map(around).collect()
     }
 
     /// What looks up to `end_s` tell of the time in code that `is_unmet`, given the program image and the instruction.

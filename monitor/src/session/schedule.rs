@@ -12,10 +12,10 @@ use std::time::Duration;
 /// Seconds that windows may add to a run besides their share of it: short runs would yield nothing
 /// otherwise. They are granted as the run goes on: part of them soon, as it may soon be over, the rest later, because windows
 /// at the very beginning pay for translating code that is run once.
-const FLOOR_S: f64 = 0.22;
+const FLOOR_S: f64 = 0.24;
 /// That part, and the time constants of both, in seconds. (Chosen by 57 runs of 19 programs of 0.03 to 0.6 s: with all of 0.2 s granted later, seven had no window and
 /// half of them one at the most; with this, five, for 0.05 s more. A program that was there before us is in no hurry.)
-const SOON: f64 = 0.36;
+const SOON: f64 = 0.33;
 const SOON_S: f64 = 0.1;
 const LATER_S: f64 = 1.5;
 /// Part of the allowance that windows spend; the rest covers start-up, stops and what windows do to caches and predictors of the
