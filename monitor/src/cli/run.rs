@@ -55,7 +55,7 @@ pub struct ProfileArgs {
     /// How samples are taken.
     #[arg(long, value_enum, default_value_t, hide_possible_values = false)]
     pub engine: EngineArg,
-    /// Wall time that windows may add, in per cent of the run; the first seconds of any run have 0.2 s besides; without effect on --full.
+    /// Wall time that windows may add, in per cent of the run; the first seconds of any run have 0.24 s besides; without effect on --full.
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = parse_percent, allow_negative_numbers = true)]
     pub overhead: f64,
     /// Observe the whole run, whatever it costs: one thread after the other.

@@ -398,6 +398,25 @@ mod tests {
         );
     }
 
+    /// Ten windows in the first tenth of a second are not ten of a run of ten seconds.
+    #[test]
+    fn dense_windows_stand_for_less_each() {
+        let mut looks = Looks::default();
+        let ats = (1..=10).map(|n| 0.01 * f64::from(n));
+        for at in ats.chain((1..10).map(f64::from)) {
+            looks.window(at, 0, sampled(LOOPS[0]));
+        }
+        for look in 0..1000 {
+            looks.look(0.01 * f64::from(look) + 0.005, LOOPS[0], 0);
+        }
+        let shares = looks.shares(10.0, &[1.0; 19], &[true; 19]).unwrap();
+        let first: f64 = shares.native_s[..10].iter().sum();
+        assert!((0.1..1.5).contains(&first), "{first}");
+        // Evenly spread they are alike.
+        let even: f64 = shares.native_s[12..16].iter().sum();
+        assert!((3.0..6.0).contains(&even), "{even}");
+    }
+
     #[test]
     fn code_of_another_program_at_the_same_address_is_other_code() {
         let mut looks = Looks::default();
