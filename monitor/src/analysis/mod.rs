@@ -11,6 +11,7 @@ mod sharing;
 pub mod sizes;
 mod stacks;
 mod subjects;
+mod unseen;
 
 use std::collections::HashSet;
 
@@ -153,7 +154,7 @@ impl<'p> Analysis<'p> {
     /// Accesses that may have been made before the first window besides those that it stands for, and the CPU seconds there.
     #[must_use]
     pub fn before_first(&self) -> (f64, f64) {
-        feed::before_first(self.profile)
+        unseen::before_first(self.profile)
     }
 
     /// Miss-ratio curve at the given sizes, in their order; empty for an empty profile.
