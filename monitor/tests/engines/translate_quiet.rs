@@ -182,7 +182,9 @@ fn what_is_read_at_once_is_as_if_read_access_by_access() {
             each.3.len()
         );
         assert_eq!(at_once, each, "{name}");
-        assert!(each.0.len() > 20, "{}", each.0.len());
+        // A run that is cut short has fewer.
+        let samples = each.0.len();
+        assert!(samples > 20, "{name}: {samples}, {:?}", run.declined);
     }
 }
 
