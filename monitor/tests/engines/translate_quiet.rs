@@ -163,7 +163,8 @@ fn what_is_read_at_once_is_as_if_read_access_by_access() {
             }
             each.access(access);
         }
-        assert_eq!(at_once.accesses(), each.accesses(), "{name}");
+        let accesses = each.accesses();
+        assert_eq!(at_once.accesses(), accesses, "{name}");
         assert_eq!(at_once.refs(), each.refs(), "{name}");
         let found = |observer: &mut Observer| {
             let returns = observer.take_returns().expect("drawn");
@@ -176,15 +177,16 @@ fn what_is_read_at_once_is_as_if_read_access_by_access() {
         };
         let (at_once, each) = (found(&mut at_once), found(&mut each));
         println!(
-            "{name}: {} samples, {} first touches in {} epochs",
+            "{name}: {accesses} accesses, {} samples, {} first touches in {} epochs",
             each.0.len(),
             each.1,
             each.3.len()
         );
         assert_eq!(at_once, each, "{name}");
-        // A run that is cut short has fewer.
-        let samples = each.0.len();
-        assert!(samples > 20, "{name}: {samples}, {:?}", run.declined);
+        // A run that is cut short has fewer. (How many samples come of 2,000 hangs on where its stack lies: lines that are drawn take from the same
+        // random numbers.)
+        assert!(accesses > 2_000, "{name}: {accesses}, {:?}", run.declined);
+        assert!(each.0.len() > 5, "{name}");
     }
 }
 
@@ -227,6 +229,7 @@ fn accesses_are_counted_to_the_access() {
     for name in [
         "plain",
         "string",
+        "pieces",
         "bits",
         "crossing",
         "gather",
@@ -257,8 +260,8 @@ fn accesses_are_counted_to_the_access() {
         }
         compared += usize::from(counts.len() == 4);
         built += usize::from(!counts.is_empty());
-        // All that is counted there, `rep` and gathers apart.
-        if name == "returns" {
+        // All that is counted there, `rep` under a condition and gathers apart.
+        if ["returns", "pieces"].contains(&name) {
             let counted = find(name, 1_000_000, Looking::Nowhere);
             counts.extend(counted.map(|found| found.accesses));
         }

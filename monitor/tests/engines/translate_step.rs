@@ -19,6 +19,14 @@ struct Seen {
     observer: Observer,
 }
 
+impl Seen {
+    fn of(accesses: Vec<Access>) -> Seen {
+        let mut observer = observer();
+        accesses.iter().for_each(|access| observer.access(*access));
+        Seen { accesses, observer }
+    }
+}
+
 /// Panics unless both lists are equal to the access.
 fn assert_same_accesses(what: &str, stepped: &[Access], translated: &[Access]) {
     if let Some(at) = stepped.iter().zip(translated).position(|(a, b)| a != b) {
@@ -199,21 +207,22 @@ fn check_at(name: &str, link: &[&str]) {
     let Some((_tracees, program)) = Tracees::build_with(name, link) else {
         return;
     };
+    let (tracee, stopped) = to_the_mark(&program);
+    let stopped = match stopped {
+        Ok(stopped) => stopped,
+        Err(event) => {
+            assert_eq!(tracee.ended(event).expected_accesses(name), None);
+            return;
+        }
+    };
+    let (Seen { accesses, .. }, mark, event) = step(stopped, usize::MAX);
+    assert_eq!(
+        mark.map(|n| n as u64),
+        tracee.ended(event).expected_accesses(name),
+        "{name}"
+    );
     for plan in PLANS {
-        let (tracee, stopped) = to_the_mark(&program);
-        let stopped = match stopped {
-            Ok(stopped) => stopped,
-            Err(event) => {
-                assert_eq!(tracee.ended(event).expected_accesses(name), None);
-                return;
-            }
-        };
-        let (stepped, mark, event) = step(stopped, usize::MAX);
-        assert_eq!(
-            mark.map(|n| n as u64),
-            tracee.ended(event).expected_accesses(name),
-            "{name}"
-        );
+        let stepped = Seen::of(accesses.clone());
         let (tracee, stopped) = to_the_mark(&program);
         let (seen, run) = translate(stopped.expect("at its mark"), plan);
         let ending = tracee.ended(run.event);
@@ -234,6 +243,7 @@ checks!(
     crossing,
     gather,
     locked,
+    pieces,
     plain,
     returns,
     segment,

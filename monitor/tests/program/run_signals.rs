@@ -207,6 +207,29 @@ fn signals_to_the_group_come_once() {
     }
 }
 
+/// A copy of megabytes by one instruction is made in pieces; handlers see it as far as it is.
+#[test]
+fn signals_and_faults_in_the_midst_of_string_instructions() {
+    let Some((place, program)) = c::build("cuts") else {
+        return;
+    };
+    let program = program.display().to_string();
+    let often: [&[&str]; 4] = [
+        &["--full"],
+        &["--overhead", "600"],
+        &["--overhead", "100", "--engine", "step"],
+        &["--overhead", "50"],
+    ];
+    for options in often {
+        let found = under(place.path(), place.path(), options, &[&program], b"");
+        assert_eq!(
+            (shell_status(&found), lossy(&found.stdout)),
+            (0, "done\n".to_owned()),
+            "{options:?}: {found:?}"
+        );
+    }
+}
+
 /// A step into a handler from `popf` would leave the trap flag in what the handler returns to.
 #[test]
 fn signals_that_come_while_flags_are_popped() {

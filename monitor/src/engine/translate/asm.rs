@@ -292,6 +292,11 @@ impl Asm {
         self.in_block(false, &[0x0f, 0xb7], gpr, offset);
     }
 
+    /// `mov register32, block[offset]`
+    pub fn load_word32(&mut self, gpr: Gpr, offset: i32) {
+        self.in_block(false, &[0x8b], gpr, offset);
+    }
+
     /// `movzx register32, byte gs:[index + offset]`
     pub fn load_byte_indexed(&mut self, gpr: Gpr, index: Gpr, offset: i32) {
         self.two(Code::Movzx_r32_rm8, low32(gpr), byte_at(index, offset));

@@ -51,6 +51,7 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
         spare: Spare::Unused,
         open: None,
         counted: false,
+        cut: false,
     };
 
     let exit = asm.here();
@@ -77,6 +78,7 @@ pub fn generate(base: u64, duty: Duty) -> (Vec<u8>, Runtime) {
         spare: Spare::Unused,
         open: None,
         counted: false,
+        cut: false,
     };
     let of = |gprs: &[Gpr]| gprs.iter().copied().collect::<GprSet>();
     states.mark(indirect, in_rcx(of(&[Gpr::Rcx])));

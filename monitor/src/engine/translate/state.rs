@@ -54,6 +54,8 @@ pub struct State {
     pub open: Option<u16>,
     /// Whether the accesses of the open record are in [`state::COUNT`] already.
     pub counted: bool,
+    /// Whether a `rep` instruction is executed in pieces: [`state::REST`] is to be added to its counter.
+    pub cut: bool,
 }
 
 /// That register on the way through the table of jumps: the one that fragments choose as a rule.
@@ -68,6 +70,7 @@ impl State {
             spare: Spare::of(duty, CARRIER),
             open: None,
             counted: false,
+            cut: false,
         }
     }
 }
@@ -104,6 +107,9 @@ impl State {
         };
         for gpr in self.spilled.iter() {
             *get_mut(&mut regs, gpr) = block.word(state::slot(gpr));
+        }
+        if self.cut {
+            regs.rcx = regs.rcx.wrapping_add(block.word(state::REST));
         }
         regs.gs_base = 0;
         regs.orig_rax = u64::MAX;

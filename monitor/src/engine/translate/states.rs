@@ -28,6 +28,7 @@ struct Boundary {
     kind: IpKind,
     spare: Spare,
     counted: bool,
+    cut: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ impl Default for Boundary {
             kind: IpKind::At,
             spare: Spare::Unused,
             counted: false,
+            cut: false,
         }
     }
 }
@@ -76,6 +78,7 @@ impl StateMap {
             kind,
             spare: state.spare,
             counted: state.counted,
+            cut: state.cut,
         };
         match self.boundaries.last_mut() {
             Some(last) if last.address == boundary.address => *last = boundary,
@@ -167,11 +170,12 @@ impl Boundary {
             spare: self.spare,
             open: self.open,
             counted: self.counted,
+            cut: self.cut,
         }
     }
 
     fn pack(&self, before: &Boundary, distance: u32, begins: u8, to: &mut Vec<u8>) {
-        let other = |b: &Boundary| (b.kind, b.spare, b.counted);
+        let other = |b: &Boundary| (b.kind, b.spare, b.counted, b.cut);
         let mut differs = begins;
         for (differ, bit) in [
             (self.ip != before.ip, IP),
@@ -198,8 +202,8 @@ impl Boundary {
                 Spare::Block(gpr) => (1, gpr.number()),
                 Spare::Count(gpr) => (2, gpr.number()),
             };
-            let kind = self.kind as u8 | u8::from(self.counted) << 2;
-            to.extend([kind | spare << 3, gpr as u8]);
+            let kind = self.kind as u8 | u8::from(self.counted) << 2 | u8::from(self.cut) << 3;
+            to.extend([kind | spare << 4, gpr as u8]);
         }
     }
 
@@ -225,7 +229,8 @@ impl Boundary {
             let (what, gpr) = (next(bytes), Gpr::ALL[usize::from(next(bytes))]);
             boundary.kind = [IpKind::At, IpKind::InRcx, IpKind::InTarget][usize::from(what & 3)];
             boundary.counted = what & 4 != 0;
-            boundary.spare = match what >> 3 {
+            boundary.cut = what & 8 != 0;
+            boundary.spare = match what >> 4 {
                 0 => Spare::Unused,
                 1 => Spare::Block(gpr),
                 _ => Spare::Count(gpr),
@@ -266,15 +271,16 @@ mod tests {
         ];
         let open = proptest::option::of(0u16..300);
         let spilled = any::<u16>().prop_map(GprSet);
-        (ip, spare, open, spilled, any::<bool>()).prop_map(|(ip, spare, open, spilled, counted)| {
-            State {
+        (ip, spare, open, spilled, any::<[bool; 2]>()).prop_map(
+            |(ip, spare, open, spilled, [counted, cut])| State {
                 ip,
                 spilled,
                 spare,
                 open,
                 counted,
-            }
-        })
+                cut,
+            },
+        )
     }
 
     proptest! {

@@ -73,6 +73,19 @@ impl Values {
         }
     }
 
+    /// The present value of `gpr` where it is known.
+    pub fn constant(&self, gpr: Gpr) -> Option<u64> {
+        match self.registers[gpr.number()] {
+            Value::Constant(value) => Some(value),
+            Value::Number { .. } => None,
+        }
+    }
+
+    /// From here on `gpr` holds something else.
+    pub fn forget(&mut self, gpr: Gpr) {
+        self.registers[gpr.number()] = self.fresh();
+    }
+
     /// The term for `gpr`'s present value. Where it is not in the log yet, `log` is called and
     /// must store the register in the word it returns.
     pub fn term(&mut self, gpr: Gpr, log: impl FnOnce(Gpr) -> u8) -> Term {

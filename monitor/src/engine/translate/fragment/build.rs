@@ -1,5 +1,6 @@
 //! From a trace to the code of a fragment.
 
+mod repeat;
 mod transfer;
 mod words;
 
@@ -361,6 +362,7 @@ impl Builder<'_> {
             spare: Spare::Unused,
             open: None,
             counted: false,
+            cut: false,
         });
         self.hot.asm.spill(self.spare);
         let what = match self.hot.duty {
@@ -409,9 +411,11 @@ impl Builder<'_> {
                 return Ok((i, End::Fall(ip)));
             }
             self.hot.mark(self.inside(ip, i));
+            let in_pieces = i < straight && self.begin_piece(i, item);
             self.log_accesses(i, item);
             if i < straight {
                 match self.copy(i, item, room) {
+                    Ok(()) if in_pieces => self.end_piece(i, item),
                     Ok(()) => {}
                     // Nothing of this item has run yet: a fragment of its own begins here.
                     Err(OutOfReach) if i > 0 => {

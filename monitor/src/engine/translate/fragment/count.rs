@@ -45,7 +45,7 @@ pub(super) fn iterations(out: &mut Stretch, spare: Gpr, accesses: &[Access]) {
 }
 
 /// Whether rcx says how many there are.
-fn repeats(access: &Access) -> bool {
+pub(super) fn repeats(access: &Access) -> bool {
     matches!(
         access.shape,
         Shape::Rep {

@@ -265,6 +265,7 @@ impl Stretch {
             spare: Spare::of(self.duty, spare),
             open: open.map(|done| done as u16),
             counted: false,
+            cut: false,
         }
     }
 }

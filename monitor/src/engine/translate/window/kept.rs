@@ -61,9 +61,8 @@ impl Translate {
             let count = COUNT_DUE.wrapping_sub(quiet.min(QUIET_MOST));
             (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)
         } else if all || observer.spacing() < QUIET_LEAST {
-            // A log full of words says only roughly how long a turn was.
-            let in_turn = observer.is_shared() && left < QUIET_MOST;
-            let end = if in_turn { end(left) } else { NO_END };
+            // A log full of words says only roughly how long that was, and nothing of `rep` instructions, which take a record for each piece.
+            let end = if left < QUIET_MOST { end(left) } else { NO_END };
             (COUNT_DUE, end, bytes(left))
         } else {
             // At most one word an access as a rule; where there are more the log is full before.

@@ -165,7 +165,8 @@ impl Translate {
         };
         let context = state.rebuild(regs, &self.block());
         let mut open = match (fragment, context.open) {
-            (Some(id), Some(items)) => Some((id, items, Some(context.regs.rcx))),
+            // Of the piece that is being executed.
+            (Some(id), Some(items)) => Some((id, items, Some(regs.rcx))),
             _ => None,
         };
         if let (true, Some((id, items, _))) = (state.counted, open) {
