@@ -49,6 +49,8 @@ pub struct Completed {
     pub rate: Rate,
     /// Accesses a second that it made in the window: natively it is no slower. 0 where that is not known.
     pub at_least: f64,
+    /// See [`Inside::repeats`](super::rates::Inside::repeats).
+    pub repeats: bool,
     pub known: Known,
     /// Accesses that it was said to stand for.
     pub said: Estimate,
@@ -161,7 +163,7 @@ pub fn reconsider(windows: &mut [Completed]) {
     let speeds: Vec<Speed> = windows
         .iter()
         .enumerate()
-        .map(|(at, window)| speeds.of(at, &window.content))
+        .map(|(at, window)| speeds.of(at, &window.content, window.repeats))
         .collect();
     for (window, speed) in windows.iter_mut().zip(&speeds) {
         let rate = 1.0 / speed.access_s;
@@ -171,6 +173,10 @@ pub fn reconsider(windows: &mut [Completed]) {
             // What was timed beside it was other code.
             Known::Timed if speed.covered < COVERED => window.known = Known::Nothing,
             _ if speed.covered < COVERED => {}
+            // What one instruction makes is not timed better than it was in the window.
+            Known::Timed if window.at_least > HIGHEST_RATE => {
+                window.rate = window.rate.about(window.at_least)
+            }
             Known::Timed if speed.own => {
                 let most = HIGHEST_RATE.max(window.rate.value);
                 window.rate = window.rate.about(rate.min(most));
@@ -261,6 +267,7 @@ mod tests {
             known,
             said: Rate::within(rate, 1.1).stands_for(0.0, 1.0),
             at_least: 0.0,
+            repeats: false,
             far: Some(far),
             content: Content::new(0, &ips),
             places: match known {

@@ -1,5 +1,6 @@
 //! Of what code a window is, and how fast code is natively, by what was timed of it.
 
+use super::rates::HIGHEST_RATE;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -88,12 +89,13 @@ impl<'a> Speeds<'a> {
     ///
     /// Each piece of code is as fast as the laps nearest to it: the window's own where they are among these, else those of other windows, near
     /// ones rather, and as far as these do not suffice the window's own in other parts of its code. A lap that went on into other code is
-    /// then heard only where the window was in that, too.
-    pub fn of(&self, window: usize, content: &Content) -> Speed {
+    /// then heard only where the window was in that, too. One that was mostly a `rep` instruction says nothing of windows that are not (`repeats`).
+    pub fn of(&self, window: usize, content: &Content, repeats: bool) -> Speed {
         let from = window.saturating_sub(FAR);
         let windows = self.laps.iter().enumerate();
         let near = windows.take(window + FAR + 1).skip(from);
         let all = near.flat_map(|(other, places)| places.iter().map(move |place| (other, place)));
+        let all = all.filter(|(_, place)| repeats || place.access_s * HIGHEST_RATE >= 1.0);
         let mut all: Vec<(usize, &Place)> = all.collect();
         all.sort_by_key(|(_, place)| place.at);
         let is_own = |&&(other, _): &&(usize, &Place)| other == window;
@@ -224,7 +226,7 @@ mod tests {
     }
 
     fn seen_from(laps: &[Vec<Place>], window: usize, content: &Content) -> Speed {
-        Speeds::new(laps.iter().map(Vec::as_slice).collect()).of(window, content)
+        Speeds::new(laps.iter().map(Vec::as_slice).collect()).of(window, content, false)
     }
 
     fn of(laps: &[Vec<Place>], window: usize, ips: &[u64]) -> (f64, f64) {

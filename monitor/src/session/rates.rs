@@ -20,6 +20,9 @@ const BEGINNING: (f64, f64) = (600e3, 0.5e-3);
 /// windows of five programs of two threads on one host the native rate was 3.2 times what this left out said, 2.0 to 7.0 in eight of ten, with it 2.2 times, 1.3 to 3.4.
 /// A ring of buffers, which cannot be timed as its threads wait for each other every 30 us, was told to make 0.30 to 0.51 of its accesses.)
 const BEHIND_STOP: (f64, f64) = (5e3, 14e-6);
+/// Fewer instructions than this for each of the program's own are executed where nearly all of those are iterations of `rep` instructions. (A record of
+/// other code, of 64 instructions at the most, takes five or more.)
+const REPEATS: f64 = 1.05;
 /// No window was seen to be slowed down by more than this share.
 const MOST_ADDED: f64 = 3.0;
 /// The same of those that counting adds, once the code is warm, as a share. (Of 23 programs kept in the counting cache for nearly all of a run, on one
@@ -126,6 +129,11 @@ impl Inside {
             mostly_stops: false,
             of_others: false,
         }
+    }
+
+    /// Whether next to all of its accesses are those of `rep` instructions, which come to many times as many in the same time as other code's.
+    pub fn repeats(self) -> bool {
+        self.expansion < REPEATS
     }
 
     /// Best guess of the native rate where none was ever measured.

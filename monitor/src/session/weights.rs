@@ -248,6 +248,7 @@ impl Weights {
             known,
             said: rate.stands_for(own, native_s),
             at_least,
+            repeats: inside.repeats(),
             far: completed::far(&record.samples),
             content,
             places,

@@ -39,7 +39,7 @@ const LONG_ONE_IN: u32 = 4;
 const MOST_MISSES_LONG: u64 = 250;
 /// Fewest and most accesses of a lap.
 const LEAST: u64 = 2_000;
-const MOST: u64 = 8_000_000;
+const MOST: u64 = 2_000_000;
 /// Most of the first one: where the program has become a hundred times slower, more would lead it out of what it is doing. (Of rounds of 3 ms with
 /// 10 M accesses and 17 ms with 100,000 no window began in the latter, with 400,000: 4 to 7 times as many accesses were estimated as were made.)
 const MOST_FIRST: u64 = 10_000;
