@@ -285,6 +285,7 @@ mod tests {
                 at: granule(0, ip),
                 part: 0.5,
                 access_s: 1.0 / rate,
+                stays: false,
             };
             [place; 8]
         };
@@ -341,6 +342,18 @@ mod tests {
         reconsider(&mut windows);
         assert_eq!(windows[6].rate.value, 4e9);
         assert!(close(&windows[7], 8e6), "{windows:?}");
+    }
+
+    /// A copy of megabytes by one instruction is as fast as it was seen to be, whatever was timed before it.
+    #[test]
+    fn windows_in_copies_go_by_themselves() {
+        let mut windows: Vec<Completed> = (0..6)
+            .map(|_| window(Known::Timed, 3e9, 0.0, 0x1000))
+            .collect();
+        windows[5].at_least = 2.5e10;
+        reconsider(&mut windows);
+        assert!(close(&windows[5], 2.5e10), "{windows:?}");
+        assert!(windows[..5].iter().all(|w| close(w, 3e9)), "{windows:?}");
     }
 
     /// A garbage collector walks through a small heap, and later through a large one.

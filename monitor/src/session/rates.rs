@@ -133,7 +133,8 @@ impl Inside {
 
     /// Whether next to all of its accesses are those of `rep` instructions, which come to many times as many in the same time as other code's.
     pub fn repeats(self) -> bool {
-        self.expansion < REPEATS
+        let told = !self.mostly_stops && !self.of_others && self.expansion > 1.0;
+        told && self.expansion < REPEATS
     }
 
     /// Best guess of the native rate where none was ever measured.
@@ -237,6 +238,22 @@ mod tests {
         assert!((likely(1e9, 3.0) - 2.6).abs() < 1e-9);
         assert!((likely(1e9, 30.0) - 1.0 - MOST_ADDED).abs() < 1e-9);
         assert!((likely(1e9, 1.0) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn windows_of_repeated_instructions_are_told_by_what_was_executed_besides() {
+        let with = |expansion: f64, mostly_stops: bool| Inside {
+            expansion,
+            mostly_stops,
+            ..Inside::example(2e10)
+        };
+        assert!(with(1.001, false).repeats());
+        // One that executed nothing of ours is not known, nor is one of other code, or of stops.
+        assert!(
+            ![with(1.0, false), with(1.1, false), with(1.001, true)]
+                .map(Inside::repeats)
+                .contains(&true)
+        );
     }
 
     #[test]

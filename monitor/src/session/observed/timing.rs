@@ -4,7 +4,7 @@
 //! Not behind it: a window, and what reads its log, leave little of what the program had in the caches. (A walk through 2 MiB in a
 //! second level of that size took up to twice its time for the five milliseconds that it was timed there.)
 
-use super::super::content::{Place, granule};
+use super::super::content::{Place, granule, is_near};
 use super::super::engine::Engine;
 use super::super::idle::{Beginning, Lead};
 use super::super::pace::{LONE_PATIENCE, PATIENCE};
@@ -490,10 +490,12 @@ fn places(laps: &[Lap], native: f64, image: u32) -> Vec<Place> {
         let ips = &lap.ips[ends];
         let part = lap.accesses / mean / ips.len() as f64;
         let access_s = lap.cpu_s / lap.accesses / native;
+        let stays = is_near(granule(image, lap.ips[0]), granule(image, lap.ips[1]));
         let place = move |ip: &u64| Place {
             at: granule(image, *ip),
             part,
             access_s,
+            stays,
         };
         ips.iter().map(place).collect::<Vec<_>>()
     };
