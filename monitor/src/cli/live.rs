@@ -92,8 +92,7 @@ fn lasting(seconds: f64) -> String {
 /// Ends a live profile.
 pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
     let Answer::Live(status) = control::stop(args.pid)? else {
-        tell!("statcache: {}", nobody(args.pid));
-        return Ok(Exit::NotFound);
+        return Err(Nobody(args.pid).into());
     };
     let output = plain(&status.output.display().to_string());
     if let Some(error) = &status.error {
@@ -118,9 +117,10 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn nobody(pid: i32) -> String {
-    format!("process {pid} has no live profile of this user: 'statcache ps' lists those there are")
-}
+/// A process was named, and has none.
+#[derive(Debug, thiserror::Error)]
+#[error("process {0} has no live profile of this user: 'statcache ps' lists those there are")]
+pub(super) struct Nobody(i32);
 
 /// Whether a live profile is not where it was written to any more.
 fn is_gone(output: &Path) -> bool {
@@ -142,7 +142,7 @@ pub(super) fn profile_of(named: &Path) -> anyhow::Result<Option<PathBuf>> {
             status.output.display()
         ),
         Answer::Live(status) => Ok(Some(status.output)),
-        Answer::Nobody => anyhow::bail!("{}", nobody(pid)),
+        Answer::Nobody => Err(Nobody(pid).into()),
     }
 }
 

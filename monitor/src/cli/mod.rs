@@ -96,7 +96,10 @@ pub fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => Exit::Success.into(),
         Err(error) => {
             tell!("statcache: {}", line(&error));
-            Exit::Failure.into()
+            match error.is::<live::Nobody>() {
+                true => Exit::NotFound.into(),
+                false => Exit::Failure.into(),
+            }
         }
     }
 }

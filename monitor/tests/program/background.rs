@@ -257,7 +257,7 @@ fn refusals_come_before_the_background() {
             "choose another place",
         ),
         (&["stop", "4194303"], 127, "no live profile"),
-        (&["report", "4194303"], 125, "no live profile"),
+        (&["report", "4194303"], 127, "no live profile"),
         (&["run", "--max-size", "1K", "true"], 2, "256K or more"),
     ] {
         let found = place.statcache(words);
