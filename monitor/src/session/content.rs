@@ -14,7 +14,7 @@ const FAR: usize = 30;
 const REACH: u64 = 32;
 /// What laps must weigh together that tell how fast code is, one of the window's own being 1: the nearest in code are asked until they do.
 const ENOUGH: f64 = 1.0;
-/// The same of laps that stayed there: with so much of them others are not heard. (Nine runs each of ten programs: mean error 1.47 points where laps were
+/// The same of laps that stayed there: with so much of them others are heard only for what is missing to [`ENOUGH`], if they are the window's own. (Nine runs each of ten programs: mean error 1.47 points where laps were
 /// heard wherever they led, 0.94 so, 1.12 with those that led elsewhere at a fifth of their weight; with 1.5 three runs each 1.53 for 0.77.)
 const STAYED: f64 = 0.5;
 /// Share of a window's samples that must be next to laps of its own for these to stand for the rest of its code.
@@ -99,7 +99,8 @@ impl<'a> Speeds<'a> {
     ///
     /// Each piece of code is as fast as the laps nearest to it: the window's own where they are among these, else those of other windows, near
     /// ones rather, and as far as these do not suffice the window's own in other parts of its code. A lap that went on into other code is
-    /// then heard only where the window was in that, too, and where none stayed. One that was mostly a `rep` instruction says nothing of windows that are not (`repeats`).
+    /// then heard only where the window was in that, too, and where none stayed. One faster than any
+    /// code but `rep` instructions says nothing of windows of other code (`repeats`: of these).
     pub fn of(&self, window: usize, content: &Content, repeats: bool) -> Speed {
         let from = window.saturating_sub(FAR);
         let windows = self.laps.iter().enumerate();

@@ -21,8 +21,8 @@ const BEGINNING: (f64, f64) = (600e3, 0.5e-3);
 /// A ring of buffers, which cannot be timed as its threads wait for each other every 30 us, was told to make 0.30 to 0.51 of its accesses.)
 const BEHIND_STOP: (f64, f64) = (5e3, 14e-6);
 /// Fewer instructions than this for each of the program's own are executed where nearly all of those are iterations of `rep` instructions. (A record of
-/// other code, of 64 instructions at the most, takes five or more.)
-const REPEATS: f64 = 1.05;
+/// other code, of 96 instructions at the most, takes three or more.)
+const REPEATS: f64 = 1.02;
 /// No window was seen to be slowed down by more than this share.
 const MOST_ADDED: f64 = 3.0;
 /// The same of those that counting adds, once the code is warm, as a share. (Of 23 programs kept in the counting cache for nearly all of a run, on one

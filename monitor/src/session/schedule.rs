@@ -128,7 +128,7 @@ impl Plan {
         looks_at_all: false,
     };
 
-    /// Most samples that are taken: one instruction (`rep stosb`) may make a hundred times the accesses planned, and would have a sample for
+    /// Most samples that are taken: one instruction (`repne scasb`) may make a hundred times the accesses planned, and would have a sample for
     /// each period of them.
     pub fn most_samples(&self) -> u64 {
         let planned = self.accesses / self.period.max(1);

@@ -229,7 +229,7 @@ fn accesses_are_counted_to_the_access() {
     for name in [
         "plain",
         "string",
-        "pieces",
+        "parts",
         "bits",
         "crossing",
         "gather",
@@ -261,7 +261,7 @@ fn accesses_are_counted_to_the_access() {
         compared += usize::from(counts.len() == 4);
         built += usize::from(!counts.is_empty());
         // All that is counted there, `rep` under a condition and gathers apart.
-        if ["returns", "pieces"].contains(&name) {
+        if ["returns", "parts"].contains(&name) {
             let counted = find(name, 1_000_000, Looking::Nowhere);
             counts.extend(counted.map(|found| found.accesses));
         }

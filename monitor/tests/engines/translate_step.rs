@@ -243,7 +243,7 @@ checks!(
     crossing,
     gather,
     locked,
-    pieces,
+    parts,
     plain,
     returns,
     segment,

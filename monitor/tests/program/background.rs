@@ -258,6 +258,11 @@ fn refusals_come_before_the_background() {
         ),
         (&["stop", "4194303"], 127, "no live profile"),
         (&["report", "4194303"], 127, "no live profile"),
+        (
+            &["export", "--format", "json", "-o", "-", "4194303"],
+            127,
+            "no live profile",
+        ),
         (&["run", "--max-size", "1K", "true"], 2, "256K or more"),
     ] {
         let found = place.statcache(words);

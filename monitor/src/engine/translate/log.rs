@@ -288,7 +288,6 @@ impl LogReader {
             }
             let count = (view[0] >> 32) as u32;
             unseen += u64::from(count.wrapping_sub(self.count));
-            self.waiting += u64::from(count >> 31);
             self.count = count.wrapping_add(u32::from(shape.adds));
             let all_kept = count >> 31 == 0;
             // Those kept for their own sake, `rep` above all, would stand beside a few of the others.
@@ -296,6 +295,8 @@ impl LogReader {
             let seen = &mut self.shapes[id].seen;
             *seen = seen.saturating_add(u32::from(counted));
             let dynamic = shape.kind == Kinds::Dynamic;
+            // Of others nothing was found in the filter: they are always kept.
+            self.waiting += u64::from(!all_kept && !dynamic);
             let accesses = u64::from(shape.accesses);
             let due = harmless + self.crossings.due_by(unseen) + accesses >= until_sample;
             let mut extra = [0u32; 5];

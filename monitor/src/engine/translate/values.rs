@@ -123,9 +123,7 @@ impl Values {
             return;
         }
         let rsp = self.registers[Gpr::Rsp.number()];
-        for gpr in written.iter() {
-            self.registers[gpr.number()] = self.fresh();
-        }
+        written.iter().for_each(|gpr| self.forget(gpr));
         let pops_rsp = instruction.op_count() > 0
             && instruction.op0_kind() == OpKind::Register
             && instruction.op0_register().full_register() == Register::RSP;
@@ -140,6 +138,10 @@ impl Values {
 
     /// Registers whose values differ from others by constants: true when fully handled.
     fn derive(&mut self, instruction: &Instruction) -> bool {
+        if let Some((to, constant)) = short_constant(instruction) {
+            self.registers[to.number()] = Value::Constant(constant);
+            return true;
+        }
         let Some(to) = register(instruction, 0).and_then(full) else {
             return false;
         };
@@ -189,6 +191,15 @@ fn register(instruction: &Instruction, operand: u32) -> Option<Register> {
         .then(|| instruction.op_register(operand))
 }
 
+/// What `mov register32, immediate` leaves in the whole register.
+fn short_constant(instruction: &Instruction) -> Option<(Gpr, u64)> {
+    let is_short = instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op1_kind() == OpKind::Immediate32
+        && instruction.op0_register().is_gpr32();
+    let to = Gpr::containing(register(instruction, 0).filter(|_| is_short)?)?;
+    Some((to, u64::from(instruction.immediate32())))
+}
+
 /// The register as a 64-bit general register; `None` for its parts and for other kinds.
 fn full(register: Register) -> Option<Gpr> {
     (register.is_gpr64())
@@ -217,6 +228,21 @@ mod tests {
             let written = crate::arch::gprs_written(&instruction, &mut factory);
             values.execute(&instruction, written);
         }
+    }
+
+    #[test]
+    fn short_constants_are_those_of_whole_registers() {
+        let mut values = Values::new();
+        // mov ecx,0x80000000; mov r9d,7; mov dl,1
+        run(
+            &mut values,
+            &[0xb9, 0, 0, 0, 0x80, 0x41, 0xb9, 7, 0, 0, 0, 0xb2, 1],
+        );
+        assert_eq!(values.constant(Gpr::Rcx), Some(0x8000_0000));
+        assert_eq!(values.constant(Gpr::R9), Some(7));
+        assert_eq!(values.constant(Gpr::Rdx), None);
+        values.forget(Gpr::Rcx);
+        assert_eq!(values.constant(Gpr::Rcx), None);
     }
 
     #[test]

@@ -119,6 +119,14 @@ impl CodeCache {
             }
             let (target, is_side) = match self.tables.exit(exit).map(|exit| exit.kind) {
                 Some(ExitKind::Direct { target, .. }) => (target, false),
+                // Only long copies come by.
+                Some(ExitKind::Side {
+                    done,
+                    target: Some(target),
+                    ..
+                }) if self.fragments[id as usize].item_ip(usize::from(done) - 1) == target => {
+                    continue;
+                }
                 Some(ExitKind::Side {
                     target: Some(target),
                     ..

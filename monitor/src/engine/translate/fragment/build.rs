@@ -1,6 +1,6 @@
 //! From a trace to the code of a fragment.
 
-mod repeat;
+mod repeated;
 mod transfer;
 mod words;
 
@@ -411,13 +411,13 @@ impl Builder<'_> {
                 return Ok((i, End::Fall(ip)));
             }
             self.hot.mark(self.inside(ip, i));
-            let in_pieces = i < straight && self.begin_piece(i, item);
+            let in_parts = i < straight && self.begin_part(i, item);
             self.log_accesses(i, item);
             if i < straight {
                 match self.copy(i, item, room) {
-                    Ok(()) if in_pieces => self.end_piece(i, item),
+                    Ok(()) if in_parts => self.end_part(i, item),
                     Ok(()) => {}
-                    // Nothing of this item has run yet: a fragment of its own begins here.
+                    // Nothing of this item has run yet: a fragment of its own begins here. (String instructions are never out of reach.)
                     Err(OutOfReach) if i > 0 => {
                         self.accesses.truncate(usize::from(self.first_access[i]));
                         return Ok((i, End::Fall(ip)));
@@ -449,17 +449,7 @@ impl Builder<'_> {
                 if negate {
                     branch.negate_condition_code();
                 }
-                let done = i + 1;
-                let kind = ExitKind::Side {
-                    done: done as u16,
-                    words: self.words as u16,
-                    target: Some(exit),
-                    field: 0,
-                };
-                let state = self.inside(exit, done);
-                let (pad, number) =
-                    self.exits
-                        .pad(&mut self.cold, self.spare, state, Some(exit), kind);
+                let (pad, number) = self.side(exit, i + 1);
                 let field = self.hot.asm.branch(branch.code(), pad);
                 self.exits.set_side_field(number, field);
             }
@@ -488,6 +478,19 @@ impl Builder<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A pad for a side exit to `target` behind `done` items; gives its address and the exit's number.
+    fn side(&mut self, target: u64, done: usize) -> (u64, u32) {
+        let kind = ExitKind::Side {
+            done: done as u16,
+            words: self.words as u16,
+            target: Some(target),
+            field: 0,
+        };
+        let state = self.inside(target, done);
+        let cold = &mut self.cold;
+        self.exits.pad(cold, self.spare, state, Some(target), kind)
     }
 
     /// Decides whether the record of the first `done` items is kept; the registers are as before, but for those in `room`. `back`: the

@@ -5,7 +5,7 @@
 //! cannot run for long without. Elsewhere one instruction is all that is added.
 //!
 //! Of `rep` instructions each iteration counts, where the counter says how many there will be, and one where a condition may
-//! end it; of a gather all lanes do, whether or not they are active.
+//! end it (of a part that a signal or a fault cuts all count, and those that are left again); of a gather all lanes do, whether or not they are active.
 
 use super::super::layout::state;
 use super::super::state::{Ip, State};

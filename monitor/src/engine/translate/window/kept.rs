@@ -16,7 +16,7 @@ use super::{
 use crate::observe::Observer;
 use crate::tracee::{Regs, Result, Resume, Stopped, hub};
 
-/// More than is ever counted between two stops: what is left, and one `rep`.
+/// More than is ever counted between two stops: what is left, and a part of a `rep` (all of one under a condition counts as one).
 const MOST_COUNTED: u64 = 1 << 40;
 
 impl Translate {
@@ -61,7 +61,8 @@ impl Translate {
             let count = COUNT_DUE.wrapping_sub(quiet.min(QUIET_MOST));
             (count, end(MAX_RECORD_ACCESSES + behind), LOG_QUIET)
         } else if all || observer.spacing() < QUIET_LEAST {
-            // A log full of words says only roughly how long that was, and nothing of `rep` instructions, which take a record for each piece.
+            // A log full of words says only roughly how long that was, and nothing of `rep` instructions, which take a record for each
+            // part. (After a record that does not count what it stands for no end is seen, and the log's is all there is.)
             let end = if left < QUIET_MOST { end(left) } else { NO_END };
             (COUNT_DUE, end, bytes(left))
         } else {

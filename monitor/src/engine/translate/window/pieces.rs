@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 pub struct Piece {
     /// Accesses of the thread.
     pub accesses: u64,
-    /// Those behind its limit, which one instruction made that it ended in: a `rep movs` over megabytes comes to its end.
+    /// Those behind its limit, which one instruction made that it ended in: part of a `rep movs`, mostly.
     pub beyond: u64,
     /// Stops, the last one included.
     pub stops: u64,
