@@ -111,7 +111,7 @@ pub mod state {
     pub const FS: i32 = 0x40;
     /// Address of the state block itself.
     pub const SELF: i32 = 0x70;
-    /// Iterations of a `rep` instruction that are not of the piece being executed.
+    /// Iterations of a `rep` instruction that are not of the part being executed.
     pub const REST: i32 = 0x78;
     /// The program's values of general registers, by encoding number.
     const REGISTERS: i32 = 0x80;

@@ -54,7 +54,7 @@ pub struct State {
     pub open: Option<u16>,
     /// Whether the accesses of the open record are in [`state::COUNT`] already.
     pub counted: bool,
-    /// Whether a `rep` instruction is executed in pieces: [`state::REST`] is to be added to its counter.
+    /// Whether part of a `rep` instruction is being executed, or was: [`state::REST`] is to be added to its counter.
     pub cut: bool,
 }
 

@@ -63,7 +63,16 @@ impl Translate {
         } else if all || observer.spacing() < QUIET_LEAST {
             // A log full of words says only roughly how long that was, and nothing of `rep` instructions, which take a record for each
             // part. (After a record that does not count what it stands for no end is seen, and the log's is all there is.)
-            let end = if left < QUIET_MOST { end(left) } else { NO_END };
+            let least = if observer.is_shared() {
+                left
+            } else {
+                left.max(LOG_AT_LEAST)
+            };
+            let end = if left < QUIET_MOST {
+                end(least)
+            } else {
+                NO_END
+            };
             (COUNT_DUE, end, bytes(left))
         } else {
             // At most one word an access as a rule; where there are more the log is full before.

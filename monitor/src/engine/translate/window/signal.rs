@@ -165,7 +165,7 @@ impl Translate {
         };
         let context = state.rebuild(regs, &self.block());
         let mut open = match (fragment, context.open) {
-            // Of the piece that is being executed.
+            // Of the part that is being executed.
             (Some(id), Some(items)) => Some((id, items, Some(regs.rcx))),
             _ => None,
         };
