@@ -215,7 +215,7 @@ impl Waits {
         let known = || {
             windows
                 .iter()
-                .filter(|w| matches!(w.known, Known::Timed | Known::Seen))
+                .filter(|w| matches!(w.known, Known::Timed | Known::Seen) && !w.repeats)
                 .map(|w| (w.far, 1.0 / w.rate.value.max(1.0)))
         };
         let any_s = median_of_enough(known().map(|(_, access_s)| access_s))?;

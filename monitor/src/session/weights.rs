@@ -152,7 +152,9 @@ impl Weights {
                 keep(&mut self.ratios, KEPT, ratio.clamp(RATIOS.0, RATIOS.1));
             }
         }
-        if timed.is_some() {
+        if inside.repeats() {
+            // Of a `rep stosb` over new memory no other code is told.
+        } else if timed.is_some() {
             keep(&mut self.timed_rates, KEPT, pending.rate.value);
         } else if !inside.mostly_stops {
             keep(&mut self.rates, KEPT, pending.rate.value);
