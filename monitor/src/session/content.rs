@@ -14,8 +14,8 @@ const FAR: usize = 30;
 const REACH: u64 = 32;
 /// What laps must weigh together that tell how fast code is, one of the window's own being 1: the nearest in code are asked until they do.
 const ENOUGH: f64 = 1.0;
-/// The same of laps that stayed there: with so much of them others are heard only for what is missing to [`ENOUGH`], if they are the window's own. (Nine runs each of ten programs: mean error 1.47 points where laps were
-/// heard wherever they led, 0.94 so, 1.12 with those that led elsewhere at a fifth of their weight; with 1.5 three runs each 1.53 for 0.77.)
+/// The same of laps that stayed there: with so much of them others are heard only for what is missing to [`ENOUGH`], if they are the window's
+/// own. (Nine runs each of ten programs: mean error 1.47 points where laps were heard wherever they led, 0.94 so, 1.12 with those that led elsewhere at a fifth of their weight; with 1.5 three runs each 1.53 for 0.77.)
 const STAYED: f64 = 0.5;
 /// Share of a window's samples that must be next to laps of its own for these to stand for the rest of its code.
 const OWN_SHARE: f64 = 0.2;

@@ -152,13 +152,14 @@ impl Weights {
                 keep(&mut self.ratios, KEPT, ratio.clamp(RATIOS.0, RATIOS.1));
             }
         }
-        if inside.repeats() {
-            // Of a `rep stosb` over new memory no other code is told.
-        } else if timed.is_some() {
-            keep(&mut self.timed_rates, KEPT, pending.rate.value);
-        } else if !inside.mostly_stops {
-            keep(&mut self.rates, KEPT, pending.rate.value);
-        }
+        // No other code is as fast as a copy, or as slow as a `rep stosb` over new memory.
+        let rates = match timed {
+            _ if inside.repeats() => return,
+            Some(_) => &mut self.timed_rates,
+            None if inside.mostly_stops => return,
+            None => &mut self.rates,
+        };
+        keep(rates, KEPT, pending.rate.value);
     }
 
     /// The last window, with what was timed beside it, began in a stretch with this rate: the time around it is of that.
@@ -419,6 +420,38 @@ mod tests {
             (like_others.value / 9e8 - 1.0).abs() < 0.01,
             "{like_others:?}"
         );
+    }
+
+    /// A chess program clears its tables at the pace of page faults, and then makes fifty times as many accesses a second.
+    #[test]
+    fn windows_of_repeated_instructions_say_nothing_of_others() {
+        let mut weights = Weights::default();
+        let clears = Inside {
+            expansion: 1.001,
+            ..inside(5e7)
+        };
+        let timed = Timed {
+            per_second: 5e7,
+            expansion: 1.0,
+            spread: 1.0,
+        };
+        let swamped = Inside {
+            mostly_stops: true,
+            ..inside(1e7)
+        };
+        for at in [0.0, 1.0, 2.0] {
+            weights.close(window(1000), at, clears);
+            weights.timed(Some(timed), 0);
+            weights.open(at + 1.0, false);
+        }
+        assert_eq!(weights.guess(swamped).value, ANY_RATE);
+        // As they would of their like.
+        for at in [3.0, 4.0, 5.0] {
+            weights.close(window(1000), at, inside(5e7));
+            weights.timed(Some(timed), 0);
+            weights.open(at + 1.0, false);
+        }
+        assert!(weights.guess(swamped).value < 2e8);
     }
 
     #[test]

@@ -207,20 +207,22 @@ fn signals_to_the_group_come_once() {
     }
 }
 
-/// A copy of megabytes by one instruction is made in pieces; handlers see it as far as it is.
+/// With windows all the time, now and then, and single steps.
+const OFTEN: [&[&str]; 4] = [
+    &["--overhead", "600"],
+    &["--full"],
+    &["--overhead", "600", "--engine", "step"],
+    &["--overhead", "50"],
+];
+
+/// A copy of megabytes by one instruction is made in parts; handlers see it as far as it is.
 #[test]
 fn signals_and_faults_in_the_midst_of_string_instructions() {
     let Some((place, program)) = c::build("cuts") else {
         return;
     };
     let program = program.display().to_string();
-    let often: [&[&str]; 4] = [
-        &["--full"],
-        &["--overhead", "600"],
-        &["--overhead", "100", "--engine", "step"],
-        &["--overhead", "50"],
-    ];
-    for options in often {
+    for options in OFTEN {
         let found = under(place.path(), place.path(), options, &[&program], b"");
         assert_eq!(
             (shell_status(&found), lossy(&found.stdout)),
@@ -237,13 +239,7 @@ fn signals_that_come_while_flags_are_popped() {
         return;
     };
     let program = program.display().to_string();
-    let often: [&[&str]; 4] = [
-        &["--overhead", "600"],
-        &["--full"],
-        &["--overhead", "600", "--engine", "step"],
-        &["--overhead", "50"],
-    ];
-    for options in often {
+    for options in OFTEN {
         for words in [&[program.as_str()][..], &[program.as_str(), "calls"]] {
             let found = under(place.path(), place.path(), options, words, b"");
             assert_eq!(

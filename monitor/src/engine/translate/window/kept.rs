@@ -10,8 +10,8 @@ use super::super::log::{LogReader, VIEW};
 use super::super::memory::Block;
 use super::super::state::{StateBlock, get_mut};
 use super::{
-    At, BURST, Control, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET, MOST_PATIENCE, Next,
-    QUIET_LEAST, QUIET_MOST, REHASH_AFTER, Translate,
+    At, BURST, Control, END_AT_LEAST, FALSE_LEAST, LOG_AT_LEAST, LOG_IN_USE, LOG_QUIET,
+    MOST_PATIENCE, Next, QUIET_LEAST, QUIET_MOST, REHASH_AFTER, Translate,
 };
 use crate::observe::Observer;
 use crate::tracee::{Regs, Result, Resume, Stopped, hub};
@@ -63,15 +63,10 @@ impl Translate {
         } else if all || observer.spacing() < QUIET_LEAST {
             // A log full of words says only roughly how long that was, and nothing of `rep` instructions, which take a record for each
             // part. (After a record that does not count what it stands for no end is seen, and the log's is all there is.)
-            let least = if observer.is_shared() {
-                left
-            } else {
-                left.max(LOG_AT_LEAST)
-            };
-            let end = if left < QUIET_MOST {
-                end(least)
-            } else {
-                NO_END
+            let end = match observer.is_shared() {
+                _ if left >= QUIET_MOST => NO_END,
+                true => end(left),
+                false => end(left.max(END_AT_LEAST)),
             };
             (COUNT_DUE, end, bytes(left))
         } else {

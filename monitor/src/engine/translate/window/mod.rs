@@ -39,6 +39,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOG_IN_USE: u64 = 512 << 10;
 /// Least bytes of log in use: a stop costs about as much as filling it.
 const LOG_AT_LEAST: u64 = 4 << 10;
+/// Accesses between two stops, at the least, where every record is kept and no other thread waits for its turn: a stop takes as long as some
+/// thousands of them.
+const END_AT_LEAST: u64 = 4096;
 /// Bytes of log while only records that may touch a watched line are kept. The first of them lie where the lowest 12 bits of addresses are not
 /// those of the state block, as processors guess by these whether a load is of what was just stored.
 const LOG_QUIET: u64 = (64 << 10) + 2048;
