@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 
-use super::Exit;
 use super::run::DEFAULT_FILE;
 use super::working::Working;
+use super::{Exit, caches};
 use crate::analysis::Analysis;
-use crate::export::Format;
+use crate::export::{Format, Options};
 
 /// Raw options of `export`.
 #[derive(Clone, Debug, Args)]
@@ -23,6 +23,9 @@ pub(super) struct ExportArgs {
     /// The format.
     #[arg(long, value_enum)]
     format: Format,
+    /// Cache sizes that misses are given at (default: this profile's host; of json and csv besides theirs).
+    #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = caches::parse, allow_negative_numbers = true)]
+    cache: Option<Vec<u64>>,
     /// Write here; `-` is standard output.
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     output: PathBuf,
@@ -47,7 +50,11 @@ pub(super) fn execute(args: &ExportArgs) -> anyhow::Result<Exit> {
     let analysis = Analysis::new(&profile)?;
     // Whole before it is put in its place: a failure leaves an older export as it was.
     let mut bytes = Vec::new();
-    args.format.exporter().export(&analysis, &mut bytes)?;
+    let options = Options {
+        caches: args.cache.clone().map(caches::each_once),
+    };
+    let exporter = args.format.exporter();
+    exporter.export(&analysis, &options, &mut bytes)?;
     drop(working);
     target.write(&bytes)?;
     Ok(Exit::Success)

@@ -12,6 +12,7 @@ macro_rules! tell {
 
 pub mod attach;
 mod background;
+mod caches;
 mod check;
 mod export;
 mod live;

@@ -1,6 +1,5 @@
 //! `statcache report`: a profile as text.
 
-use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,16 +11,12 @@ use statcache_model::{Policy, Stream};
 
 use super::run::DEFAULT_FILE;
 use super::working::Working;
-use super::{Exit, terminal};
+use super::{Exit, caches, terminal};
 use crate::analysis::{Analysis, By};
 use crate::profile::Profile;
 use crate::profile::types::LINE_SIZES;
 use crate::report::{self, Options, Source, Sources};
-use crate::sizes::parse_size;
 use crate::symbols;
-
-/// The smallest cache that there are figures for: the model knows nothing of a few lines.
-const LEAST_CACHE: u64 = 1 << 10;
 
 /// Of a table.
 fn parse_rows(text: &str) -> Result<u32, String> {
@@ -31,27 +26,6 @@ fn parse_rows(text: &str) -> Result<u32, String> {
     }
 }
 
-fn parse_cache(text: &str) -> Result<u64, String> {
-    match parse_size(text)? {
-        bytes if bytes < LEAST_CACHE => {
-            let kib = text.bytes().all(|b| b.is_ascii_digit());
-            let meant = kib.then(|| format!(" (for {text} KiB write {text}K)"));
-            Err(format!(
-                "the smallest cache is 1K{}",
-                meant.unwrap_or_default()
-            ))
-        }
-        bytes => Ok(bytes),
-    }
-}
-
-/// In their order, without repetitions.
-fn each_once(mut caches: Vec<u64>) -> Vec<u64> {
-    let mut seen = HashSet::new();
-    caches.retain(|&bytes| seen.insert(bytes));
-    caches
-}
-
 /// Raw options of `report`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ReportArgs {
@@ -59,7 +33,7 @@ pub(super) struct ReportArgs {
     #[arg(value_name = "FILE|PID", default_value = DEFAULT_FILE)]
     file: PathBuf,
     /// Cache sizes, the one to rank by first (default: this profile's host).
-    #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = parse_cache, allow_negative_numbers = true)]
+    #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = caches::parse, allow_negative_numbers = true)]
     cache: Option<Vec<u64>>,
     /// Line size in bytes: 16, 32, 64, 128 or 256.
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = parse_line_size, allow_negative_numbers = true)]
@@ -137,7 +111,7 @@ fn parse_line_size(text: &str) -> Result<u32, String> {
 impl ReportArgs {
     fn options(&self) -> Options {
         Options {
-            caches: self.cache.clone().map(each_once),
+            caches: self.cache.clone().map(caches::each_once),
             line_bytes: self.line_size,
             policy: match self.policy {
                 PolicyArg::Random => Policy::RANDOM,

@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use super::dto::{Figures, Process};
-use super::{ExportError, Exporter, fill};
+use super::{ExportError, Exporter, Options, fill};
 use crate::analysis::{Analysis, DEFAULT_LINE_BYTES};
 
 const COLUMNS: &str = "section,file,line,function,object,offset,kind,name,start_s,line_size,policy,\
@@ -28,9 +28,14 @@ struct What<'a> {
 }
 
 impl Exporter for Csv {
-    fn export(&self, analysis: &Analysis<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+    fn export(
+        &self,
+        analysis: &Analysis<'_>,
+        options: &Options,
+        out: &mut dyn Write,
+    ) -> Result<(), ExportError> {
         writeln!(out, "{COLUMNS}")?;
-        let document = fill::document(analysis)?;
+        let document = fill::document(analysis, options)?;
         for process in &document.processes {
             // Whose misses the lists have beside those in one cache of all threads.
             let own = match process.sharing {

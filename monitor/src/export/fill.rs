@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use statcache_model::{CurvePoint, ModelError, Policy, Stream};
 
+use super::Options;
 use super::dto::{
     Allocated, CacheOut, Curve, Datum, Document, EdgeOut, Figures, Function, Host, Instruction,
     Line, MissOut, Named, Point, PrivatePoint, Process, SCHEMA_VERSION, ThreadOut, Time, Totals,
@@ -21,12 +22,12 @@ const INSTRUCTIONS: usize = 1000;
 /// Cache whose misses the reuse edges and spatial use are given for, bytes.
 const EDGES_AT: u64 = 1 << 20;
 
-pub(super) fn document(analysis: &Analysis<'_>) -> Result<Document, ModelError> {
-    let first = process(analysis)?;
+pub(super) fn document(analysis: &Analysis<'_>, options: &Options) -> Result<Document, ModelError> {
+    let first = process(analysis, options)?;
     let others = &analysis.profile.others;
     let others: Result<Vec<Process>, ModelError> = others
         .par_iter()
-        .map(|other| process(&Analysis::new(other)?))
+        .map(|other| process(&Analysis::new(other)?, options))
         .collect();
     let mut processes = vec![first.clone()];
     processes.extend(others?);
@@ -37,16 +38,20 @@ pub(super) fn document(analysis: &Analysis<'_>) -> Result<Document, ModelError> 
     })
 }
 
-fn process(analysis: &Analysis<'_>) -> Result<Process, ModelError> {
+fn process(analysis: &Analysis<'_>, options: &Options) -> Result<Process, ModelError> {
     let profile = analysis.profile;
     let header = &profile.header;
     let footer = profile.footer.clone().unwrap_or_default();
     let totals = analysis.totals();
     let mut sizes = EXPORT_SIZES.to_vec();
     sizes.extend(host_sizes(header));
+    sizes.extend(options.caches.iter().flatten());
     sizes.sort_unstable();
     sizes.dedup();
-    let (curves, listed) = rayon::join(|| curves(analysis), || Listed::new(analysis, sizes));
+    let (curves, listed) = rayon::join(
+        || curves(analysis, &sizes),
+        || Listed::new(analysis, sizes.clone()),
+    );
     let sharing = analysis.sharing()?;
     let listed = listed?;
     Ok(Process {
@@ -94,9 +99,9 @@ fn process(analysis: &Analysis<'_>) -> Result<Process, ModelError> {
 }
 
 /// One curve for each line size, policy and stream.
-fn curves(analysis: &Analysis<'_>) -> Result<Vec<Curve>, ModelError> {
+fn curves(analysis: &Analysis<'_>, asked: &[u64]) -> Result<Vec<Curve>, ModelError> {
     let mut sizes = curve_sizes(&analysis.profile.header);
-    sizes.extend(host_sizes(&analysis.profile.header));
+    sizes.extend(asked);
     sizes.sort_unstable();
     sizes.dedup();
     // All threads' is the own curve again where no window saw several.

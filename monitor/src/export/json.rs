@@ -2,14 +2,19 @@
 
 use std::io::Write;
 
-use super::{ExportError, Exporter, fill};
+use super::{ExportError, Exporter, Options, fill};
 use crate::analysis::Analysis;
 
 pub(super) struct Json;
 
 impl Exporter for Json {
-    fn export(&self, analysis: &Analysis<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
-        let document = fill::document(analysis)?;
+    fn export(
+        &self,
+        analysis: &Analysis<'_>,
+        options: &Options,
+        out: &mut dyn Write,
+    ) -> Result<(), ExportError> {
+        let document = fill::document(analysis, options)?;
         serde_json::to_writer_pretty(&mut *out, &document).map_err(std::io::Error::from)?;
         out.write_all(b"\n")?;
         Ok(())

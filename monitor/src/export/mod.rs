@@ -28,13 +28,25 @@ pub enum ExportError {
     Write(#[from] io::Error),
 }
 
+/// What an export is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Cache sizes in bytes; `None`: those of the profile's host.
+    pub caches: Option<Vec<u64>>,
+}
+
 /// One outside format.
 pub trait Exporter {
     /// Writes the whole export.
     ///
     /// # Errors
     /// [`ExportError`]; the output may then be incomplete.
-    fn export(&self, analysis: &Analysis<'_>, out: &mut dyn Write) -> Result<(), ExportError>;
+    fn export(
+        &self,
+        analysis: &Analysis<'_>,
+        options: &Options,
+        out: &mut dyn Write,
+    ) -> Result<(), ExportError>;
 }
 
 /// The formats there are.
