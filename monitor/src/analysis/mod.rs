@@ -5,6 +5,7 @@
 
 mod allocated;
 mod callers;
+mod costs;
 mod feed;
 mod ranking;
 mod sharing;
@@ -20,9 +21,10 @@ use statcache_model::{CurvePoint, ModelError, Policy, Run, Site, Stream};
 use crate::profile::Profile;
 use crate::profile::types::{Estimate, LINE_SIZES, Outcome};
 
+pub use costs::{Apart, Costs, Place};
 pub use ranking::{Caches, Edge, Miss, Ranking, Row, RowSharing};
 pub use sharing::{Pair, SharingFigures};
-pub use subjects::{By, DataKind, Subject, Subjects};
+pub use subjects::{By, DataKind, Subject, Subjects, nameless};
 
 /// Line size of the default view, bytes.
 pub const DEFAULT_LINE_BYTES: u32 = 64;

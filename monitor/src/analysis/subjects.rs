@@ -169,21 +169,31 @@ impl Subjects {
     }
 }
 
-fn code_subject(profile: &Profile, by: By, id: InstrId) -> Subject {
+/// File name of the object that holds an instruction; empty for generated code.
+fn object(profile: &Profile, id: InstrId) -> &str {
+    let module = profile.instrs[id as usize].module;
+    module.map_or("", |m| short_module_name(&profile.modules[m as usize].path))
+}
+
+/// What an instruction without source positions is called by: its object and address.
+#[must_use]
+pub fn nameless(profile: &Profile, id: InstrId) -> Frame {
     let instr = profile.instrs[id as usize];
-    let object = match instr.module {
-        Some(m) => short_module_name(&profile.modules[m as usize].path).to_owned(),
-        None => String::new(),
-    };
-    let frames = profile.frames(id);
-    let unknown = Frame {
+    Frame {
         function: match instr.module {
-            Some(_) => format!("{object}+{:#x}", instr.offset),
+            Some(_) => format!("{}+{:#x}", object(profile, id), instr.offset),
             None => "[generated code]".to_owned(),
         },
         file: String::new(),
         line: 0,
-    };
+    }
+}
+
+fn code_subject(profile: &Profile, by: By, id: InstrId) -> Subject {
+    let instr = profile.instrs[id as usize];
+    let object = object(profile, id).to_owned();
+    let frames = profile.frames(id);
+    let unknown = nameless(profile, id);
     let inner = match by {
         By::OwnLine => own_frame(frames).or(frames.first()),
         _ => frames.first(),

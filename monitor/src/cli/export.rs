@@ -26,6 +26,9 @@ pub(super) struct ExportArgs {
     /// Cache sizes that misses are given at (default: this profile's host; of json and csv besides theirs).
     #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = caches::parse, allow_negative_numbers = true)]
     cache: Option<Vec<u64>>,
+    /// This process of the run alone: by its id, or by the name of its program (default: all of them).
+    #[arg(long, value_name = "PID|NAME")]
+    process: Option<String>,
     /// Write here; `-` is standard output.
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     output: PathBuf,
@@ -47,11 +50,16 @@ pub(super) fn execute(args: &ExportArgs) -> anyhow::Result<Exit> {
     // Opened before the work, so that a wrong place costs no waiting, and only for what can be read.
     let target = Target::open(&args.output)?;
     let working = Working::on("working out miss ratios".to_owned());
-    let analysis = Analysis::new(&profile)?;
+    let of = match &args.process {
+        Some(wanted) => super::process(&profile, wanted, &args.file)?,
+        None => &profile,
+    };
+    let analysis = Analysis::new(of)?;
     // Whole before it is put in its place: a failure leaves an older export as it was.
     let mut bytes = Vec::new();
     let options = Options {
         caches: args.cache.clone().map(caches::each_once),
+        alone: args.process.is_some(),
     };
     let exporter = args.format.exporter();
     exporter.export(&analysis, &options, &mut bytes)?;

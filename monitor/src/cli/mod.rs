@@ -25,11 +25,13 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::pool;
 use crate::profile::Profile;
 use crate::profile::types::Instr;
+use crate::report::processes;
 use crate::session::{self, ForeignFiles};
 use crate::symbols;
 use nix::unistd::Pid;
@@ -103,6 +105,17 @@ pub fn main() -> ExitCode {
             }
         }
     }
+}
+
+/// The process of a run that is asked for by its id or by the name of its program.
+fn process<'p>(profile: &'p Profile, wanted: &str, file: &Path) -> anyhow::Result<&'p Profile> {
+    processes::select(profile, wanted).with_context(|| {
+        format!(
+            "{}: no process {wanted} in it; there are: {}",
+            file.display(),
+            processes::names(profile)
+        )
+    })
 }
 
 /// An error and its causes in one line; without those that it names itself.

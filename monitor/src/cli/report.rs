@@ -143,14 +143,7 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
     drop(working);
     let shown = match &args.process {
         None => report::processes::default(&profile),
-        Some(wanted) => match report::processes::select(&profile, wanted) {
-            Some(process) => process,
-            None => anyhow::bail!(
-                "{}: no process {wanted} in it; there are: {}",
-                args.file.display(),
-                report::processes::names(&profile)
-            ),
-        },
+        Some(wanted) => super::process(&profile, wanted, &args.file)?,
     };
     let working = Working::on("working out miss ratios".to_owned());
     let analysis = Analysis::new(shown)?;

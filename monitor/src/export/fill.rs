@@ -27,6 +27,7 @@ pub(super) fn document(analysis: &Analysis<'_>, options: &Options) -> Result<Doc
     let others = &analysis.profile.others;
     let others: Result<Vec<Process>, ModelError> = others
         .par_iter()
+        .filter(|_| !options.alone)
         .map(|other| process(&Analysis::new(other)?, options))
         .collect();
     let mut processes = vec![first.clone()];

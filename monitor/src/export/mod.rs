@@ -3,10 +3,15 @@
 //! Formats outside this project are defined only by the data types in here; the JSON one carries
 //! a schema version. An exporter turns an [`Analysis`] into bytes; where they go is the caller's.
 
+mod callgrind;
 mod csv;
 mod dto;
 mod fill;
+mod firefox;
+mod flat;
+mod folded;
 mod json;
+mod pprof;
 mod sharing;
 
 use std::io::{self, Write};
@@ -33,6 +38,8 @@ pub enum ExportError {
 pub struct Options {
     /// Cache sizes in bytes; `None`: those of the profile's host.
     pub caches: Option<Vec<u64>>,
+    /// Leave the other processes of the run out.
+    pub alone: bool,
 }
 
 /// One outside format.
@@ -57,6 +64,15 @@ pub enum Format {
     /// One table in long form: a row for each figure of each curve point, line, function,
     /// instruction, object of data and window.
     Csv,
+    /// For KCachegrind, QCachegrind and `callgrind_annotate`: references and misses of each function, line and
+    /// instruction.
+    Callgrind,
+    /// For `pprof` and `go tool pprof`: references and misses at each instruction, by the data they go to.
+    Pprof,
+    /// For the Firefox Profiler: misses over the time of the run, a track for each cache.
+    Firefox,
+    /// For flame graphs: a line for each chain of inlined functions, and the misses in one cache.
+    Folded,
 }
 
 impl Format {
@@ -66,6 +82,10 @@ impl Format {
         match self {
             Self::Json => Box::new(json::Json),
             Self::Csv => Box::new(csv::Csv),
+            Self::Callgrind => Box::new(callgrind::Callgrind),
+            Self::Pprof => Box::new(pprof::Pprof),
+            Self::Firefox => Box::new(firefox::Firefox),
+            Self::Folded => Box::new(folded::Folded),
         }
     }
 }

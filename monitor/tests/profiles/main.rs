@@ -4,6 +4,7 @@ mod common;
 
 mod cli;
 mod export;
+mod formats;
 mod profile;
 mod symbols;
 mod threads;

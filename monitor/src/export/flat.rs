@@ -1,0 +1,108 @@
+//! What the formats of other profilers have in common: counts at call stacks, of one process after the other.
+//!
+//! A stack is an instruction's chain of inlined functions; who called the function that holds it was not seen.
+
+use std::path::Path;
+
+use super::{ExportError, Options};
+use crate::analysis::sizes::{host_sizes, label};
+use crate::analysis::{Analysis, DEFAULT_LINE_BYTES, nameless};
+use crate::profile::Profile;
+use crate::profile::types::{Frame, Header, InstrId};
+use statcache_model::Policy;
+
+/// Name of what no place was found for: first touches without a home.
+pub(super) const HOMELESS: &str = "[unknown place]";
+
+/// The caches that misses are given for.
+#[derive(Debug)]
+pub(super) struct Levels {
+    /// Bytes.
+    pub(super) sizes: Vec<u64>,
+    /// Which of them a view shows first.
+    pub(super) first: usize,
+}
+
+impl Levels {
+    /// Those asked for, the first of them first; else the host's, and first the one that reports rank by.
+    pub(super) fn new(analysis: &Analysis<'_>, options: &Options) -> Result<Self, ExportError> {
+        if let Some(sizes) = &options.caches {
+            return Ok(Self {
+                sizes: sizes.clone(),
+                first: 0,
+            });
+        }
+        let sizes = host_sizes(&analysis.profile.header);
+        let rank = |analysis: &Analysis<'_>| match analysis.is_empty() {
+            true => Ok(0),
+            false => analysis.level_that_ranks(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes),
+        };
+        let others = analysis.profile.others.iter().filter(|_| !options.alone);
+        let busiest = others.max_by(|a, b| accesses(a).total_cmp(&accesses(b)));
+        let first = match busiest.filter(|p| accesses(p) > accesses(analysis.profile)) {
+            Some(busiest) => rank(&Analysis::new(busiest)?)?,
+            None => rank(analysis)?,
+        };
+        Ok(Self { sizes, first })
+    }
+
+    /// `L1 32K`, or `32K` where the host has no such cache.
+    pub(super) fn labels(&self, header: &Header) -> Vec<String> {
+        let sizes = self.sizes.iter();
+        sizes.map(|&bytes| label(header, bytes)).collect()
+    }
+}
+
+/// That its windows stand for.
+fn accesses(process: &Profile) -> f64 {
+    process.windows.iter().map(|w| w.stands_for.value).sum()
+}
+
+/// Calls `with` for the process of `analysis` and, unless it is wanted alone, for all others of the profile.
+pub(super) fn each_process(
+    analysis: &Analysis<'_>,
+    options: &Options,
+    mut with: impl FnMut(&Analysis<'_>) -> Result<(), ExportError>,
+) -> Result<(), ExportError> {
+    with(analysis)?;
+    for other in analysis.profile.others.iter().filter(|_| !options.alone) {
+        with(&Analysis::new(other)?)?;
+    }
+    Ok(())
+}
+
+/// File name of the program.
+pub(super) fn program(header: &Header) -> &str {
+    let path = header.command.first().map_or("", String::as_str);
+    let name = Path::new(path).file_name();
+    name.and_then(|name| name.to_str()).unwrap_or(path)
+}
+
+/// Path of the object that holds an instruction; `None` for generated code.
+pub(super) fn object(profile: &Profile, instr: InstrId) -> Option<&str> {
+    let module = profile.instrs[instr as usize].module?;
+    Some(&profile.modules[module as usize].path)
+}
+
+/// The instruction's functions, innermost first, never empty. One of unknown name is called by its object and address.
+pub(super) fn frames(profile: &Profile, instr: InstrId) -> Vec<Frame> {
+    match profile.frames(instr) {
+        [] => vec![nameless(profile, instr)],
+        known => known.to_vec(),
+    }
+}
+
+/// `core.rs:1410`, where a line is known.
+pub(super) fn place(frame: &Frame) -> Option<String> {
+    if frame.file.is_empty() || frame.line == 0 {
+        return None;
+    }
+    let name = Path::new(&frame.file).file_name();
+    let name = name.map_or(frame.file.as_str().into(), |n| n.to_string_lossy());
+    Some(format!("{name}:{}", frame.line))
+}
+
+/// A whole number of events; estimates have no better.
+pub(super) fn count(value: f64) -> u64 {
+    value.round() as u64
+}
