@@ -20,5 +20,6 @@ pub mod report;
 pub mod session;
 mod sizes;
 pub mod symbols;
+pub mod top;
 pub mod tracee;
 mod varint;

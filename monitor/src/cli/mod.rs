@@ -19,6 +19,7 @@ mod live;
 mod report;
 pub mod run;
 pub mod terminal;
+mod top;
 mod working;
 
 use std::io::{self, IsTerminal};
@@ -60,6 +61,8 @@ enum Verb {
     Report(report::ReportArgs),
     /// Measure this host's memory hierarchy by timing alone.
     Machine(statcache_hierarchy::cli::MachineArgs),
+    /// Walk about in a profile on the whole terminal, while it is written or afterwards.
+    Top(top::TopArgs),
     /// Write a profile in a format other tools read.
     Export(export::ExportArgs),
     /// Tell what this host allows, and what to do about what it does not.
@@ -90,6 +93,7 @@ pub fn main() -> ExitCode {
             let code = statcache_hierarchy::cli::run(&args);
             return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Failure.code()));
         }
+        Verb::Top(args) => top::execute(&args),
         Verb::Export(args) => export::execute(&args),
         Verb::Check(args) => check::execute(&args),
     };

@@ -172,8 +172,8 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
 }
 
 /// Sources on this machine, relative paths taken from where the program ran.
-struct Disk<'a> {
-    profile: &'a Profile,
+pub(super) struct Disk<'a> {
+    pub(super) profile: &'a Profile,
 }
 
 impl Sources for Disk<'_> {

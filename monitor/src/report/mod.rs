@@ -23,9 +23,10 @@ use crate::analysis::sizes::{curve_sizes, host_sizes, label};
 use crate::analysis::{Analysis, By, Caches, DEFAULT_LINE_BYTES, Ranking};
 
 pub use format::{count, percent, plural};
+pub use ranking::{HOT, WARM, explained, name_of, plural_of as kinds, singular_of as kind};
 pub use run::shell_file;
 pub use source::{Source, Sources};
-pub use style::{Style, Terminal, fit};
+pub use style::{Style, Terminal, fit, notes};
 
 /// What a report is to show. Nothing of it was fixed when the profile was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +85,34 @@ pub fn render(
         caches,
     }
     .render()
+}
+
+/// What was run and how sure it is, and the curves: the report without its rankings.
+///
+/// # Errors
+/// A cache the model refuses.
+pub fn working_set(
+    analysis: &Analysis<'_>,
+    options: &Options,
+    sources: &dyn Sources,
+    style: &Style,
+) -> Result<String, ReportError> {
+    let report = Report {
+        analysis,
+        options,
+        style,
+        sources,
+        caches: caches(analysis, options)?,
+    };
+    let curves = report.curves()?;
+    let mut out = run::block(analysis, &curves.main, style);
+    out.push('\n');
+    match analysis.is_empty() {
+        true => out.push_str(&report.nothing()),
+        false => out.push_str(&report.working_set(&curves)?),
+    }
+    out.push_str(&report.warnings());
+    Ok(out)
 }
 
 /// What `run` says when the program has ended: a few lines that stand on their own.
@@ -171,32 +200,57 @@ impl Report<'_> {
     }
 
     fn overview(&self) -> Result<String, ReportError> {
-        let drawn::Drawn {
-            main,
-            other,
-            by_stream,
-        } = self.curves()?;
-        let mut out = run::block(self.analysis, &main, self.style);
+        let curves = self.curves()?;
+        let mut out = run::block(self.analysis, &curves.main, self.style);
         out.push('\n');
         if self.analysis.is_empty() {
             out.push_str(&self.nothing());
             out.push_str(&self.warnings());
             return Ok(out);
         }
+        out.push_str(&self.working_set(&curves)?);
+        let lines = self.analysis.ranking(By::Line, &self.caches)?;
+        // Without line numbers a list by line would be the one by function, twice.
+        let has_lines = ranking::without_lines(&lines, self.primary()).0 < 0.9;
+        let mut functions = 10;
+        if has_lines {
+            functions = 5;
+            out.push('\n');
+            out.push_str(&self.ranked(&lines, self.options.top.unwrap_or(10)));
+        }
+        for (by, top) in [(By::Function, functions), (By::Data, 5)] {
+            out.push('\n');
+            out.push_str(&self.table(by, self.options.top.unwrap_or(top))?);
+        }
+        out.push_str(&self.lines_missing(&lines));
+        out.push_str(&self.warnings());
+        out.push('\n');
+        out.push_str(&self.more());
+        Ok(out)
+    }
+
+    /// Plot and table of the curves, and what threads do to each other's lines.
+    fn working_set(&self, curves: &drawn::Drawn) -> Result<String, ReportError> {
+        let drawn::Drawn {
+            main,
+            other,
+            by_stream,
+        } = curves;
+        let mut out = String::new();
         let (policy, other_policy) = self.policy_names();
-        let (main_name, other_name) = match &by_stream {
+        let (main_name, other_name) = match by_stream {
             Some(_) => self.stream_names(),
             None => (policy, other_policy),
         };
         let curves = curve::Curves {
-            main: &main,
+            main,
             main_name,
-            other: &other,
+            other,
             other_name,
             bytes_per_second: self.analysis.bytes_per_second(self.options.line_bytes),
         };
         let header = &self.analysis.profile.header;
-        let note = match &by_stream {
+        let note = match by_stream {
             Some(_) => format!(
                 "{policy} replacement, {}-byte lines, fully associative",
                 self.options.line_bytes
@@ -212,7 +266,7 @@ impl Report<'_> {
                 .copied()
                 .collect::<Vec<_>>()
         };
-        let (main_grid, other_grid) = (on_grid(&main), on_grid(&other));
+        let (main_grid, other_grid) = (on_grid(main), on_grid(other));
         let plotted = curve::Curves {
             main: &main_grid,
             main_name,
@@ -226,7 +280,7 @@ impl Report<'_> {
             out.push_str(&style::wrap(&text, self.style.width, 0));
         }
         out.push('\n');
-        match &by_stream {
+        match by_stream {
             Some(by_stream) => {
                 let table = threads::Table {
                     curves: by_stream,
@@ -248,23 +302,6 @@ impl Report<'_> {
                 self.style,
             ));
         }
-        let lines = self.analysis.ranking(By::Line, &self.caches)?;
-        // Without line numbers a list by line would be the one by function, twice.
-        let has_lines = ranking::without_lines(&lines, self.primary()).0 < 0.9;
-        let mut functions = 10;
-        if has_lines {
-            functions = 5;
-            out.push('\n');
-            out.push_str(&self.ranked(&lines, self.options.top.unwrap_or(10)));
-        }
-        for (by, top) in [(By::Function, functions), (By::Data, 5)] {
-            out.push('\n');
-            out.push_str(&self.table(by, self.options.top.unwrap_or(top))?);
-        }
-        out.push_str(&self.lines_missing(&lines));
-        out.push_str(&self.warnings());
-        out.push('\n');
-        out.push_str(&self.more());
         Ok(out)
     }
 

@@ -77,7 +77,9 @@ fn caller<'a>(ranking: &'a Ranking, row: &Row) -> Option<&'a Subject> {
     (share >= MOST).then(|| &ranking.callers.list[site as usize])
 }
 
-pub(super) fn plural_of(by: By) -> &'static str {
+/// What there are several of, of a kind.
+#[must_use]
+pub fn plural_of(by: By) -> &'static str {
     match by {
         By::Line | By::OwnLine => "lines",
         By::Function => "functions",
@@ -88,7 +90,9 @@ pub(super) fn plural_of(by: By) -> &'static str {
     }
 }
 
-fn singular_of(by: By) -> &'static str {
+/// What one of a kind is called.
+#[must_use]
+pub fn singular_of(by: By) -> &'static str {
     match by {
         By::Line | By::OwnLine => "line",
         By::Function => "function",
@@ -113,6 +117,36 @@ pub(super) fn without_lines(ranking: &Ranking, primary: usize) -> (f64, &str) {
         .iter()
         .max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
     (by_object.values().sum(), worst.map_or("", |w| w.0))
+}
+
+/// What a table says of each row below its figures, for other views: the text of its line, and why it misses.
+#[must_use]
+pub fn explained(
+    analysis: &Analysis<'_>,
+    ranking: &Ranking,
+    primary: usize,
+    top: usize,
+    sources: &dyn Sources,
+) -> Vec<(Option<String>, Vec<String>)> {
+    let text = match ranking.subjects.by {
+        By::Line => texts(ranking, top, sources),
+        _ => Texts::default(),
+    };
+    let table = Table {
+        ranking,
+        analysis,
+        primary,
+        top,
+        header: &analysis.profile.header,
+        text: &text,
+    };
+    let rows = ranking.rows.iter().take(top);
+    rows.map(|row| {
+        let subject = &ranking.subjects.list[row.subject as usize];
+        let code = table.text_of(row, subject).map(str::to_owned);
+        (code, table.why(row, subject))
+    })
+    .collect()
 }
 
 /// Share of the misses that a row must have at some size to be listed: 0.01 % as it is printed.
@@ -255,8 +289,7 @@ impl Table<'_> {
         }
         let _ = writeln!(out, "{}", line.trim_end());
         let bar = style.paint(Ink::Faint, style.glyph("│", "|"));
-        let own = caller(self.ranking, row).and_then(|caller| self.code(caller));
-        if let Some(code) = own.or_else(|| self.code(subject)) {
+        if let Some(code) = self.text_of(row, subject) {
             let _ = writeln!(out, "         {bar} {}", fit(code, style.width - 11, style));
         }
         let mut why = self.why(row, subject);
@@ -327,6 +360,12 @@ impl Table<'_> {
             }
         }
         parts
+    }
+
+    /// The text of a row's line: of a library's that of the program's own line that it was inlined into.
+    fn text_of(&self, row: &Row, subject: &Subject) -> Option<&str> {
+        let own = caller(self.ranking, row).and_then(|caller| self.code(caller));
+        own.or_else(|| self.code(subject))
     }
 
     /// The text of a subject's line.
@@ -408,10 +447,15 @@ fn mark(m: &Miss, text: String) -> String {
     if m.weak { format!("~{text}") } else { text }
 }
 
+/// Shares from which on something is hot, and warm.
+pub const HOT: f64 = 0.2;
+/// See [`HOT`].
+pub const WARM: f64 = 0.05;
+
 pub(super) fn heat(share: f64) -> Ink {
-    if share >= 0.2 {
+    if share >= HOT {
         Ink::Hot
-    } else if share >= 0.05 {
+    } else if share >= WARM {
         Ink::Warm
     } else {
         Ink::Plain
@@ -419,7 +463,8 @@ pub(super) fn heat(share: f64) -> Ink {
 }
 
 /// A subject's name, and what is said behind it where there is room.
-pub(super) fn name_of(s: &Subject, room: usize) -> (String, String) {
+#[must_use]
+pub fn name_of(s: &Subject, room: usize) -> (String, String) {
     if let Some(kind) = s.data {
         let context = match kind {
             DataKind::Static => format!("static in {}", s.object),

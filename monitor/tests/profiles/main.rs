@@ -8,4 +8,5 @@ mod formats;
 mod profile;
 mod symbols;
 mod threads;
+mod top;
 mod views;

@@ -1,0 +1,237 @@
+//! The screens of `top`, and the program in a terminal.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::common::{Plan, records, write};
+use nix::pty::{Winsize, openpty};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use statcache::control::Status;
+use statcache::profile::Profile;
+use statcache::report::{Source, Sources, Style};
+use statcache::top::{Answer, Content, Profiles, Request, State, View, draw, work};
+
+/// The synthetic profile; of its sources one.
+struct Synthetic {
+    is_live: bool,
+}
+
+struct OneFile;
+
+impl Sources for OneFile {
+    fn read(&self, path: &str) -> Option<Source> {
+        let line = |n: u32| format!("text of line {n}\n");
+        path.ends_with("hash.h").then(|| Source {
+            text: (1..60).map(line).collect(),
+            newer: false,
+        })
+    }
+}
+
+impl Profiles for Synthetic {
+    fn load(&self, request: &Request) -> Result<Profile, String> {
+        if request.profile != Path::new("p.prof") {
+            return Err(format!("{} is not there", request.profile.display()));
+        }
+        let mut profile = Profile::from_records(records(Plan::small())).unwrap();
+        profile.is_live = self.is_live;
+        Ok(profile)
+    }
+
+    fn sources<'p>(&self, _: &'p Profile) -> Box<dyn Sources + 'p> {
+        Box::new(OneFile)
+    }
+
+    fn live(&self) -> Vec<Status> {
+        vec![Status {
+            pid: 77,
+            command: vec!["redis-server".to_owned()],
+            windows: 12,
+            samples: 3456,
+            ..Status::default()
+        }]
+    }
+}
+
+fn request(view: View) -> Request {
+    let style = Style {
+        width: 100,
+        colour: false,
+        unicode: true,
+    };
+    Request {
+        view,
+        ..Request::new("p.prof".into(), style)
+    }
+}
+
+/// What a worker answers to these, one after the other.
+fn answers(requests: Vec<Request>) -> Vec<Answer> {
+    let (ask, asked) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || work(&Synthetic { is_live: false }, &asked, &tell));
+        let one = |request: Request| {
+            ask.send(request).unwrap();
+            told.recv_timeout(Duration::from_secs(60)).unwrap()
+        };
+        let all = requests.into_iter().map(one).collect();
+        drop(ask);
+        all
+    })
+}
+
+fn content(request: Request) -> Content {
+    match answers(vec![request]).remove(0) {
+        Answer::Content(content) => *content,
+        Answer::Failed(error) => panic!("{error}"),
+    }
+}
+
+fn screen(content: &Content, change: impl Fn(&mut State)) -> String {
+    let mut state = State::new("p.prof".into(), content.request.style);
+    state.request = content.request.clone();
+    state.answered(content);
+    change(&mut state);
+    let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
+    terminal
+        .draw(|frame| draw(frame, &mut state, Ok(Some(content))))
+        .unwrap();
+    terminal.backend().to_string()
+}
+
+#[test]
+fn the_screens() {
+    let misses = content(request(View::Misses));
+    insta::assert_snapshot!("top_misses", screen(&misses, |state| state.selected = 1));
+    let processes = content(request(View::Processes));
+    insta::assert_snapshot!("top_processes", screen(&processes, |_| {}));
+    let working_set = content(request(View::WorkingSet));
+    insta::assert_snapshot!("top_working_set", screen(&working_set, |_| {}));
+    let source = content(Request {
+        source: Some("hash.h".to_owned()),
+        ..request(View::Source)
+    });
+    insta::assert_snapshot!("top_source", screen(&source, |_| {}));
+    let help = screen(&misses, |state| state.help = true);
+    assert!(help.contains("the next line size"), "{help}");
+}
+
+#[test]
+fn an_answer_is_of_the_last_request_and_a_failure_is_not_the_end() {
+    let elsewhere = Request {
+        profile: "nowhere".into(),
+        ..request(View::Misses)
+    };
+    let lru = Request {
+        policy: statcache_model::Policy::LRU,
+        ..request(View::Misses)
+    };
+    let all = answers(vec![request(View::Misses), elsewhere, lru.clone()]);
+    let [
+        Answer::Content(random),
+        Answer::Failed(error),
+        Answer::Content(last),
+    ] = &all[..]
+    else {
+        panic!("{all:?}");
+    };
+    assert_eq!(error, "nowhere is not there");
+    assert_eq!(last.request, lru);
+    assert_ne!(random.page, last.page, "another policy, other figures");
+}
+
+/// A live profile is read again without being asked.
+#[test]
+fn a_live_profile_is_looked_at_again() {
+    let (ask, asked) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || work(&Synthetic { is_live: true }, &asked, &tell));
+        ask.send(request(View::Misses)).unwrap();
+        for _ in 0..2 {
+            let answer = told.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert!(matches!(answer, Answer::Content(content) if content.is_live));
+        }
+        drop(ask);
+    });
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p.prof");
+    write(&path, &records(Plan::small()));
+    let out = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .arg("top")
+        .arg(&path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(125), "{said}");
+    assert!(
+        said.contains("statcache report") && said.lines().count() == 1,
+        "{said}"
+    );
+}
+
+/// Draws, hears keys, and leaves the terminal as it was.
+#[test]
+fn in_a_terminal_it_draws_and_ends_with_q() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p.prof");
+    write(&path, &records(Plan::small()));
+    let size = Winsize {
+        ws_row: 30,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = openpty(&size, None).unwrap();
+    let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        .arg("top")
+        .arg(&path)
+        .env("TERM", "xterm-256color")
+        .stdin(side(&pty.slave))
+        .stdout(side(&pty.slave))
+        .stderr(side(&pty.slave))
+        .spawn()
+        .unwrap();
+    drop(pty.slave);
+    let mut master = std::fs::File::from(pty.master);
+    let mut reader = master.try_clone().unwrap();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(n @ 1..) = reader.read(&mut bytes) {
+            if tell.send(bytes[..n].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    let mut seen = Vec::new();
+    let begun = Instant::now();
+    let mut until = |what: &str| {
+        while !String::from_utf8_lossy(&seen).contains(what) {
+            let left = Duration::from_secs(60).saturating_sub(begun.elapsed());
+            let Ok(bytes) = told.recv_timeout(left) else {
+                panic!("no {what:?}: {}", String::from_utf8_lossy(&seen));
+            };
+            seen.extend(bytes);
+        }
+    };
+    until("hash.h:31");
+    master.write_all(b"2").unwrap();
+    until("certainty");
+    master.write_all(b"q").unwrap();
+    // Out of the screen of its own.
+    until("\x1b[?1049l");
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{status}");
+}
