@@ -213,7 +213,7 @@ pub fn content(
     let totals = analysis.totals();
     Ok(Content {
         request: request.clone(),
-        command: header.command.join(" "),
+        command: header.command.join(" ").replace(char::is_control, " "),
         facts: format!(
             "pid {} · {} in {} · about {} accesses",
             header.pid,
@@ -258,7 +258,7 @@ fn processes(root: &Profile, sizes: &[u64], others: &[Status]) -> Result<Page, R
                 format!("{mark}{}", percent(p.miss_ratio))
             })
         }));
-        cells.push(process.header.command.join(" "));
+        cells.push(process.header.command.join(" ").replace(char::is_control, " "));
         rows.push(Line {
             cells,
             share: accesses(process) / total.max(1.0),
