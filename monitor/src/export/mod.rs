@@ -6,6 +6,7 @@
 mod csv;
 mod dto;
 mod fill;
+mod html;
 mod json;
 mod sharing;
 
@@ -14,6 +15,7 @@ use std::io::{self, Write};
 use statcache_model::ModelError;
 
 use crate::analysis::Analysis;
+use crate::report::Sources;
 
 pub use dto::SCHEMA_VERSION;
 
@@ -29,10 +31,12 @@ pub enum ExportError {
 }
 
 /// What an export is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
+#[derive(Clone)]
+pub struct Options<'a> {
     /// Cache sizes in bytes; `None`: those of the profile's host.
     pub caches: Option<Vec<u64>>,
+    /// Where the text of the program comes from, for formats that show it.
+    pub sources: &'a (dyn Sources + Sync),
 }
 
 /// One outside format.
@@ -44,7 +48,7 @@ pub trait Exporter {
     fn export(
         &self,
         analysis: &Analysis<'_>,
-        options: &Options,
+        options: &Options<'_>,
         out: &mut dyn Write,
     ) -> Result<(), ExportError>;
 }
@@ -57,6 +61,9 @@ pub enum Format {
     /// One table in long form: a row for each figure of each curve point, line, function,
     /// instruction, object of data and window.
     Csv,
+    /// One page for a browser, which needs nothing besides: curves at every line size, sortable lists (of 200 rows at most), the
+    /// source with its figures as it is here, what threads take from each other, windows.
+    Html,
 }
 
 impl Format {
@@ -66,6 +73,7 @@ impl Format {
         match self {
             Self::Json => Box::new(json::Json),
             Self::Csv => Box::new(csv::Csv),
+            Self::Html => Box::new(html::Html),
         }
     }
 }
