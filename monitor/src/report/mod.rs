@@ -244,7 +244,7 @@ impl Report<'_> {
         }
         let lines = self.analysis.ranking(By::Line, &self.caches)?;
         // Without line numbers a list by line would be the one by function, twice.
-        let has_lines = ranking::without_lines(&lines, self.primary()).0 < 0.9;
+        let has_lines = ranking::has_lines(&lines, self.primary());
         let mut functions = 10;
         if has_lines {
             functions = 5;

@@ -115,6 +115,11 @@ pub(super) fn without_lines(ranking: &Ranking, primary: usize) -> (f64, &str) {
     (by_object.values().sum(), worst.map_or("", |w| w.0))
 }
 
+/// Whether a list by line says more than the one by function.
+pub(crate) fn has_lines(lines: &Ranking, primary: usize) -> bool {
+    without_lines(lines, primary).0 < 0.9
+}
+
 /// What to do where misses have no line numbers; `None` where nearly all have.
 pub(crate) fn lines_missing(lines: &Ranking, primary: usize) -> Option<String> {
     let (share, object) = without_lines(lines, primary);

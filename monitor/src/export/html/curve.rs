@@ -111,7 +111,7 @@ fn drawing(of: &Gathered<'_>) -> Markup {
                 path.grid d={ "M" (at) " " (TOP) "V" (floor) } {}
                 text.tick x=(at) y=(floor + 17.0) text-anchor="middle" { (format_size(size)) }
             }
-            text.axis x=((LEFT + WIDTH - RIGHT) / 2.0) y=(HEIGHT - 6.0) text-anchor="middle" { "cache size, bytes" }
+            text.axis x=(WIDTH - RIGHT) y=(HEIGHT - 6.0) text-anchor="end" { "cache size, bytes" }
             (host(of, &sizes))
             @for curves in &of.curves {
                 @for log in [false, true] {
@@ -124,18 +124,28 @@ fn drawing(of: &Gathered<'_>) -> Markup {
                 circle.lru r="4" {}
                 circle.random r="4" {}
             }
-            g.legend {
-                rect.band.random x=(WIDTH - 300.0) y=(TOP + 8.0) width="22" height="10" {}
-                path.line.random d={ "M" (WIDTH - 300.0) " " (TOP + 13.0) "h22" } {}
-                text x=(WIDTH - 272.0) y=(TOP + 17.0) { "random" }
-                g.of-lru {
-                    rect.band.lru x=(WIDTH - 212.0) y=(TOP + 8.0) width="22" height="10" {}
-                    path.line.lru d={ "M" (WIDTH - 212.0) " " (TOP + 13.0) "h22" } {}
-                    text x=(WIDTH - 184.0) y=(TOP + 17.0) { "LRU" }
-                }
-                circle.weak.random cx=(WIDTH - 134.0) cy=(TOP + 13.0) r="3" {}
-                text x=(WIDTH - 124.0) y=(TOP + 17.0) { "weak figure" }
+            (legend())
+        }
+    }
+}
+
+/// Under the field, where no curve can be.
+fn legend() -> Markup {
+    let y = HEIGHT - 10.0;
+    let swatch = |at: f64| format!("M{at} {y}h22");
+    let [random, lru, weak] = [LEFT, LEFT + 88.0, LEFT + 150.0];
+    html! {
+        g.legend {
+            rect.band.random x=(random) y=(y - 5.0) width="22" height="10" {}
+            path.line.random d=(swatch(random)) {}
+            text x=(random + 28.0) y=(y + 4.0) { "random" }
+            g.of-lru {
+                rect.band.lru x=(lru) y=(y - 5.0) width="22" height="10" {}
+                path.line.lru d=(swatch(lru)) {}
+                text x=(lru + 28.0) y=(y + 4.0) { "LRU" }
             }
+            circle.weak.random cx=(weak) cy=(y) r="3" {}
+            text x=(weak + 9.0) y=(y + 4.0) { "weak figure" }
         }
     }
 }

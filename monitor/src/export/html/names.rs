@@ -67,7 +67,6 @@ impl<'a> Places<'a> {
             } @else if of.line > 0 {
                 (self.place(of)) " "
                 (function(&of.function))
-                (into(&of.inlined_into))
             } @else if !of.function.is_empty() {
                 (function(&of.function)) " "
                 @if of.file.is_empty() {
@@ -117,15 +116,13 @@ fn function(name: &str) -> Markup {
 /// The compiled functions that hold a line.
 fn into(functions: &[String]) -> Markup {
     html! {
-        @if !functions.is_empty() {
-            span.faint { " in " }
-            @for (n, into) in functions.iter().take(INTO).enumerate() {
-                @if n > 0 { span.faint { ", " } }
-                (function(into))
-            }
-            @if functions.len() > INTO {
-                span.faint { " and " (functions.len() - INTO) " more" }
-            }
+        "in "
+        @for (n, into) in functions.iter().take(INTO).enumerate() {
+            @if n > 0 { ", " }
+            (function(into))
+        }
+        @if functions.len() > INTO {
+            " and " (functions.len() - INTO) " more"
         }
     }
 }
@@ -158,6 +155,9 @@ pub(super) fn why(
     let subject = &ranking.subjects.list[row.subject as usize];
     let noted = |(_, share): &&(u32, f64)| *share >= 0.05;
     let mut parts = Vec::new();
+    if !subject.inlined_into.is_empty() {
+        parts.push(into(&subject.inlined_into));
+    }
     let sites = row.called_at.iter().filter(noted).take(SITES);
     let sites: Vec<Markup> = sites
         .map(|&(site, share)| {

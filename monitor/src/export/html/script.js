@@ -74,7 +74,7 @@
       const right = x > (box.left + box.right) / 2;
       tip.style.left = right ? "auto" : x * scale + 14 + "px";
       tip.style.right = right ? svg.parentElement.clientWidth - x * scale + 14 + "px" : "auto";
-      tip.style.top = svg.offsetTop + (svg.getBoundingClientRect().top - svg.parentElement.getBoundingClientRect().top) + 60 + "px";
+      tip.style.top = svg.getBoundingClientRect().top - svg.parentElement.getBoundingClientRect().top + box.top * scale + 12 + "px";
     }
 
     for (const input of all("[data-set]", section)) {
@@ -180,7 +180,7 @@
     curve(process);
     all("table.list[data-primary]", process).forEach(sortable);
     filter(process);
-    const panel = process.querySelector(".panel");
+    const panel = process.querySelector(".panel.on");
     if (panel) choosePanel(process, panel);
   }
   const first = document.querySelector(".process");
@@ -194,5 +194,6 @@
     if (location.hash !== "#" + id) history.pushState(null, "", "#" + id);
   });
   addEventListener("popstate", () => { if (location.hash) go(location.hash.slice(1)); });
-  if (location.hash) go(location.hash.slice(1));
+  // After the browser has gone there itself, which knows nothing of what covers the line.
+  addEventListener("load", () => setTimeout(() => { if (location.hash) go(location.hash.slice(1)); }));
 })();

@@ -90,7 +90,7 @@ fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     out.extend(chars.next().into_iter().flat_map(char::to_uppercase));
     out.push_str(chars.as_str());
-    if !out.ends_with(['.', ')']) {
+    if !out.ends_with('.') {
         out.push('.');
     }
     shown(&out).into_owned()

@@ -13,7 +13,8 @@ use crate::analysis::sizes::label;
 use crate::analysis::{By, Miss, Ranking, Row};
 use crate::report::format::{count, percent, whole_percent};
 use crate::report::ranking::{
-    OF_HEAP, caller, is_whole_heap, lines_missing, misses, of_weak, plural_of, rest, singular_of,
+    OF_HEAP, caller, has_lines, is_whole_heap, lines_missing, misses, of_weak, plural_of, rest,
+    singular_of,
 };
 
 /// Rows of a list. What is behind them has next to no misses.
@@ -26,6 +27,7 @@ pub(super) fn section(of: &Gathered<'_>, places: &Places<'_>, sheets: &[Sheet<'_
     let texts: HashMap<&str, &Sheet<'_>> = sheets.iter().map(|s| (s.file, s)).collect();
     let size = of.caches.sizes[of.primary()];
     let id = of.id("where");
+    let first = first(of);
     html! {
         section id=(id) {
             h2 {
@@ -42,9 +44,19 @@ pub(super) fn section(of: &Gathered<'_>, places: &Places<'_>, sheets: &[Sheet<'_
                 input.filter type="search" placeholder="filter: words of names" aria-label="filter the rows";
             }
             @for list in &of.lists {
-                (table(of, list, places, &texts))
+                (table(of, list, list.subjects.by == first, places, &texts))
             }
         }
+    }
+}
+
+/// The list that is seen first: without line numbers one by line would be the one by function, twice.
+fn first(of: &Gathered<'_>) -> By {
+    let by = |list: &Ranking| list.subjects.by;
+    let lines = of.lists.iter().find(|list| by(list) == By::Line);
+    match lines {
+        Some(lines) if !has_lines(lines, of.primary()) => By::Function,
+        _ => By::Line,
     }
 }
 
@@ -70,6 +82,7 @@ fn title(by: By) -> String {
 fn table(
     of: &Gathered<'_>,
     list: &Ranking,
+    first: bool,
     places: &Places<'_>,
     texts: &HashMap<&str, &Sheet<'_>>,
 ) -> Markup {
@@ -79,16 +92,17 @@ fn table(
     let rows = list.rows.iter().take(ROWS).filter(|r| !any || misses(r));
     let rows: Vec<&Row> = rows.collect();
     let weak = rows.iter().any(|r| r.miss.iter().any(|m| m.weak));
+    let spatial = rows.iter().any(|r| r.spatial_use.is_some());
     let subject = |row: &Row| &list.subjects.list[row.subject as usize];
     let heap = rows.iter().any(|r| is_whole_heap(subject(r)) && misses(r));
     let header = &of.analysis.profile.header;
     html! {
-        div.panel id=(panel(of, list)) {
+        div.panel.on[first] id=(panel(of, list)) {
             h3 { (title(by)) }
             table.list data-primary=(of.primary()) {
-                (head(of, by))
+                (head(of, by, spatial))
                 tbody {
-                    @for row in &rows { (line(of, list, row, places, texts)) }
+                    @for row in &rows { (line(of, list, row, spatial, places, texts)) }
                 }
             }
             p.none hidden { "No " (singular_of(by)) " has these words in its row." }
@@ -107,7 +121,7 @@ fn has_share(of: &Gathered<'_>, size: usize) -> bool {
     of.caches.sizes.len() <= SHARES || size == of.primary()
 }
 
-fn head(of: &Gathered<'_>, by: By) -> Markup {
+fn head(of: &Gathered<'_>, by: By, spatial: bool) -> Markup {
     let header = &of.analysis.profile.header;
     let sizes = &of.caches.sizes;
     html! {
@@ -116,7 +130,7 @@ fn head(of: &Gathered<'_>, by: By) -> Markup {
                 @for (i, &size) in sizes.iter().enumerate() {
                     th.rank[i == of.primary()] colspan=(1 + usize::from(has_share(of, i))) title=[note(of, size)] { (label(header, size)) }
                 }
-                th colspan="4" {}
+                th colspan=(3 + usize::from(spatial)) {}
             }
             tr {
                 @for i in 0..sizes.len() {
@@ -127,7 +141,7 @@ fn head(of: &Gathered<'_>, by: By) -> Markup {
                 }
                 th data-sort="n" title="share of all references" { "access" }
                 th data-sort="n" title="samples behind the figures" { "samples" }
-                th data-sort="n" title="share of what longer lines could save that they do save" { "spatial" }
+                @if spatial { th data-sort="n" title="share of what longer lines could save that they do save" { "spatial" } }
                 th.name data-sort="t" { (singular_of(by)) }
             }
         }
@@ -143,6 +157,7 @@ fn line(
     of: &Gathered<'_>,
     list: &Ranking,
     row: &Row,
+    spatial: bool,
     places: &Places<'_>,
     texts: &HashMap<&str, &Sheet<'_>>,
 ) -> Markup {
@@ -157,7 +172,9 @@ fn line(
     }
     keys.push(number(row.access_share));
     keys.push(row.samples.to_string());
-    keys.push(row.spatial_use.map_or_else(|| "-1".to_owned(), number));
+    if spatial {
+        keys.push(row.spatial_use.map_or_else(|| "-1".to_owned(), number));
+    }
     let code = match list.subjects.by {
         By::Line => {
             // The program's own line says more than a library's.
@@ -181,7 +198,9 @@ fn line(
             }
             td { (percent(row.access_share)) }
             td { (count(row.samples as f64)) }
-            td { @if let Some(used) = row.spatial_use { (mark) (whole_percent(used)) } }
+            @if spatial {
+                td { @if let Some(used) = row.spatial_use { (mark) (whole_percent(used)) } }
+            }
             td.name {
                 (places.name(subject))
                 @if let Some(code) = code { div.code { (shown(code)) } }
