@@ -5,7 +5,7 @@ use statcache_model::CurvePoint;
 /// Ratios below this are as good as none on a logarithmic axis (chosen: one miss in a million references costs nothing).
 const LEAST: f64 = 1e-6;
 /// Ticks that a linear axis has at most, besides 0.
-const MOST_TICKS: f64 = 6.0;
+const MOST_TICKS: f64 = 7.0;
 
 /// A vertical axis of ratios: what lies at its lower and at its upper end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ impl Scale {
         let highest = |of: fn(&CurvePoint) -> f64| points.iter().map(|p| of(p)).fold(0.0, f64::max);
         let (ratio, high) = (highest(|p| p.miss_ratio), highest(|p| p.high));
         // Wide intervals do not press the curve to the ground.
-        Self::up_to(high.clamp(1.05 * ratio, (2.0 * ratio).max(1e-4)))
+        Self::up_to(high.clamp(1.02 * ratio, (2.0 * ratio).max(1e-4)))
     }
 
     /// From 0 to a round number at or above a ratio.
@@ -42,8 +42,9 @@ impl Scale {
             (least.min(r), most.max(r))
         });
         let decade = |x: f64| 10f64.powi(x as i32);
-        let top = decade(most.log10().ceil()).min(1.0);
-        let bottom = decade(least.log10().floor()).clamp((top * 1e-5).max(LEAST), top / 10.0);
+        let top = decade(most.log10().ceil()).clamp(10.0 * LEAST, 1.0);
+        let bottom = decade(least.log10().floor()).max(top * 1e-5).max(LEAST);
+        let bottom = bottom.min(top / 10.0);
         Self {
             bottom,
             top,
@@ -155,10 +156,7 @@ mod tests {
     #[test]
     fn linear_ticks_are_round_few_and_reach_above_the_curve() {
         let (scale, ticks) = axis(&[0.287, 0.05], 1.0, Scale::linear);
-        assert_eq!(
-            ticks.join(" "),
-            "0 % 10 % 20 % 30 % 40 %".replace(" 40 %", "")
-        );
+        assert_eq!(ticks.join(" "), "0 % 5 % 10 % 15 % 20 % 25 % 30 %");
         assert!(scale.top >= 0.287);
         for ratio in [1.0, 0.9, 0.51, 0.1001, 0.0234, 3e-5] {
             for above in [1.0, 1.7, 30.0] {
@@ -182,9 +180,16 @@ mod tests {
         assert_eq!((scale.part(0.0), scale.part(1.0)), (0.0, 1.0));
         assert!((scale.part(0.01) - 1.0 / 3.0).abs() < 1e-9);
         assert_eq!(axis(&[0.02], 1.0, Scale::logarithmic).1.len(), 4);
-        // Of nothing there is an axis, too.
-        let (scale, ticks) = axis(&[0.0], 1.0, Scale::logarithmic);
-        assert!(scale.bottom < scale.top && !ticks.is_empty(), "{scale:?}");
+        // Of nothing there is an axis, too, and of next to nothing.
+        for ratio in [0.0, 1e-9, 5e-7, 1e-6, 1e-5, 1e-3, 1.0] {
+            let (scale, ticks) = axis(&[ratio], 1.0, Scale::logarithmic);
+            assert!(scale.bottom < 0.2 * scale.top, "{ratio}: {scale:?}");
+            assert!(
+                scale.top <= 1.0 && scale.bottom > 0.9 * LEAST,
+                "{ratio}: {scale:?}"
+            );
+            assert!(ratio <= scale.top && ticks.len() > 1, "{ratio}: {ticks:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::text::{embedded, shown};
 use super::{STYLE, curve, sharing, source, tables, windows};
 use crate::profile::Profile;
 use crate::profile::types::Warning;
-use crate::report::format::{base_name, count, percent, plural};
+use crate::report::format::{base_name, count, percent};
 use crate::report::run::{command, ending, facts, without_windows};
 use crate::report::{Sources, processes};
 
@@ -84,7 +84,7 @@ fn of_run(profile: &Profile, shown_ones: &[Gathered<'_>], others: &[&Profile]) -
                 }
                 @if !others.is_empty() {
                     details {
-                        summary { (plural(others.len() as u64, "process")) @if others.len() > 1 { "es" } " without figures here" }
+                        summary { (others.len()) @if others.len() == 1 { " process" } @else { " processes" } " without figures here" }
                         p.faint { "Not seen in windows, or less busy: statcache report --process PID" }
                         table.figures {
                             thead { tr { th { "pid" } th { "CPU" } th { "accesses seen" } th.name { "command" } } }

@@ -160,8 +160,9 @@ fn fitting(rows: &Rows<'_>, text: &str, room: usize) -> Option<(BTreeSet<u32>, u
     }
     CONTEXT.into_iter().find_map(|context| {
         let around = |n: u32| {
-            let to = n.saturating_add(context).min(count.max(n));
-            n.saturating_sub(context).max(1)..=to
+            // Where a file has become shorter there is nothing around a line that it had.
+            let context = if n > count { 0 } else { context };
+            n.saturating_sub(context).max(1)..=n.saturating_add(context).min(count.max(n))
         };
         let lines: BTreeSet<u32> = marked().flat_map(around).collect();
         let bytes = bytes(&lines);
@@ -172,8 +173,9 @@ fn fitting(rows: &Rows<'_>, text: &str, room: usize) -> Option<(BTreeSet<u32>, u
 impl<'a> Sheet<'a> {
     /// The text of a line, without its indentation; none of a file that has changed, as lines may have moved.
     pub(super) fn line(&self, number: u32) -> Option<&str> {
-        let line = self.source.text.lines().nth(number as usize - 1)?.trim();
-        (number > 0 && !line.is_empty() && !self.source.newer).then(|| cut(line))
+        let before = (number as usize).checked_sub(1)?;
+        let line = self.source.text.lines().nth(before)?.trim();
+        (!line.is_empty() && !self.source.newer).then(|| cut(line))
     }
 
     fn line_id(&self, number: u32) -> String {

@@ -95,9 +95,13 @@ fn bars(of: &Gathered<'_>, rows: &HashMap<u32, &Row>, size: usize, end: f64) -> 
 }
 
 fn place(window: &WindowRecord, end: f64) -> (f64, f64) {
-    let from = (window.start_s / end).clamp(0.0, 1.0);
-    let to = ((window.start_s + window.wall_s) / end).clamp(from, 1.0);
-    (from, to)
+    // Also where a damaged profile has no number.
+    let inside = |part: f64| if part > 0.0 { part.min(1.0) } else { 0.0 };
+    let from = inside(window.start_s / end);
+    (
+        from,
+        inside((window.start_s + window.wall_s) / end).max(from),
+    )
 }
 
 fn strip(name: &str, bars: &[Bar], ranks: bool) -> Markup {
