@@ -280,7 +280,7 @@ fn figures_are_those_of_the_document() {
                 let entry = entry.unwrap_or_else(|| panic!("{list}: {text} {keys:?}"));
                 let name = entry[name].as_str().unwrap().rsplit('/').next().unwrap();
                 assert!(text.contains(name), "{name} in {text}");
-                for (n, &bytes) in sizes.iter().enumerate() {
+                for &bytes in &sizes {
                     let miss = miss_at(entry, bytes);
                     let mark = if miss["weak"] == true { "~" } else { "" };
                     let said = format!("{mark}{}", percent(miss["miss_ratio"].as_f64().unwrap()));
