@@ -127,11 +127,11 @@ fn into(functions: &[String]) -> Markup {
     }
 }
 
-/// A share behind a name, left out where it is all.
+/// A share behind a name, on the same line; left out where it is all.
 fn of_all(share: f64, all: f64) -> String {
     match share > all {
         true => String::new(),
-        false => format!(" {}", whole_percent(share)),
+        false => format!(" {}", whole_percent(share)).replace(' ', "\u{a0}"),
     }
 }
 

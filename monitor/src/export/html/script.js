@@ -146,7 +146,10 @@
   }
 
   // One of these is on.
-  const choose = (of, one) => of.forEach((each) => each.classList.toggle("on", each === one));
+  const choose = (of, one) => of.forEach((each) => {
+    each.classList.toggle("on", each === one);
+    if (each.matches("a")) each.setAttribute("aria-current", each === one);
+  });
 
   function choosePanel(process, panel) {
     choose(all(".panel", process), panel);
