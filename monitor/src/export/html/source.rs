@@ -250,6 +250,7 @@ fn page_of(of: &Gathered<'_>, sheet: &Sheet<'_>, open: bool) -> Markup {
                     thead {
                         tr {
                             th { "misses" }
+                            th { "access" }
                             @for &size in &of.caches.sizes { th { (label(header, size)) } }
                             th { "line" }
                             th.name { "text" }
@@ -308,7 +309,7 @@ fn pieces(sheet: &Sheet<'_>) -> Vec<Piece> {
 }
 
 fn lines(of: &Gathered<'_>, sheet: &Sheet<'_>, text: &[&str]) -> Markup {
-    let columns = 1 + of.caches.sizes.len();
+    let columns = 2 + of.caches.sizes.len();
     let line = |number: u32| {
         let line = text.get(number as usize - 1).copied().unwrap_or_default();
         shown(cut(line))
@@ -323,6 +324,7 @@ fn lines(of: &Gathered<'_>, sheet: &Sheet<'_>, text: &[&str]) -> Markup {
                         td.share.weak[weak] style={ "--w:" (format!("{:.1}", 100.0 * figures.share.clamp(0.0, 1.0))) "%" } {
                             (figure(figures.share, weak))
                         }
+                        td { (percent(figures.access)) }
                         @for &(ratio, weak) in &figures.miss { td.weak[weak] { (figure(ratio, weak)) } }
                         td.n { (number) }
                         td.text { (line(number)) }
