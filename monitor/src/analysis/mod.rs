@@ -220,6 +220,24 @@ impl<'p> Analysis<'p> {
         Ok(usize::from(second))
     }
 
+    /// The sizes of a view's columns, and which of them ranks: those asked for, the first ranking; else the host's.
+    ///
+    /// # Errors
+    /// A cache the model refuses.
+    pub fn sizes_shown(
+        &self,
+        asked: Option<&[u64]>,
+        line_bytes: u32,
+        policy: Policy,
+    ) -> Result<(Vec<u64>, usize), ModelError> {
+        if let Some(sizes) = asked {
+            return Ok((sizes.to_vec(), 0));
+        }
+        let sizes = sizes::host_sizes(&self.profile.header);
+        let ranks = self.level_that_ranks(line_bytes, policy, &sizes)?;
+        Ok((sizes, ranks))
+    }
+
     /// The run that answers for a stream, and the stream to ask it for.
     fn run(&self, stream: Stream) -> (&Run, Stream) {
         match (&self.all, stream) {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 
+use super::disk::Disk;
 use super::run::DEFAULT_FILE;
 use super::working::Working;
 use super::{Exit, caches};
@@ -23,7 +24,8 @@ pub(super) struct ExportArgs {
     /// The format.
     #[arg(long, value_enum)]
     format: Format,
-    /// Cache sizes that misses are given at (default: this profile's host; of json and csv besides theirs).
+    /// Cache sizes that misses are given at, of html the one to rank by first (default: this profile's host; of json and
+    /// csv besides theirs).
     #[arg(long, value_name = "32K,1M,32M", value_delimiter = ',', value_parser = caches::parse, allow_negative_numbers = true)]
     cache: Option<Vec<u64>>,
     /// This process of the run alone: by its id, or by the name of its program (default: all of them).
@@ -60,6 +62,8 @@ pub(super) fn execute(args: &ExportArgs) -> anyhow::Result<Exit> {
     let options = Options {
         caches: args.cache.clone().map(caches::each_once),
         alone: args.process.is_some(),
+        // All processes have where and when the first one ran.
+        sources: &Disk { profile: &profile },
     };
     let exporter = args.format.exporter();
     exporter.export(&analysis, &options, &mut bytes)?;

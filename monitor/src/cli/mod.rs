@@ -14,6 +14,7 @@ pub mod attach;
 mod background;
 mod caches;
 mod check;
+mod disk;
 mod export;
 mod live;
 mod report;

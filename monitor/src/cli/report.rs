@@ -1,22 +1,19 @@
 //! `statcache report`: a profile as text.
 
-use std::fs;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use statcache_model::{Policy, Stream};
 
+use super::disk::Disk;
 use super::run::DEFAULT_FILE;
 use super::working::Working;
 use super::{Exit, caches, terminal};
 use crate::analysis::{Analysis, By};
-use crate::profile::Profile;
 use crate::profile::types::LINE_SIZES;
-use crate::report::{self, Options, Source, Sources};
-use crate::symbols;
+use crate::report::{self, Options};
 
 /// Of a table.
 fn parse_rows(text: &str) -> Result<u32, String> {
@@ -169,29 +166,4 @@ pub(super) fn execute(args: &ReportArgs) -> anyhow::Result<Exit> {
     drop(working);
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(Exit::Success)
-}
-
-/// Sources on this machine, relative paths taken from where the program ran.
-pub(super) struct Disk<'a> {
-    pub(super) profile: &'a Profile,
-}
-
-impl Sources for Disk<'_> {
-    fn read(&self, path: &str) -> Option<Source> {
-        let path = Path::new(&self.profile.header.cwd).join(path);
-        let mut bytes = Vec::new();
-        symbols::open_regular(&path)?.read_to_end(&mut bytes).ok()?;
-        let started = Duration::try_from_secs_f64(self.profile.header.start_unix_s).ok()?;
-        let newer = fs::metadata(&path)
-            .and_then(|m| m.modified())
-            .is_ok_and(|modified| {
-                UNIX_EPOCH
-                    .checked_add(started)
-                    .is_some_and(|t| modified > t)
-            });
-        Some(Source {
-            text: String::from_utf8_lossy(&bytes).into_owned(),
-            newer,
-        })
-    }
 }

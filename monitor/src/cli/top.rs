@@ -11,8 +11,9 @@ use anyhow::Context;
 use clap::Args;
 use crossterm::event::{self, Event, KeyEventKind};
 
+use super::disk::Disk;
 use super::run::DEFAULT_FILE;
-use super::{Exit, Place, report::Disk, terminal};
+use super::{Exit, Place, terminal};
 use crate::control::{self, Status};
 use crate::profile::Profile;
 use crate::report::Sources;

@@ -31,7 +31,7 @@ impl Exporter for Csv {
     fn export(
         &self,
         analysis: &Analysis<'_>,
-        options: &Options,
+        options: &Options<'_>,
         out: &mut dyn Write,
     ) -> Result<(), ExportError> {
         writeln!(out, "{COLUMNS}")?;

@@ -22,7 +22,10 @@ const INSTRUCTIONS: usize = 1000;
 /// Cache whose misses the reuse edges and spatial use are given for, bytes.
 const EDGES_AT: u64 = 1 << 20;
 
-pub(super) fn document(analysis: &Analysis<'_>, options: &Options) -> Result<Document, ModelError> {
+pub(super) fn document(
+    analysis: &Analysis<'_>,
+    options: &Options<'_>,
+) -> Result<Document, ModelError> {
     let first = process(analysis, options)?;
     let others = &analysis.profile.others;
     let others: Result<Vec<Process>, ModelError> = others
@@ -39,7 +42,7 @@ pub(super) fn document(analysis: &Analysis<'_>, options: &Options) -> Result<Doc
     })
 }
 
-fn process(analysis: &Analysis<'_>, options: &Options) -> Result<Process, ModelError> {
+fn process(analysis: &Analysis<'_>, options: &Options<'_>) -> Result<Process, ModelError> {
     let profile = analysis.profile;
     let header = &profile.header;
     let footer = profile.footer.clone().unwrap_or_default();

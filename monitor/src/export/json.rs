@@ -11,7 +11,7 @@ impl Exporter for Json {
     fn export(
         &self,
         analysis: &Analysis<'_>,
-        options: &Options,
+        options: &Options<'_>,
         out: &mut dyn Write,
     ) -> Result<(), ExportError> {
         let document = fill::document(analysis, options)?;

@@ -10,6 +10,7 @@ mod fill;
 mod firefox;
 mod flat;
 mod folded;
+mod html;
 mod json;
 mod pprof;
 mod sharing;
@@ -19,6 +20,7 @@ use std::io::{self, Write};
 use statcache_model::ModelError;
 
 use crate::analysis::Analysis;
+use crate::report::Sources;
 
 pub use dto::SCHEMA_VERSION;
 
@@ -34,12 +36,14 @@ pub enum ExportError {
 }
 
 /// What an export is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
+#[derive(Clone)]
+pub struct Options<'a> {
     /// Cache sizes in bytes; `None`: those of the profile's host.
     pub caches: Option<Vec<u64>>,
     /// Leave the other processes of the run out.
     pub alone: bool,
+    /// Where the text of the program comes from, for formats that show it.
+    pub sources: &'a (dyn Sources + Sync),
 }
 
 /// One outside format.
@@ -51,7 +55,7 @@ pub trait Exporter {
     fn export(
         &self,
         analysis: &Analysis<'_>,
-        options: &Options,
+        options: &Options<'_>,
         out: &mut dyn Write,
     ) -> Result<(), ExportError>;
 }
@@ -73,6 +77,9 @@ pub enum Format {
     Firefox,
     /// For flame graphs: a line for each chain of inlined functions, and the misses in one cache.
     Folded,
+    /// One page for a browser, which needs nothing besides: curves at every line size, sortable lists (of 200 rows at most), the
+    /// source with its figures as it is here, what threads take from each other, windows.
+    Html,
 }
 
 impl Format {
@@ -86,6 +93,7 @@ impl Format {
             Self::Pprof => Box::new(pprof::Pprof),
             Self::Firefox => Box::new(firefox::Firefox),
             Self::Folded => Box::new(folded::Folded),
+            Self::Html => Box::new(html::Html),
         }
     }
 }

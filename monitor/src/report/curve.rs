@@ -240,9 +240,8 @@ fn host_marks(
 }
 
 /// The octave of cache that helps most: where the chosen curve falls farthest.
-pub(super) fn steepest(curves: &Curves<'_>, style: &Style) -> Option<String> {
-    let points: Vec<&CurvePoint> = curves
-        .main
+pub(crate) fn steepest(curve: &[CurvePoint], style: &Style) -> Option<String> {
+    let points: Vec<&CurvePoint> = curve
         .iter()
         .filter(|p| p.cache_bytes.is_power_of_two())
         .collect();
@@ -299,14 +298,7 @@ mod tests {
                 point(16 << 10, 0.1, half),
                 point(32 << 10, 0.09, half),
             ];
-            let curves = Curves {
-                main: &main,
-                main_name: "",
-                other: &main,
-                other_name: "",
-                bytes_per_second: None,
-            };
-            steepest(&curves, &style)
+            steepest(&main, &style)
         };
         assert_eq!(
             told(0.01).unwrap(),

@@ -2,18 +2,18 @@
 //!
 //! Pure text from an [`Analysis`]: reads no environment and no file but through [`Sources`].
 
-mod curve;
+pub(crate) mod curve;
 mod drawn;
-mod format;
+pub(crate) mod format;
 pub mod processes;
-mod ranking;
-mod run;
-mod sharing;
-mod source;
+pub(crate) mod ranking;
+pub(crate) mod run;
+pub(crate) mod sharing;
+pub(crate) mod source;
 mod style;
 mod table;
 mod threads;
-mod windows;
+pub(crate) mod windows;
 
 use std::fmt::Write;
 
@@ -154,14 +154,8 @@ struct Report<'a> {
 
 /// The sizes asked for, the first ranking; else the host's.
 fn caches(analysis: &Analysis<'_>, options: &Options) -> Result<Caches, ModelError> {
-    let (sizes, primary) = match &options.caches {
-        Some(sizes) => (sizes.clone(), 0),
-        None => {
-            let sizes = host_sizes(&analysis.profile.header);
-            let ranks = analysis.level_that_ranks(options.line_bytes, options.policy, &sizes)?;
-            (sizes, ranks)
-        }
-    };
+    let asked = options.caches.as_deref();
+    let (sizes, primary) = analysis.sizes_shown(asked, options.line_bytes, options.policy)?;
     Ok(Caches {
         sizes,
         line_bytes: options.line_bytes,
@@ -211,7 +205,7 @@ impl Report<'_> {
         out.push_str(&self.working_set(&curves)?);
         let lines = self.analysis.ranking(By::Line, &self.caches)?;
         // Without line numbers a list by line would be the one by function, twice.
-        let has_lines = ranking::without_lines(&lines, self.primary()).0 < 0.9;
+        let has_lines = ranking::has_lines(&lines, self.primary());
         let mut functions = 10;
         if has_lines {
             functions = 5;
@@ -275,7 +269,7 @@ impl Report<'_> {
             bytes_per_second: self.analysis.bytes_per_second(self.options.line_bytes),
         };
         out.push_str(&curve::plot(&plotted, &self.marks(), header, self.style));
-        if let Some(text) = curve::steepest(&plotted, self.style) {
+        if let Some(text) = curve::steepest(&main_grid, self.style) {
             out.push('\n');
             out.push_str(&style::wrap(&text, self.style.width, 0));
         }
@@ -395,17 +389,10 @@ impl Report<'_> {
 
     /// What to do where misses have no line numbers.
     fn lines_missing(&self, lines: &Ranking) -> String {
-        let (share, object) = ranking::without_lines(lines, self.primary());
-        if share < 0.1 || object.is_empty() {
-            return String::new();
+        match ranking::lines_missing(lines, self.primary()) {
+            Some(text) => format!("\n{}", style::wrap(&text, self.style.width, 0)),
+            None => String::new(),
         }
-        let text = format!(
-            "{} of the misses are in code without line numbers, most of it in {object}: compile it \
-             with -g, or install or fetch (debuginfod-find) its debug symbols, and profile \
-             again",
-            format::percent(share)
-        );
-        format!("\n{}", style::wrap(&text, self.style.width, 0))
     }
 
     fn nothing(&self) -> String {

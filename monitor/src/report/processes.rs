@@ -16,8 +16,15 @@ fn all(profile: &Profile) -> impl Iterator<Item = &Profile> {
     std::iter::once(profile).chain(&profile.others)
 }
 
+/// All of them, the one with most CPU time first.
+pub(crate) fn busiest_first(profile: &Profile) -> Vec<&Profile> {
+    let mut processes: Vec<&Profile> = all(profile).collect();
+    processes.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    processes
+}
+
 /// What a process weighs: CPU seconds, or what was seen of it where the profile has no end.
-fn weight(process: &Profile) -> f64 {
+pub(crate) fn weight(process: &Profile) -> f64 {
     match &process.footer {
         Some(footer) => footer.cpu_s,
         None => process.windows.iter().map(|w| w.wall_s).sum(),
@@ -118,9 +125,8 @@ pub fn list(profile: &Profile, shown: &Profile, style: &Style) -> String {
     if profile.others.is_empty() {
         return String::new();
     }
-    let mut rows: Vec<&Profile> = all(profile).collect();
+    let rows = busiest_first(profile);
     let total: f64 = rows.iter().map(|p| weight(p)).sum();
-    rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     let note = "share of their CPU time; --process PID or NAME shows one";
     let mut out = style.heading("Processes", note);
     for process in rows.iter().take(ROWS) {

@@ -72,7 +72,7 @@ pub(super) fn texts(ranking: &Ranking, top: usize, sources: &dyn Sources) -> Tex
 }
 
 /// The program's own line that most of what a line of a library misses is inlined into.
-fn caller<'a>(ranking: &'a Ranking, row: &Row) -> Option<&'a Subject> {
+pub(crate) fn caller<'a>(ranking: &'a Ranking, row: &Row) -> Option<&'a Subject> {
     let &(site, share) = row.called_at.first()?;
     (share >= MOST).then(|| &ranking.callers.list[site as usize])
 }
@@ -149,6 +149,24 @@ pub fn explained(
     .collect()
 }
 
+/// Whether a list by line says more than the one by function.
+pub(crate) fn has_lines(lines: &Ranking, primary: usize) -> bool {
+    without_lines(lines, primary).0 < 0.9
+}
+
+/// What to do where misses have no line numbers; `None` where nearly all have.
+pub(crate) fn lines_missing(lines: &Ranking, primary: usize) -> Option<String> {
+    let (share, object) = without_lines(lines, primary);
+    (share >= 0.1 && !object.is_empty()).then(|| {
+        format!(
+            "{} of the misses are in code without line numbers, most of it in {object}: compile it \
+             with -g, or install or fetch (debuginfod-find) its debug symbols, and profile \
+             again",
+            percent(share)
+        )
+    })
+}
+
 /// Share of the misses that a row must have at some size to be listed: 0.01 % as it is printed.
 const LEAST_SHARE: f64 = 0.5e-4;
 
@@ -159,7 +177,6 @@ impl Table<'_> {
         let mut out = self.column_heads(&others, style);
         let shown = self.ranking.rows.iter().take(self.top);
         // What misses nowhere has no place in a list of misses, unless nothing misses.
-        let misses = |r: &Row| r.miss.iter().any(|m| m.miss_share >= LEAST_SHARE);
         let any = self.ranking.rows.iter().any(misses);
         let (mut weak, mut heap) = (false, false);
         let mut listed = 0;
@@ -173,15 +190,10 @@ impl Table<'_> {
         self.rest(listed, style, &mut out);
         let mut notes = Vec::new();
         if weak {
-            notes.push(match self.ranking.rough {
-                true => "~ rough at this line size: misses may be another one's, whatever the interval; cure: --full".to_owned(),
-                false => format!("~ weak: too few samples, or all but unknown; cure: {}", cure(self.header)),
-            });
+            notes.push(of_weak(self.ranking, self.header));
         }
         if heap {
-            notes.push(
-                "heap: 'statcache run --heap-sites' tells which call allocated it".to_owned(),
-            );
+            notes.push(OF_HEAP.to_owned());
         }
         if !self.text.changed.is_empty() {
             let files = self.text.changed.join(", ");
@@ -391,40 +403,8 @@ impl Table<'_> {
 
     /// What is not listed.
     fn rest(&self, listed: usize, style: &Style, out: &mut String) {
-        let rows = &self.ranking.rows;
-        let rest: f64 = rows
-            .iter()
-            .skip(listed)
-            .map(|r| r.miss[self.primary].miss_share)
-            .sum();
-        let mut parts = Vec::new();
-        if rows.len() > listed {
-            let by = self.ranking.subjects.by;
-            let more = rows.len() - listed;
-            let what = if more == 1 {
-                singular_of(by)
-            } else {
-                plural_of(by)
-            };
-            parts.push(format!(
-                "{more} more {what} with {} of the misses",
-                percent(rest)
-            ));
-        }
-        let lost = self
-            .ranking
-            .unattributed
-            .get(self.primary)
-            .copied()
-            .unwrap_or(0.0);
-        if lost >= 0.0005 {
-            parts.push(format!(
-                "{} of the misses could not be placed",
-                percent(lost)
-            ));
-        }
-        if !parts.is_empty() {
-            let text = format!("         {}", parts.join("; "));
+        if let Some(text) = rest(self.ranking, listed, self.primary) {
+            let text = format!("         {text}");
             let _ = writeln!(
                 out,
                 "{}",
@@ -434,8 +414,56 @@ impl Table<'_> {
     }
 }
 
+/// What is not among the first `listed` rows; `None` where all is.
+pub(crate) fn rest(ranking: &Ranking, listed: usize, primary: usize) -> Option<String> {
+    let rows = &ranking.rows;
+    let rest: f64 = rows
+        .iter()
+        .skip(listed)
+        .map(|r| r.miss[primary].miss_share)
+        .sum();
+    let mut parts = Vec::new();
+    if rows.len() > listed {
+        let by = ranking.subjects.by;
+        let more = rows.len() - listed;
+        let what = if more == 1 {
+            singular_of(by)
+        } else {
+            plural_of(by)
+        };
+        parts.push(format!(
+            "{more} more {what} with {} of the misses",
+            percent(rest)
+        ));
+    }
+    let lost = ranking.unattributed.get(primary).copied().unwrap_or(0.0);
+    if lost >= 0.0005 {
+        parts.push(format!(
+            "{} of the misses could not be placed",
+            percent(lost)
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Whether a row misses so much at any size that it is listed.
+pub(crate) fn misses(row: &Row) -> bool {
+    row.miss.iter().any(|m| m.miss_share >= LEAST_SHARE)
+}
+
+/// What `~` stands for in a ranking.
+pub(crate) fn of_weak(ranking: &Ranking, header: &Header) -> String {
+    match ranking.rough {
+        true => "~ rough at this line size: misses may be another one's, whatever the interval; cure: --full".to_owned(),
+        false => format!("~ weak: too few samples, or all but unknown; cure: {}", cure(header)),
+    }
+}
+
+/// What to do where the heap is one row.
+pub(crate) const OF_HEAP: &str = "heap: 'statcache run --heap-sites' tells which call allocated it";
+
 /// Whether this is all of the heap, as no allocation sites were looked for.
-fn is_whole_heap(subject: &Subject) -> bool {
+pub(crate) fn is_whole_heap(subject: &Subject) -> bool {
     subject.data == Some(DataKind::Heap) && subject.name == "heap"
 }
 
@@ -443,7 +471,7 @@ fn is_whole_heap(subject: &Subject) -> bool {
 const FIXED: usize = 7 + 2 + 7 + 1 + 13 + 2;
 const SAMPLES: usize = 10;
 
-fn mark(m: &Miss, text: String) -> String {
+pub(crate) fn mark(m: &Miss, text: String) -> String {
     if m.weak { format!("~{text}") } else { text }
 }
 
@@ -528,7 +556,7 @@ fn join(a: &str, b: &str) -> String {
 }
 
 /// The far end of a reuse edge: as short as tells it from the near end.
-fn edge_name(from: &Subject, to: &Subject) -> String {
+pub(crate) fn edge_name(from: &Subject, to: &Subject) -> String {
     if from.line > 0 && from.offset.is_none() {
         if from.file == to.file {
             return format!("line {}", from.line);
@@ -544,7 +572,7 @@ fn edge_name(from: &Subject, to: &Subject) -> String {
 
 /// Reuse edges by their share of the misses, largest first: what hits is last touched close by as a rule, and says nothing of why
 /// the rest misses. By their share of the reuses where none misses.
-fn of_misses(edges: &[Edge]) -> Vec<Edge> {
+pub(crate) fn of_misses(edges: &[Edge]) -> Vec<Edge> {
     let misses: f64 = edges.iter().map(|e| e.share * e.miss_ratio).sum();
     let of_misses = |e: &Edge| Edge {
         share: e.share * e.miss_ratio / misses,

@@ -8,6 +8,7 @@ use statcache_model::CurvePoint;
 use super::format::{count, percent, plural, seconds};
 use super::style::{Ink, Style, fit, wrap};
 use crate::analysis::{Analysis, Totals};
+use crate::profile::Profile;
 use crate::profile::types::{ENDED_EARLY, Footer, Header};
 use crate::sizes::format_size;
 
@@ -16,21 +17,31 @@ const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=192;
 
 /// The first block of a report.
 pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
-    let header = &analysis.profile.header;
     let mut out = String::new();
-    let command = header
-        .command
-        .iter()
-        .map(|a| shell_word(a))
-        .collect::<Vec<_>>()
-        .join(" ");
+    let command = command(&analysis.profile.header);
     let _ = writeln!(
         out,
         "{}",
         style.paint(Ink::Strong, &fit(&command, style.width, style))
     );
+    let facts = ending(analysis.profile);
+    let line = fit(&facts.join(style.glyph(" · ", ", ")), style.width, style);
+    let _ = writeln!(out, "{}\n", style.paint(Ink::Faint, &line));
+    out.push_str(&observation(analysis, curve, style));
+    out
+}
+
+/// The command line, as a shell would need it.
+pub(crate) fn command(header: &Header) -> String {
+    let words: Vec<String> = header.command.iter().map(|a| shell_word(a)).collect();
+    words.join(" ")
+}
+
+/// How long it ran, how it ended, and on which processor.
+pub(crate) fn ending(profile: &Profile) -> Vec<String> {
+    let header = &profile.header;
     let mut facts = Vec::new();
-    match &analysis.profile.footer {
+    match &profile.footer {
         Some(footer) => {
             facts.push(format!(
                 "{} wall, {} CPU",
@@ -45,35 +56,35 @@ pub(super) fn block(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style
                 None => "went on after it was detached".to_owned(),
             });
         }
-        None if analysis.profile.is_live => facts.push("still recorded".to_owned()),
+        None if profile.is_live => facts.push("still recorded".to_owned()),
         None => facts.push("no end recorded".to_owned()),
     }
     if !header.host_cpu.is_empty() {
         facts.push(header.host_cpu.clone());
     }
-    let line = fit(&facts.join(style.glyph(" · ", ", ")), style.width, style);
-    let _ = writeln!(out, "{}\n", style.paint(Ink::Faint, &line));
-    out.push_str(&observation(analysis, curve, style));
-    out
+    facts
 }
 
 /// How the run was observed and how sure the result is.
 pub(super) fn observation(analysis: &Analysis<'_>, curve: &[CurvePoint], style: &Style) -> String {
+    let facts = facts(analysis, curve, style);
+    let facts = facts.iter().map(|(name, text)| fact(name, text, style));
+    facts.collect()
+}
+
+/// The same as names and texts.
+pub(crate) fn facts(
+    analysis: &Analysis<'_>,
+    curve: &[CurvePoint],
+    style: &Style,
+) -> Vec<(&'static str, String)> {
     let totals = analysis.totals();
-    let seen = fact("observed", &observed(analysis, &totals), style);
-    if totals.windows == 0 {
-        return seen;
+    let mut facts = vec![("observed", observed(analysis, &totals))];
+    if totals.windows > 0 {
+        let certainty = certainty(curve, &totals, analysis, style);
+        facts.extend([("samples", samples(&totals)), ("certainty", certainty)]);
     }
-    [
-        seen,
-        fact("samples", &samples(&totals), style),
-        fact(
-            "certainty",
-            &certainty(curve, &totals, analysis, style),
-            style,
-        ),
-    ]
-    .concat()
+    facts
 }
 
 /// A named fact, wrapped beside its name.
@@ -87,7 +98,7 @@ pub(super) fn fact(name: &str, text: &str, style: &Style) -> String {
 }
 
 /// How it comes that there is no window, and what to do.
-pub(super) fn without_windows(analysis: &Analysis<'_>) -> (&'static str, &'static str) {
+pub(crate) fn without_windows(analysis: &Analysis<'_>) -> (&'static str, &'static str) {
     match analysis.profile.footer.as_ref().map(|f| f.exit_status) {
         Some(Some(_)) => (
             "the program ended before the first window",
@@ -177,7 +188,7 @@ fn samples(t: &Totals) -> String {
 }
 
 /// What gives more samples than a run of this kind.
-pub(super) fn cure(header: &Header) -> &'static str {
+pub(crate) fn cure(header: &Header) -> &'static str {
     match header.full {
         true => "longer run",
         false => "longer run, higher --overhead, or --full",

@@ -17,10 +17,10 @@ const PAIRS: usize = 5;
 const SHARE: f64 = 0.01;
 /// Coherence misses per reference below which they are not worth a change (guessed: with a hundred
 /// cycles for a line from another core, a twentieth of a cycle a reference).
-const MATTERS: f64 = 0.000_5;
+pub(crate) const MATTERS: f64 = 0.000_5;
 
 /// The name of a verdict; `None` where there is none.
-pub(super) fn verdict(sharing: Sharing) -> Option<&'static str> {
+pub(crate) fn verdict(sharing: Sharing) -> Option<&'static str> {
     match sharing {
         Sharing::NoVerdict => None,
         Sharing::True => Some("true sharing"),
@@ -54,7 +54,7 @@ pub(super) fn in_short(figures: &SharingFigures) -> String {
 const APART: std::ops::Range<f64> = 0.6..1.1;
 
 /// What to say where lines are lost to threads that hardly ran at the same time.
-fn caveat(profile: &Profile) -> Option<String> {
+pub(crate) fn caveat(profile: &Profile) -> Option<String> {
     let header = &profile.header;
     // Of a run that is observed as a whole the times say nothing: threads have turns all the time.
     let in_turns = header.engine == "translate" && !header.full;
@@ -131,7 +131,7 @@ fn shown(figures: &SharingFigures) -> Vec<&Pair> {
     pairs.take_while(|p| p.share >= SHARE).collect()
 }
 
-fn overall(figures: &SharingFigures, whole: bool, style: &Style) -> String {
+pub(crate) fn overall(figures: &SharingFigures, whole: bool, style: &Style) -> String {
     let c = &figures.at_64;
     let dash = style.glyph("–", "-");
     let mut text = format!(
@@ -168,7 +168,7 @@ fn overall(figures: &SharingFigures, whole: bool, style: &Style) -> String {
 }
 
 /// How much is lost at other line sizes.
-fn by_line(figures: &SharingFigures) -> Option<String> {
+pub(crate) fn by_line(figures: &SharingFigures) -> Option<String> {
     let sizes: Vec<String> = figures
         .by_line
         .iter()
@@ -261,7 +261,7 @@ fn data(subject: &Subject) -> String {
 }
 
 /// What would cure what is shown.
-fn advice(figures: &SharingFigures, shown: &[&Pair]) -> Vec<String> {
+pub(crate) fn advice(figures: &SharingFigures, shown: &[&Pair]) -> Vec<String> {
     let has = |wanted: &[Sharing]| shown.iter().any(|p| wanted.contains(&p.verdict));
     let mut list = Vec::new();
     if has(&[Sharing::False, Sharing::Mixed]) {

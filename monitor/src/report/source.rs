@@ -241,28 +241,44 @@ fn columns(n: usize, primary: usize, style: &Style) -> Vec<usize> {
     shown
 }
 
+/// A line's figures: of all rows there.
+pub(crate) struct Figures {
+    /// Of the misses in the cache that ranks.
+    pub(crate) share: f64,
+    /// Of the accesses.
+    pub(crate) access: f64,
+    /// At each size the ratio, and whether it is weak.
+    pub(crate) miss: Vec<(f64, bool)>,
+}
+
+impl Figures {
+    /// Of one row at least.
+    pub(crate) fn of(rows: &[&Row], primary: usize) -> Self {
+        let access: f64 = rows.iter().map(|r| r.access_share).sum();
+        let miss = |i: usize| {
+            // Several functions may share a line of a header: their ratio is that of all together.
+            let missed = rows.iter().map(|r| r.miss[i].miss_ratio * r.access_share);
+            let missed: f64 = missed.sum();
+            let ratio = if access > 0.0 { missed / access } else { 0.0 };
+            (ratio, rows.iter().all(|r| r.miss[i].weak))
+        };
+        Self {
+            share: rows.iter().map(|r| r.miss[primary].miss_share).sum(),
+            access,
+            miss: (0..rows[0].miss.len()).map(miss).collect(),
+        }
+    }
+}
+
 fn figures(rows: &[&Row], shown: &[usize], primary: usize, style: &Style) -> String {
-    let share: f64 = rows.iter().map(|r| r.miss[primary].miss_share).sum();
-    let access: f64 = rows.iter().map(|r| r.access_share).sum();
-    let weak = rows.iter().all(|r| r.miss[primary].weak);
+    let all = Figures::of(rows, primary);
+    let (share, weak) = (all.share, all.miss[primary].1);
     let ink = if weak { Ink::Faint } else { heat(share) };
     let mark = if weak { "~" } else { "" };
     let mut out = style.paint(ink, &format!("{:>7}", format!("{mark}{}", percent(share))));
-    let _ = write!(out, " {:>7}", percent(access));
+    let _ = write!(out, " {:>7}", percent(all.access));
     for &i in shown {
-        // Several functions may share a line of a header: their ratio is that of all together.
-        let (misses, accesses) = rows.iter().fold((0.0, 0.0), |(m, a), r| {
-            (
-                m + r.miss[i].miss_ratio * r.access_share,
-                a + r.access_share,
-            )
-        });
-        let ratio = if accesses > 0.0 {
-            misses / accesses
-        } else {
-            0.0
-        };
-        let weak = rows.iter().all(|r| r.miss[i].weak);
+        let (ratio, weak) = all.miss[i];
         let text = if weak {
             format!("~{}", percent(ratio))
         } else {

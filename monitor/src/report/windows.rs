@@ -142,7 +142,7 @@ fn columns(n: usize, primary: usize, style: &Style) -> Vec<usize> {
 }
 
 /// Seconds from the start of the run to its end, or to that of its last window.
-fn run_end(analysis: &Analysis<'_>) -> f64 {
+pub(crate) fn run_end(analysis: &Analysis<'_>) -> f64 {
     let windows = analysis
         .profile
         .windows

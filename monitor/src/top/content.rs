@@ -258,7 +258,13 @@ fn processes(root: &Profile, sizes: &[u64], others: &[Status]) -> Result<Page, R
                 format!("{mark}{}", percent(p.miss_ratio))
             })
         }));
-        cells.push(process.header.command.join(" ").replace(char::is_control, " "));
+        cells.push(
+            process
+                .header
+                .command
+                .join(" ")
+                .replace(char::is_control, " "),
+        );
         rows.push(Line {
             cells,
             share: accesses(process) / total.max(1.0),

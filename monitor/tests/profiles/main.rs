@@ -4,6 +4,7 @@ mod common;
 
 mod cli;
 mod export;
+mod export_page;
 mod formats;
 mod profile;
 mod symbols;

@@ -1,6 +1,7 @@
 //! A synthetic program: its accesses are generated, sampled exactly, and simulated exactly, so
 //! that what a profile leads to can be held against what is true.
 
+pub mod page;
 pub mod threads;
 
 use std::collections::HashMap;
