@@ -1,6 +1,6 @@
 //! Exports for other profilers: what they count is what the JSON export tells, and the tools themselves read it where they are installed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::common::{Plan, records, threads, write};
 use flate2::read::GzDecoder;
 use prost::Message;
 use serde_json::Value;
-use statcache::profile::types::Record;
+use statcache::profile::types::{ProcessRecord, Record};
 
 /// A profile, and all that is made of it.
 struct Exports {
@@ -416,4 +416,48 @@ fn threads_and_empty_profiles_have_exports_too() {
     assert!(empty.text("folded", &[]).is_empty());
     assert!(!empty.get("pprof", &[]).is_empty());
     assert!(empty.json("firefox", &[])["threads"].is_array());
+}
+
+#[test]
+fn processes_are_all_there_or_one_alone() {
+    let mut all = records(Plan::small());
+    let process = |id, command: &str| {
+        Record::Process(ProcessRecord {
+            id,
+            pid: 4242 + id as i32,
+            ppid: 4241,
+            command: vec![command.to_owned()],
+        })
+    };
+    let footer = all.pop().unwrap();
+    all.push(process(1, "/opt/worker"));
+    all.extend(records(Plan::small()).split_off(1));
+    all.extend([process(0, "./grind"), footer]);
+    let exports = Exports::new(&all);
+    let programs = |more: &[&str]| -> BTreeSet<String> {
+        let text = exports.text("folded", more);
+        let first = |line: &str| line.split(';').next().unwrap().to_owned();
+        text.lines().map(first).collect()
+    };
+    let both = ["grind", "worker"].map(str::to_owned);
+    assert_eq!(programs(&[]), both.clone().into());
+    let only = |pid: &str| programs(&["--process", pid]);
+    assert_eq!(only("4242"), [both[0].clone()].into());
+    assert_eq!(only("worker"), [both[1].clone()].into());
+    let listed = |more: &[&str]| {
+        exports.json("json", more)["processes"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!((listed(&[]), listed(&["--process", "4242"])), (2, 1));
+    let page = exports.text("html", &["--process", "4242"]);
+    assert!(page.contains("./grind") && !page.contains("/opt/worker"));
+    let tracks = |more: &[&str]| {
+        exports.json("firefox", more)["threads"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!((tracks(&[]), tracks(&["--process", "worker"])), (6, 3));
 }

@@ -45,7 +45,10 @@ impl Exporter for Html {
         out: &mut dyn Write,
     ) -> Result<(), ExportError> {
         let profile = analysis.profile;
-        let (shown, others) = chosen(profile);
+        let (shown, others) = match options.alone {
+            true => (vec![profile], Vec::new()),
+            false => chosen(profile),
+        };
         let asked = options.caches.as_deref();
         // Each is worked out by all threads; of several, several at once.
         let analyses = shown
