@@ -3,6 +3,7 @@
 //! Pure text from an [`Analysis`]: reads no environment and no file but through [`Sources`].
 
 mod curve;
+pub mod diff;
 mod drawn;
 mod format;
 pub mod processes;

@@ -88,7 +88,7 @@ pub(super) fn plural_of(by: By) -> &'static str {
     }
 }
 
-fn singular_of(by: By) -> &'static str {
+pub(super) fn singular_of(by: By) -> &'static str {
     match by {
         By::Line | By::OwnLine => "line",
         By::Function => "function",
