@@ -1,7 +1,8 @@
 //! Which subject of one profile is which of the other.
 //!
 //! Paths of a program and of its sources may differ between two builds, so of both only the last
-//! component counts, and the program itself is the same whatever its file is called. Lines are known by object, file,
+//! component counts, the program itself is the same whatever its file is called, and so is a function that is in one source file before
+//! and in one of another name behind. Lines are known by object, file,
 //! function and number. Where an object's build id shows that it is the same file, numbers are the same, too. Else
 //! lines of a function may have moved together: they are taken to have done so where that makes far more of both
 //! profiles' references meet than leaving them where they are. Behind an edit in a function lines may have moved that before it have
@@ -86,11 +87,41 @@ pub(super) fn pairs(
         }
     }
     let mut pairs = Vec::new();
-    for (place, [before, after]) in places {
+    for (place, [before, after]) in renamed(places) {
         let is_same_code = same.get(&place).copied().unwrap_or(false);
         match_lines(before, after, is_same_code, &mut pairs);
     }
     pairs
+}
+
+/// Joins places that differ by their source file alone, where each is in one of the profiles only and there are no more of them.
+fn renamed(places: BTreeMap<Place, [Lines; 2]>) -> Vec<(Place, [Lines; 2])> {
+    let mut joined = Vec::new();
+    let mut alone: BTreeMap<Place, Vec<(Place, [Lines; 2])>> = BTreeMap::new();
+    for (place, sides) in places {
+        let is_function = !place.function.is_empty();
+        match is_function && sides.iter().any(BTreeMap::is_empty) {
+            false => joined.push((place, sides)),
+            true => {
+                let anywhere = Place {
+                    file: String::new(),
+                    ..place.clone()
+                };
+                alone.entry(anywhere).or_default().push((place, sides));
+            }
+        }
+    }
+    for mut of in alone.into_values() {
+        of.sort_by_key(|(_, [before, _])| before.is_empty());
+        match <[_; 2]>::try_from(of) {
+            Ok([(_, [before, none]), (place, [no, after])]) if none.is_empty() && no.is_empty() => {
+                joined.push((place, [before, after]));
+            }
+            Ok(both) => joined.extend(both),
+            Err(of) => joined.extend(of),
+        }
+    }
+    joined
 }
 
 impl Piece {
@@ -296,6 +327,33 @@ mod tests {
             matched(&before, &after, false),
             [(0, 19), (10, 10), (12, 0)]
         );
+    }
+
+    #[test]
+    fn a_function_in_a_file_of_another_name_is_found() {
+        let profile = crate::profile::Profile::from_records(example::beginning()).unwrap();
+        let of = |files: &[&str]| -> Vec<Piece> {
+            let named = |file: &&str| {
+                let mut piece = piece("f", 7, 0.5);
+                piece.subject.file = (*file).to_owned();
+                piece
+            };
+            files.iter().map(named).collect()
+        };
+        let matched = |before: &[&str], after: &[&str]| {
+            let pairs = pairs(
+                (&profile, of(before)),
+                (&profile, of(after)),
+                &HashSet::new(),
+            );
+            let both = |p: &&Pair| p.before.is_some() && p.after.is_some();
+            (pairs.len(), pairs.iter().filter(both).count())
+        };
+        assert_eq!(matched(&["/a/x.c"], &["/a/y.c"]), (1, 1));
+        // Which of them it is, nobody knows.
+        assert_eq!(matched(&["/a/x.c", "/a/z.c"], &["/a/y.c"]), (3, 0));
+        assert_eq!(matched(&["/a/x.c"], &["/a/x.c", "/a/y.c"]), (2, 1));
+        assert_eq!(matched(&["/a/x.c", "/a/y.c"], &[]), (2, 0));
     }
 
     #[test]

@@ -14,13 +14,17 @@ use statcache_model::{CurvePoint, ModelError, Policy, Stream};
 
 use crate::analysis::sizes::{host_sizes, shared_from};
 use crate::analysis::{Analysis, By};
-use change::{Change, Figure};
+use change::{Change, Ends, Figure, Verdict};
 pub use doubts::{Doubt, Which};
 pub use limit::Limit;
 pub use subjects::{Changed, Presence};
 
 /// Powers of two from and to which a curve is looked through for differences, in bytes.
 const THROUGH: std::ops::RangeInclusive<u32> = 13..=26;
+
+/// Runs of one program on one input make as many accesses, but for what addresses, the environment and the time change: so much of
+/// them, at the most, up and down. (Guessed: one of 423 M accesses and one that reads its matrix in another order were 0.01 % apart.)
+const OF_ITSELF: f64 = 0.001;
 
 /// What is to be compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,11 +53,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn new(before: Figure, after: Figure) -> Self {
+    fn new(before: Figure, after: Figure, ends: Ends) -> Self {
         Self {
             before,
             after,
-            change: Change::relative(before, after),
+            change: Change::relative(before, after, ends),
         }
     }
 }
@@ -97,7 +101,8 @@ pub struct Diff {
     /// Each size: those asked for in their order, those that limits are on, then powers of two upwards, unless
     /// sizes were asked for. Empty where one of the profiles has no samples.
     pub sizes: Vec<AtSize>,
-    /// Index into `sizes` of the cache whose misses rank.
+    /// Index into `sizes` of the cache whose misses rank: the first asked for; of the host's levels the one that reports rank by, unless a
+    /// difference is seen at others only.
     pub primary: usize,
     /// Subjects, those that surely changed first, then by how much they changed.
     pub subjects: Vec<Changed>,
@@ -115,10 +120,10 @@ impl Diff {
         after: &Analysis<'_>,
         options: &Options,
     ) -> Result<Self, ModelError> {
-        let count = |of: &Analysis<'_>| Figure::from(of.totals().accesses_estimated);
+        let count = |of: &Analysis<'_>| roughly(Figure::from(of.totals().accesses_estimated));
         let mut diff = Self {
             doubts: doubts::doubts(before, after),
-            accesses: Counts::new(count(before), count(after)),
+            accesses: Counts::new(count(before), count(after), Ends::Quadrature),
             sizes: Vec::new(),
             primary: 0,
             subjects: Vec::new(),
@@ -132,17 +137,40 @@ impl Diff {
             after,
             options,
         };
-        let (asked, primary) = runs.asked()?;
-        diff.primary = primary;
+        let (asked, ranks) = runs.asked()?;
         diff.sizes = runs.sizes(&asked)?;
-        diff.subjects = runs.subjects(&diff.sizes[primary])?;
+        diff.primary = match options.caches {
+            Some(_) => ranks,
+            None => diff.telling(ranks),
+        };
+        diff.subjects = runs.subjects(&diff.sizes[diff.primary])?;
         Ok(diff)
+    }
+
+    /// Of the host's levels the one that ranks, unless a difference is seen at others only: then that where it is largest.
+    fn telling(&self, ranks: usize) -> usize {
+        let levels = self.sizes.iter().enumerate().filter(|(_, at)| at.asked);
+        let seen = levels.filter(|(_, at)| at.ratio.verdict() != Verdict::NotSeen);
+        seen.max_by(|(a, one), (b, other)| {
+            let sizes = one.ratio.value.abs().total_cmp(&other.ratio.value.abs());
+            (*a == ranks).cmp(&(*b == ranks)).then(sizes)
+        })
+        .map_or(ranks, |(i, _)| i)
     }
 
     /// Whether nothing can be compared, as one of the profiles has no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sizes.is_empty()
+    }
+}
+
+/// With what a count differs by from run to run.
+fn roughly(count: Figure) -> Figure {
+    Figure {
+        value: count.value,
+        low: count.low * (1.0 - OF_ITSELF),
+        high: count.high * (1.0 + OF_ITSELF),
     }
 }
 
@@ -187,8 +215,11 @@ impl Runs<'_> {
                 sizes.push(more);
             }
         }
-        let references =
-            |of: &Analysis<'_>| Figure::from(of.references_estimated(self.options.line_bytes));
+        let references = |of: &Analysis<'_>| {
+            roughly(Figure::from(
+                of.references_estimated(self.options.line_bytes),
+            ))
+        };
         let all = (references(self.before), references(self.after));
         let (before, after) = rayon::join(
             || self.curve(self.before, &sizes),
@@ -197,9 +228,10 @@ impl Runs<'_> {
         let points = before?.into_iter().zip(after?);
         let at = |(i, (before, after)): (usize, (CurvePoint, CurvePoint))| {
             let ratios = (Figure::from(&before), Figure::from(&after));
+            let ends = Ends::of(before.is_weak() || after.is_weak());
             AtSize {
-                ratio: Change::difference(ratios.0, ratios.1),
-                misses: Counts::new(all.0.times(ratios.0), all.1.times(ratios.1)),
+                ratio: Change::difference(ratios.0, ratios.1, ends),
+                misses: Counts::new(all.0.times(ratios.0), all.1.times(ratios.1), ends),
                 before,
                 after,
                 asked: i < asked.len(),

@@ -2,7 +2,7 @@
 
 use statcache_model::ModelError;
 
-use super::change::{Change, Figure, Verdict};
+use super::change::{Change, Ends, Figure, Verdict};
 use super::doubts::same_objects;
 use super::matching::{Pair, Piece, pairs};
 use super::{AtSize, Runs};
@@ -132,12 +132,7 @@ fn changed(pair: Pair) -> Option<Changed> {
         .into_iter()
         .flatten()
         .any(|piece| piece.weak);
-    let change = Change::difference(before, after);
-    // What rests on few samples is to be apart even so.
-    let verdict = match weak && before.overlaps(after) {
-        true => Verdict::NotSeen,
-        false => change.verdict(),
-    };
+    let change = Change::difference(before, after, Ends::of(weak));
     let line = pair.before.as_ref().map(|piece| piece.subject.line);
     let subject = pair.after.or(pair.before)?.subject;
     Some(Changed {
@@ -146,8 +141,8 @@ fn changed(pair: Pair) -> Option<Changed> {
         presence,
         before,
         after,
+        verdict: change.verdict(),
         change,
-        verdict,
         weak,
     })
 }

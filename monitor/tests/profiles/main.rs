@@ -3,6 +3,7 @@
 mod common;
 
 mod cli;
+mod diff;
 mod export;
 mod profile;
 mod symbols;

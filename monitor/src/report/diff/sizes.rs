@@ -18,11 +18,15 @@ use crate::report::table::of_weak;
 
 /// Width from which on both ratios have their intervals.
 const INTERVALS: usize = 96;
+/// Differences below this, as a part of 1, need not be seen. (Chosen.)
+const UNSEEN: f64 = 0.005;
 /// Columns of the name of a cache.
 const CACHE: usize = 9;
 /// Columns of the change, and of its interval.
 const CHANGE: usize = 7;
 const SPAN: usize = 15;
+/// Columns of the interval of a factor.
+const FACTOR: usize = 17;
 
 /// Replacement and line size, as headings note them.
 pub(super) fn caches(diff: &Diff) -> String {
@@ -118,14 +122,18 @@ pub(super) fn counts(diff: &Diff, header: &Header, style: &Style) -> String {
             count(counts.after.value)
         );
         match &counts.change {
+            // Nothing to be sure of, below or above.
+            Some(change) if change.low <= -1.0 && change.high.is_infinite() => {
+                line.push_str("unknown");
+            }
             Some(change) => {
-                let span = format!("{:<SPAN$}", relative_interval(change));
+                let span = format!("{:<FACTOR$}", relative_interval(change));
                 let _ = write!(
                     line,
                     "{:>CHANGE$} {} {}",
                     relative(change),
                     style.paint(Ink::Faint, &span),
-                    judged(change.verdict(), style.width.saturating_sub(61), style)
+                    judged(change.verdict(), style.width.saturating_sub(63), style)
                 );
             }
             None => line.push_str("unknown"),
@@ -142,7 +150,7 @@ pub(super) fn counts(diff: &Diff, header: &Header, style: &Style) -> String {
     out
 }
 
-/// What changed, in a sentence or two.
+/// What changed, in a sentence or two; where nothing is seen, how little would not be.
 pub(super) fn summary(diff: &Diff, header: &Header) -> String {
     let asked: Vec<&AtSize> = diff.sizes.iter().filter(|at| at.asked).collect();
     let is_seen = |at: &&AtSize| at.ratio.verdict() != Verdict::NotSeen;
@@ -179,6 +187,18 @@ pub(super) fn summary(diff: &Diff, header: &Header) -> String {
             Some(_) => format!("No difference was seen at {names}."),
             None => format!("No difference in the miss ratio was seen at {names}."),
         });
+    }
+    if first.is_none()
+        && let Some(at) = asked.get(diff.primary)
+    {
+        let half = (at.ratio.high - at.ratio.low) / 2.0;
+        if half >= UNSEEN {
+            sentences.push(format!(
+                "One of less than about {} points at {} would not have been seen: --full or longer runs tell more.",
+                points(half).trim_start_matches('+'),
+                label(header, at.cache_bytes())
+            ));
+        }
     }
     let accesses = diff
         .accesses

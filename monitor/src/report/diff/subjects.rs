@@ -64,7 +64,7 @@ pub(super) fn table(diff: &Diff, header: &Header, top: usize, style: &Style) -> 
     if shown.is_empty() {
         notes.push("nothing misses here".to_owned());
     } else if shown.iter().all(|c| c.verdict == Verdict::NotSeen) {
-        notes.push(format!("of no {} a difference is seen", singular_of(by)));
+        notes.push("no difference is seen in any of them".to_owned());
     }
     if shown.iter().any(|c| c.weak) {
         notes.push("~ weak: too few samples, or all but unknown".to_owned());

@@ -30,24 +30,45 @@ pub(super) fn points(x: f64) -> String {
     signed(x, if x.abs() < 0.099_95 { 2 } else { 1 })
 }
 
+/// Decimals for the ends of a change; as many as it takes, up to two, for an end not to be 0 that is not.
+fn decimals_of(change: &Change) -> usize {
+    let vanishes =
+        |end: f64, decimals| end != 0.0 && end.is_finite() && signed(end, decimals) == "0";
+    let least = decimals(change.high - change.low);
+    (least..2)
+        .find(|&d| !vanishes(change.low, d) && !vanishes(change.high, d))
+        .unwrap_or(2)
+}
+
 /// Its interval: `-9.1 to +6.0`.
 pub(super) fn points_interval(change: &Change) -> String {
-    let decimals = decimals(change.high - change.low);
+    let decimals = decimals_of(change);
     let (low, high) = (signed(change.low, decimals), signed(change.high, decimals));
     format!("{low} to {high}")
+}
+
+/// Of both ends, and the value between them: hundredths are worth nothing.
+fn relative_decimals(change: &Change) -> usize {
+    decimals_of(change).min(1)
 }
 
 /// A factor less 1: `-5.0 %`, `x12` from ten times on.
 pub(super) fn relative(change: &Change) -> String {
     match change.value {
         x if x >= FACTOR => format!("x{:.0}", x + 1.0),
-        x => format!("{} %", signed(x, usize::from(x.abs() < 0.099_5))),
+        x => format!(
+            "{} %",
+            signed(
+                x,
+                relative_decimals(change).max(usize::from(x.abs() < 0.099_5))
+            )
+        ),
     }
 }
 
 /// Its interval: `-60 to +120 %`; `-60 % or more` without an upper end.
 pub(super) fn relative_interval(change: &Change) -> String {
-    let decimals = usize::from(change.high - change.low < 0.02);
+    let decimals = relative_decimals(change);
     if change.low <= -1.0 && change.high.is_infinite() {
         return "unknown".to_owned();
     }
@@ -61,7 +82,7 @@ pub(super) fn relative_interval(change: &Change) -> String {
 
 /// How far something fell or rose, and between what: `2.30 points (1.9 to 2.7)`.
 pub(super) fn by_points(change: &Change) -> String {
-    let decimals = decimals(change.high - change.low);
+    let decimals = decimals_of(change);
     let ends = [change.low.abs(), change.high.abs()].map(|x| x * 100.0);
     let (least, most) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
     format!(
@@ -162,6 +183,8 @@ mod tests {
             "-0.10 to +0.05"
         );
         assert_eq!(points_interval(&change(0.0, -0.091, 0.0)), "-9.1 to 0");
+        // Not all of it is above 0, or all is.
+        assert_eq!(points_interval(&change(0.1, 0.003, 0.2)), "+0.3 to +20.0");
         assert_eq!(
             by_points(&change(-0.023, -0.027, -0.019)),
             "2.30 points (1.9 to 2.7)"
