@@ -87,7 +87,7 @@ pub(super) fn execute(args: &DiffArgs) -> anyhow::Result<Exit> {
     let before = load(&args.before)?;
     let after = load(&args.after)?;
     let (shown_before, shown_after) = match &args.process {
-        None => (processes::default(&before), processes::default(&after)),
+        None => defaults(&before, &after),
         Some(wanted) => (
             process(&before, &after, wanted)
                 .with_context(|| none(&args.before, &before, wanted))?,
@@ -134,6 +134,18 @@ fn load(named: &Path) -> anyhow::Result<Profile> {
     Ok(profile)
 }
 
+/// What is compared unless told otherwise: the process that a report of the second shows, and the one of that program in the first; where there
+/// is none, the one that a report of it shows.
+fn defaults<'p>(before: &'p Profile, after: &'p Profile) -> (&'p Profile, &'p Profile) {
+    let after = processes::default(after);
+    let shown = processes::default(before);
+    let same = match program(shown) == program(after) {
+        true => None,
+        false => processes::select(before, program(after)),
+    };
+    (same.unwrap_or(shown), after)
+}
+
 /// The process that `wanted` names; where that is the id of one in the other run, that of the same program.
 fn process<'p>(of: &'p Profile, other: &Profile, wanted: &str) -> Option<&'p Profile> {
     processes::select(of, wanted).or_else(|| {
@@ -160,7 +172,7 @@ fn judge(limits: &[Limit], diff: &Diff, header: &Header) -> anyhow::Result<Exit>
             match judged.outcome {
                 Outcome::Met => {
                     exit = Exit::LimitMet;
-                    tell!("statcache: {}", text::missed(limit, &judged, header));
+                    tell!("statcache: {}", text::met(limit, &judged, header));
                 }
                 Outcome::NotSure | Outcome::Unknown => {
                     tell!("statcache: {}", text::not_sure(limit, &judged, header));

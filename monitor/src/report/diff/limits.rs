@@ -9,7 +9,7 @@ use crate::report::format::{count, interval, percent};
 
 /// A line on a limit that is met.
 #[must_use]
-pub fn missed(limit: &Limit, judged: &Judged, header: &Header) -> String {
+pub fn met(limit: &Limit, judged: &Judged, header: &Header) -> String {
     format!("failed: {}", told(limit, judged, header))
 }
 

@@ -15,7 +15,7 @@ use crate::profile::Profile;
 use super::style::{Style, wrap};
 
 pub use head::no_process;
-pub use limits::{missed, not_sure};
+pub use limits::{met, not_sure};
 
 /// One of the two profiles.
 #[derive(Debug)]

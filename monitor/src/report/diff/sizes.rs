@@ -193,9 +193,10 @@ pub(super) fn summary(diff: &Diff, header: &Header) -> String {
     {
         let half = (at.ratio.high - at.ratio.low) / 2.0;
         if half >= UNSEEN {
+            let decimals = usize::from(half < 0.1);
             sentences.push(format!(
-                "One of less than about {} points at {} would not have been seen: --full or longer runs tell more.",
-                points(half).trim_start_matches('+'),
+                "One of less than about {:.decimals$} points at {} would not have been seen: --full or longer runs tell more.",
+                half * 100.0,
                 label(header, at.cache_bytes())
             ));
         }

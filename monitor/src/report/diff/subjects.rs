@@ -107,9 +107,10 @@ fn row(changed: &Changed, wide: bool, used: usize, style: &Style) -> String {
     }
     // That it is new or gone says more than that this is worse or better.
     let word = match changed.presence {
-        Presence::New => "new",
-        Presence::Gone => "gone",
-        Presence::Both => verdict(changed.verdict),
+        // Where it is not sure it may be chance that windows met it in one run only.
+        Presence::New if is_seen => "new",
+        Presence::Gone if is_seen => "gone",
+        _ => verdict(changed.verdict),
     };
     let _ = write!(
         line,

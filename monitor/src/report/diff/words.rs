@@ -194,7 +194,7 @@ mod tests {
             (change(11.0, 3.0, 30.0), "x12", "+300 % to x31"),
             (change(0.5, -0.6, f64::INFINITY), "+50 %", "-60 % or more"),
             (change(0.5, -1.0, f64::INFINITY), "+50 %", "unknown"),
-            (change(0.001, 0.000_5, 0.0015), "+0.1 %", "+0.1 to +0.2 %"),
+            (change(0.001, 0.000_6, 0.002_1), "+0.1 %", "+0.1 to +0.2 %"),
         ] {
             assert_eq!(relative(&of), text);
             assert_eq!(relative_interval(&of), span);
