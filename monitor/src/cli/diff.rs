@@ -11,8 +11,9 @@ use super::working::Working;
 use super::{Exit, caches, limit, terminal};
 use crate::analysis::{Analysis, By};
 use crate::diff::doubts::program;
-use crate::diff::limit::{Limit, Outcome};
+use crate::diff::limit::{Judged, Limit, Outcome};
 use crate::diff::{Diff, Options};
+use crate::export;
 use crate::profile::Profile;
 use crate::profile::types::Header;
 use crate::report::diff::{self as text, Side};
@@ -48,6 +49,9 @@ pub(super) struct DiffArgs {
     /// Compare this process of the runs: by the name of its program, or by its id in one of them.
     #[arg(long, value_name = "PID|NAME")]
     process: Option<String>,
+    /// As text, or as one JSON document, of all that changed.
+    #[arg(long, value_enum, default_value_t = FormatArg::Text)]
+    format: FormatArg,
     /// Exit with 1 if this is so, beyond all doubt that intervals leave: 'miss_ratio>+0.5%' (the miss ratio rose by more than half a point, at
     /// any of the sizes), 'miss_ratio@1M>5%' (AFTER's is above 5 % in 1M), 'misses>+10%', 'accesses>+10%' (there are a tenth more); or with <.
     #[arg(long, value_name = "METRIC>LIMIT", value_parser = limit::parse)]
@@ -64,6 +68,14 @@ enum ByArg {
     Data,
     /// Executables and shared libraries.
     Object,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatArg {
+    /// For people.
+    Text,
+    /// For programs, with a schema version.
+    Json,
 }
 
 impl DiffArgs {
@@ -105,25 +117,38 @@ pub(super) fn execute(args: &DiffArgs) -> anyhow::Result<Exit> {
     let analysis_before = analysed(&args.before, shown_before)?;
     let analysis_after = analysed(&args.after, shown_after)?;
     let diff = Diff::new(&analysis_before, &analysis_after, &args.options())?;
-    let top = args.top.map_or(ROWS, |rows| rows as usize);
-    let rendered = text::render(
-        &side(&args.before, &before, &analysis_before),
-        &side(&args.after, &after, &analysis_after),
-        &diff,
-        top,
-        &terminal::stdout(),
-    );
+    let limits = args.fail_if.iter();
+    let judged: Vec<(Limit, Vec<Judged>)> = limits
+        .map(|limit| (limit.clone(), limit.judge(&diff)))
+        .collect();
+    let rendered = match args.format {
+        FormatArg::Text => text::render(
+            &side(&args.before, &before, &analysis_before),
+            &side(&args.after, &after, &analysis_after),
+            &diff,
+            args.top.map_or(ROWS, |rows| rows as usize),
+            &terminal::stdout(),
+        )
+        .into_bytes(),
+        FormatArg::Json => {
+            let files = [&args.before, &args.after].map(|path| path.to_string_lossy());
+            let runs = [&analysis_before, &analysis_after];
+            let top = args.top.map_or(usize::MAX, |rows| rows as usize);
+            let mut bytes = Vec::new();
+            let files = [&*files[0], &*files[1]];
+            export::diff::write(files, runs, &diff, &judged, top, &mut bytes)?;
+            bytes
+        }
+    };
     drop(working);
     let mut out = io::stdout().lock();
-    let written = out
-        .write_all(rendered.as_bytes())
-        .and_then(|()| out.flush());
+    let written = out.write_all(&rendered).and_then(|()| out.flush());
     // Whoever reads has seen enough, and is still to know how it ends.
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !args.fail_if.is_empty() => {}
         written => written?,
     }
-    judge(&args.fail_if, &diff, &shown_after.header)
+    told(&judged, &diff, &shown_after.header)
 }
 
 fn load(named: &Path) -> anyhow::Result<Profile> {
@@ -158,24 +183,24 @@ fn none(path: &Path, whole: &Profile, wanted: &str) -> String {
     format!("{}: {}", path.display(), text::no_process(wanted, whole))
 }
 
-/// Holds the comparison to all limits, and says which are met.
+/// Says which limits are met, and which may be.
 ///
 /// # Errors
 /// When there is nothing to hold to them: a check that never fails is to be noticed.
-fn judge(limits: &[Limit], diff: &Diff, header: &Header) -> anyhow::Result<Exit> {
+fn told(limits: &[(Limit, Vec<Judged>)], diff: &Diff, header: &Header) -> anyhow::Result<Exit> {
     if diff.is_empty() && !limits.is_empty() {
         anyhow::bail!("--fail-if: one of the profiles has no samples to judge by (see above)");
     }
     let mut exit = Exit::Success;
-    for limit in limits {
-        for judged in limit.judge(diff) {
+    for (limit, judged) in limits {
+        for judged in judged {
             match judged.outcome {
                 Outcome::Met => {
                     exit = Exit::LimitMet;
-                    tell!("statcache: {}", text::met(limit, &judged, header));
+                    tell!("statcache: {}", text::met(limit, judged, header));
                 }
                 Outcome::NotSure | Outcome::Unknown => {
-                    tell!("statcache: {}", text::not_sure(limit, &judged, header));
+                    tell!("statcache: {}", text::not_sure(limit, judged, header));
                 }
                 Outcome::NotMet => {}
             }

@@ -320,6 +320,15 @@ mod tests {
     }
 
     #[test]
+    fn lines_do_not_move_past_each_other() {
+        let (before, after) = ([(10, 0.4), (12, 0.1)], [(12, 0.1), (14, 0.4)]);
+        assert_eq!(
+            matched(&before, &after, false),
+            [(0, 12), (10, 14), (12, 0)]
+        );
+    }
+
+    #[test]
     fn lines_of_few_samples_that_come_and_go_have_not_moved() {
         let before = [(10, 0.5), (12, 0.001)];
         let after = [(10, 0.5), (19, 0.001)];

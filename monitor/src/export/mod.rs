@@ -4,6 +4,7 @@
 //! a schema version. An exporter turns an [`Analysis`] into bytes; where they go is the caller's.
 
 mod csv;
+pub mod diff;
 mod dto;
 mod fill;
 mod json;

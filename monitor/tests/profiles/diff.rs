@@ -1,10 +1,12 @@
 //! `statcache diff` on profiles of the synthetic program, before and after an edit.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::cli::{statcache, text};
 use crate::common::{COPY, INSERT, LOOKUP, Plan, records, write};
-use crate::views::masked;
+use crate::views::{masked, shape};
+use serde_json::Value;
 use statcache::profile::types::{Outcome, Record};
 
 fn plan(seed: u64, full: bool) -> Plan {
@@ -226,7 +228,7 @@ fn comparisons_fit_the_terminal_and_say_what_makes_them_hard() {
     write(&dir.path().join("other"), &other);
     for columns in ["60", "80", "120"] {
         for locale in ["C", "C.UTF-8"] {
-            let out = std::process::Command::new(env!("CARGO_BIN_EXE_statcache"))
+            let out = Command::new(env!("CARGO_BIN_EXE_statcache"))
                 .args(["diff", "a", "other"])
                 .current_dir(dir.path())
                 .env_clear()
@@ -251,5 +253,46 @@ fn comparisons_fit_the_terminal_and_say_what_makes_them_hard() {
                 assert!(flowing.contains(part), "{part}: {report}");
             }
         }
+    }
+}
+
+#[test]
+fn the_json_document_says_what_the_text_does() {
+    let dir = tempfile::tempdir().unwrap();
+    profiles(dir.path());
+    let options = ["b", "a", "--format", "json"];
+    let limits = ["--fail-if", "misses>+50%", "--fail-if", "accesses>+5%"];
+    let (report, errors, code) = diff(dir.path(), &[&options[..], &limits].concat());
+    assert_eq!((errors.lines().count(), code), (2, Some(1)), "{errors}");
+    let document: Value = serde_json::from_str(&report).unwrap();
+    insta::assert_snapshot!(serde_json::to_string_pretty(&shape(&document)).unwrap());
+    let at = |path: &str| document.pointer(path).unwrap_or(&Value::Null);
+    assert_eq!(at("/sizes/1/cache_bytes"), 2 << 20);
+    assert_eq!(at("/sizes/1/change/verdict"), "worse");
+    assert_eq!(at("/sizes/2/change/verdict"), "none");
+    assert_eq!(at("/ranked_by"), 2 << 20);
+    assert_eq!(at("/subjects/0/line"), 31);
+    assert_eq!(at("/subjects/0/line_before"), 33);
+    let limits = at("/limits").as_array().unwrap().iter();
+    let outcomes: Vec<&Value> = limits.map(|limit| &limit["outcome"]).collect();
+    assert_eq!(outcomes, ["met", "met", "not met", "not met"]);
+}
+
+/// Whoever reads the text has seen enough; the exit code is for whoever started it.
+#[test]
+fn a_reader_that_goes_away_does_not_undo_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    profiles(dir.path());
+    for (limit, code) in [("misses>+50%", 1), ("misses<-50%", 0)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_statcache"))
+            .args(["diff", "b", "a", "--fail-if", limit])
+            .current_dir(dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(code), "{}", text(&out.stderr));
     }
 }

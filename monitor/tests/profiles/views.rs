@@ -164,7 +164,7 @@ fn a_file_without_its_source() {
 }
 
 /// The document with every value replaced by its type, lists by their first element.
-fn shape(value: &Value) -> Value {
+pub fn shape(value: &Value) -> Value {
     match value {
         Value::Null => "null".into(),
         Value::Bool(_) => "bool".into(),
