@@ -12,7 +12,7 @@ use super::{Exit, caches, limit, terminal};
 use crate::analysis::{Analysis, By};
 use crate::diff::doubts::program;
 use crate::diff::limit::{Judged, Limit, Outcome};
-use crate::diff::{Diff, Options};
+use crate::diff::{Diff, Doubt, Options};
 use crate::export;
 use crate::profile::Profile;
 use crate::profile::types::Header;
@@ -54,7 +54,7 @@ pub(super) struct DiffArgs {
     format: FormatArg,
     /// Exit with 1 if this is so, beyond all doubt that intervals leave: 'miss_ratio>+0.5%' (the miss ratio rose by more than half a point, at
     /// any of the sizes), 'miss_ratio@1M>5%' (AFTER's is above 5 % in 1M), 'misses>+10%', 'accesses>+10%' (there are a tenth more); or with <.
-    #[arg(long, value_name = "METRIC>LIMIT", value_parser = limit::parse)]
+    #[arg(long, value_name = "EXPR", value_parser = limit::parse)]
     fail_if: Vec<Limit>,
 }
 
@@ -186,10 +186,19 @@ fn none(path: &Path, whole: &Profile, wanted: &str) -> String {
 /// Says which limits are met, and which may be.
 ///
 /// # Errors
-/// When there is nothing to hold to them: a check that never fails is to be noticed.
+/// When one of the profiles has no samples, or broke off: a check that never fails is to be noticed, and one that fails for that.
 fn told(limits: &[(Limit, Vec<Judged>)], diff: &Diff, header: &Header) -> anyhow::Result<Exit> {
-    if diff.is_empty() && !limits.is_empty() {
-        anyhow::bail!("--fail-if: one of the profiles has no samples to judge by (see above)");
+    for doubt in diff.doubts.iter().filter(|_| !limits.is_empty()) {
+        match doubt {
+            Doubt::Empty(which) => {
+                anyhow::bail!("--fail-if: {} has no samples to judge by", which.name());
+            }
+            Doubt::Incomplete(which) => anyhow::bail!(
+                "--fail-if: {} is not complete, and what is missing may be what differs: profile again",
+                which.name()
+            ),
+            _ => {}
+        }
     }
     let mut exit = Exit::Success;
     for (limit, judged) in limits {

@@ -211,7 +211,18 @@ fn what_cannot_be_compared_is_one_line_and_a_named_code() {
     assert!(report.contains("after has no samples"), "{report}");
     let (_, errors, code) = diff(dir.path(), &["a", "nothing", "--fail-if", "misses>+1%"]);
     assert_eq!(code, Some(125), "{errors}");
-    assert!(errors.contains("no samples to judge by"), "{errors}");
+    assert!(
+        errors.contains("after has no samples to judge by"),
+        "{errors}"
+    );
+    // So it is where a profile broke off.
+    std::fs::write(dir.path().join("half"), &whole[..whole.len() * 2 / 3]).unwrap();
+    let (report, errors, code) = diff(dir.path(), &["half", "a"]);
+    assert_eq!((errors.as_str(), code), ("", Some(0)));
+    assert!(report.contains("before is not complete"), "{report}");
+    let (_, errors, code) = diff(dir.path(), &["half", "a", "--fail-if", "misses>+1%"]);
+    assert_eq!(code, Some(125), "{errors}");
+    assert!(errors.contains("before is not complete"), "{errors}");
 }
 
 #[test]
