@@ -11,6 +11,10 @@ use crate::analysis::{Analysis, Caches, Miss, Subject};
 /// What misses less in both, as a part of all line references, is left out: 0.005 points, as it is printed 0.00 or 0.01.
 const LEAST: f64 = 0.5e-4;
 
+/// No subject's misses are known better than to this, as a part of all line references; a curve's ratio is to five times that. (Guessed: without it
+/// 8 of 230 rows of a program observed whole five times, ten pairs, were called changed, all by less than 0.02 points; with it none.)
+const KNOWN: f64 = 1e-4;
+
 /// In which profiles a subject has samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -102,7 +106,7 @@ fn misses(miss: &Miss, miss_ratio: f64, access_share: f64, error: f64) -> Figure
         return Figure {
             value: 0.0,
             low: 0.0,
-            high: miss.high * access_share,
+            high: (miss.high * access_share).hypot(KNOWN),
         };
     }
     let error = error / access_share;
@@ -110,8 +114,8 @@ fn misses(miss: &Miss, miss_ratio: f64, access_share: f64, error: f64) -> Figure
     let up = (miss.high / miss.miss_ratio - 1.0).hypot(error);
     Figure {
         value,
-        low: value * (1.0 - down).max(0.0),
-        high: value * (1.0 + up),
+        low: (value - (value * down).hypot(KNOWN)).max(0.0),
+        high: value + (value * up).hypot(KNOWN),
     }
 }
 
@@ -235,7 +239,7 @@ mod tests {
         let figure = misses(&miss, 0.1, 0.16, 0.064);
         let wanted = [0.08, 0.08 * (1.0 - 0.5), 0.08 * (1.0 + 0.32f64.sqrt())];
         for (found, wanted) in [figure.value, figure.low, figure.high].iter().zip(wanted) {
-            assert!((found - wanted).abs() < 1e-12, "{figure:?}");
+            assert!((found - wanted).abs() < 1e-6, "{figure:?}");
         }
         let none = Miss {
             miss_share: 0.0,
@@ -245,6 +249,7 @@ mod tests {
             ..miss
         };
         let figure = misses(&none, 0.1, 0.5, 0.1);
-        assert_eq!((figure.value, figure.low, figure.high), (0.0, 0.0, 0.05));
+        assert_eq!((figure.value, figure.low), (0.0, 0.0));
+        assert!((figure.high - 0.05).abs() < 1e-6, "{figure:?}");
     }
 }
