@@ -7,6 +7,8 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done.
     Success,
+    /// A limit that two profiles were held to is met: `diff --fail-if`.
+    LimitMet,
     /// Our own failure.
     Failure,
     /// The program exists and cannot be executed.
@@ -23,6 +25,7 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Self::Success => 0,
+            Self::LimitMet => 1,
             Self::Failure => 125,
             Self::CannotExecute => 126,
             Self::NotFound => 127,

@@ -10,6 +10,7 @@ pub mod analysis;
 pub mod arch;
 pub mod cli;
 pub mod control;
+pub mod diff;
 pub mod engine;
 mod exit;
 pub mod export;

@@ -10,6 +10,7 @@ mod feed;
 mod ranking;
 mod sharing;
 pub mod sizes;
+mod spread;
 mod stacks;
 mod subjects;
 mod unseen;
@@ -290,6 +291,13 @@ impl<'p> Analysis<'p> {
             By::Window => self.window_of[site.window],
             _ => subjects.of_instr[site.instr as usize],
         }
+    }
+
+    /// Line references of the whole run at a line size: its accesses, and more where accesses span lines.
+    #[must_use]
+    pub fn references_estimated(&self, line_bytes: u32) -> Estimate {
+        let accesses = self.totals().accesses_estimated;
+        accesses.times(self.refs_per_access(line_bytes))
     }
 
     /// Line references per access at a line size: above 1 where accesses span lines.

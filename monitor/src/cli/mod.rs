@@ -14,13 +14,16 @@ pub mod attach;
 mod background;
 mod caches;
 mod check;
+mod diff;
 mod disk;
 mod export;
+mod limit;
 mod live;
 mod report;
 pub mod run;
 pub mod terminal;
 mod top;
+mod values;
 mod working;
 
 use std::io::{self, IsTerminal};
@@ -60,6 +63,8 @@ enum Verb {
     Stop(live::StopArgs),
     /// Show a profile: its miss-ratio curve, and the lines, functions and data that miss.
     Report(report::ReportArgs),
+    /// Compare two profiles: whether locality got better, how sure that is, and where.
+    Diff(diff::DiffArgs),
     /// Measure this host's memory hierarchy by timing alone.
     Machine(statcache_hierarchy::cli::MachineArgs),
     /// Walk about in a profile on the whole terminal, while it is written or afterwards.
@@ -90,6 +95,7 @@ pub fn main() -> ExitCode {
         Verb::Ps => live::list(),
         Verb::Stop(args) => live::stop(&args),
         Verb::Report(args) => report::execute(&args),
+        Verb::Diff(args) => diff::execute(&args),
         Verb::Machine(args) => {
             let code = statcache_hierarchy::cli::run(&args);
             return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Failure.code()));

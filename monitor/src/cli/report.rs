@@ -5,23 +5,15 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use statcache_model::{Policy, Stream};
+use statcache_model::Stream;
 
 use super::disk::Disk;
 use super::run::DEFAULT_FILE;
+use super::values::{PolicyArg, parse_line_size, parse_rows};
 use super::working::Working;
 use super::{Exit, caches, terminal};
 use crate::analysis::{Analysis, By};
-use crate::profile::types::LINE_SIZES;
 use crate::report::{self, Options};
-
-/// Of a table.
-fn parse_rows(text: &str) -> Result<u32, String> {
-    match text.trim().parse() {
-        Ok(rows) if rows > 0 => Ok(rows),
-        _ => Err("give a number of rows, 1 or more".to_owned()),
-    }
-}
 
 /// Raw options of `report`.
 #[derive(Clone, Debug, Args)]
@@ -57,14 +49,6 @@ pub(super) struct ReportArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum PolicyArg {
-    /// Random replacement.
-    Random,
-    /// Least recently used.
-    Lru,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 enum StreamArg {
     /// Each thread's own, as if nobody else wrote.
     Own,
@@ -90,30 +74,12 @@ enum ByArg {
     Window,
 }
 
-fn parse_line_size(text: &str) -> Result<u32, String> {
-    let refuse = || {
-        format!(
-            "give one of {}",
-            LINE_SIZES.map(|l| l.to_string()).join(", ")
-        )
-    };
-    let bytes = text.parse().map_err(|_| refuse())?;
-    if LINE_SIZES.contains(&bytes) {
-        Ok(bytes)
-    } else {
-        Err(refuse())
-    }
-}
-
 impl ReportArgs {
     fn options(&self) -> Options {
         Options {
             caches: self.cache.clone().map(caches::each_once),
             line_bytes: self.line_size,
-            policy: match self.policy {
-                PolicyArg::Random => Policy::RANDOM,
-                PolicyArg::Lru => Policy::LRU,
-            },
+            policy: self.policy.into(),
             stream: self.stream.map(|stream| match stream {
                 StreamArg::Own => Stream::Own,
                 StreamArg::Private => Stream::Private,

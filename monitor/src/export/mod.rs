@@ -5,6 +5,7 @@
 
 mod callgrind;
 mod csv;
+pub mod diff;
 mod dto;
 mod fill;
 mod firefox;

@@ -3,6 +3,7 @@
 //! Pure text from an [`Analysis`]: reads no environment and no file but through [`Sources`].
 
 pub(crate) mod curve;
+pub mod diff;
 mod drawn;
 pub(crate) mod format;
 pub mod processes;

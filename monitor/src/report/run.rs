@@ -292,7 +292,7 @@ pub fn shell_file(path: &Path) -> String {
 }
 
 /// An argument as a shell would need it.
-fn shell_word(word: &str) -> String {
+pub(super) fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

@@ -31,6 +31,8 @@ pub enum Ink {
     Faint,
     /// A large share.
     Hot,
+    /// A change for the better.
+    Good,
     /// A noticeable share.
     Warm,
     /// The filled area of the plot.
@@ -48,6 +50,7 @@ impl Ink {
             Self::Strong => "1",
             Self::Faint => "2",
             Self::Hot => "1;31",
+            Self::Good => "32",
             Self::Warm => "33",
             Self::Area => "36",
             Self::Haze => "2;36",

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use crate::common::{Plan, records, write};
 use statcache::profile::types::Record;
 
-fn statcache(dir: &Path, args: &[&str]) -> Output {
+pub fn statcache(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_statcache"))
         .args(args)
         .current_dir(dir)
@@ -23,7 +23,7 @@ fn profile(dir: &Path, plan: Plan) -> PathBuf {
     path
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

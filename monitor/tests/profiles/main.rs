@@ -3,6 +3,7 @@
 mod common;
 
 mod cli;
+mod diff;
 mod export;
 mod export_page;
 mod formats;

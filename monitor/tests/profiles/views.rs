@@ -31,7 +31,7 @@ fn run(args: &[&str], columns: &str) -> String {
 
 /// Digits are zeros; numbers of any length, and the blanks that make up for it, are alike; the
 /// bars of plots are left out, and of lines that are then alike all but the first.
-fn masked(report: &str) -> String {
+pub fn masked(report: &str) -> String {
     let mut out = String::new();
     // Whether these lines are there at all is for the figures to say.
     let chance = |l: &str| l.contains("could not be placed") || l.starts_with("steepest");
@@ -164,7 +164,7 @@ fn a_file_without_its_source() {
 }
 
 /// The document with every value replaced by its type, lists by their first element.
-fn shape(value: &Value) -> Value {
+pub fn shape(value: &Value) -> Value {
     match value {
         Value::Null => "null".into(),
         Value::Bool(_) => "bool".into(),
