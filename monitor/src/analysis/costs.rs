@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use statcache_model::{ModelError, Policy, Site, Stream};
 
-use super::subjects::{By, Subjects};
+use super::subjects::Subjects;
 use super::{Analysis, DEFAULT_LINE_BYTES};
 use crate::profile::types::InstrId;
 
@@ -33,7 +33,7 @@ pub struct Place {
     pub misses: Vec<f64>,
 }
 
-/// All places, and what the whole run costs: no less than all places together.
+/// All places, and what the whole run costs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     /// Line references of the run.
@@ -45,7 +45,8 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// What no place was found for: references, and misses at each size.
+    /// What no place was found for: references, and misses at each size. (Of threads, whose streams differ between sizes, places may have
+    /// more than all together; then nothing is left.)
     #[must_use]
     pub fn homeless(&self) -> (f64, Vec<f64>) {
         let left = |all: f64, of: &dyn Fn(&Place) -> f64| {
@@ -71,15 +72,10 @@ impl Analysis<'_> {
             });
         }
         let (line, policy) = (DEFAULT_LINE_BYTES, Policy::RANDOM);
-        let accesses = self.totals().accesses_estimated.value;
-        let references = accesses * self.refs_per_access(line);
+        let references = self.references_estimated(line).value;
         let curve = self.curve_of_host(line, policy, sizes)?;
         let misses: Vec<f64> = curve.iter().map(|p| p.miss_ratio * references).collect();
-        let windows = Subjects {
-            by: By::Window,
-            list: Vec::new(),
-            of_instr: Vec::new(),
-        };
+        let windows = Subjects::windows();
         let part = |site: &Site, stream: Stream| match apart {
             Apart::Nothing => 0,
             Apart::Data => site.data,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use statcache_model::{ModelError, Policy, Stream};
 
-use super::{Analysis, By, Subjects};
+use super::{Analysis, Subjects};
 
 /// Samples are taken in clusters, of which most often tell one thing: so many times the variance of samples taken each for
 /// itself at the least. (Guessed.)
@@ -29,11 +29,7 @@ impl Analysis<'_> {
         policy: Policy,
         stream: Stream,
     ) -> Result<HashMap<u32, f64>, ModelError> {
-        let windows = Subjects {
-            by: By::Window,
-            list: Vec::new(),
-            of_instr: Vec::new(),
-        };
+        let windows = Subjects::windows();
         let (run, asked) = self.run(stream);
         let line = u64::from(line_bytes);
         let parts = run.attribute(line, cache_bytes, policy, asked, |site| {

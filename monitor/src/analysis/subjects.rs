@@ -152,6 +152,15 @@ impl Subjects {
         Self { by, list, of_instr }
     }
 
+    /// Those of windows without their list: what numbers them.
+    pub(super) fn windows() -> Self {
+        Self {
+            by: By::Window,
+            list: Vec::new(),
+            of_instr: Vec::new(),
+        }
+    }
+
     /// One subject a window.
     #[must_use]
     pub fn of_windows(profile: &Profile) -> Self {
@@ -162,9 +171,8 @@ impl Subjects {
             })
             .collect();
         Self {
-            by: By::Window,
             list,
-            of_instr: Vec::new(),
+            ..Self::windows()
         }
     }
 }

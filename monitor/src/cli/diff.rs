@@ -10,7 +10,6 @@ use super::values::{PolicyArg, parse_line_size, parse_rows};
 use super::working::Working;
 use super::{Exit, caches, limit, terminal};
 use crate::analysis::{Analysis, By};
-use crate::diff::doubts::program;
 use crate::diff::limit::{Judged, Limit, Outcome};
 use crate::diff::{Diff, Doubt, Options};
 use crate::export;
@@ -53,7 +52,7 @@ pub(super) struct DiffArgs {
     #[arg(long, value_enum, default_value_t = FormatArg::Text)]
     format: FormatArg,
     /// Exit with 1 if this is so, beyond all doubt that intervals leave: 'miss_ratio>+0.5%' (the miss ratio rose by more than half a point, at
-    /// any of the sizes), 'miss_ratio@1M>5%' (AFTER's is above 5 % in 1M), 'misses>+10%', 'accesses>+10%' (there are a tenth more); or with <.
+    /// any of the sizes), 'miss_ratio@1M>5%' (AFTER's is above 5 % in 1M), 'misses>+10%', 'accesses>+10%' (there are a tenth more); or with <. Of runs of several processes it is of the one that is compared.
     #[arg(long, value_name = "EXPR", value_parser = limit::parse)]
     fail_if: Vec<Limit>,
 }
@@ -164,9 +163,9 @@ fn load(named: &Path) -> anyhow::Result<Profile> {
 fn defaults<'p>(before: &'p Profile, after: &'p Profile) -> (&'p Profile, &'p Profile) {
     let after = processes::default(after);
     let shown = processes::default(before);
-    let same = match program(shown) == program(after) {
+    let same = match shown.header.program() == after.header.program() {
         true => None,
-        false => processes::select(before, program(after)),
+        false => processes::select(before, after.header.program()),
     };
     (same.unwrap_or(shown), after)
 }
@@ -175,7 +174,7 @@ fn defaults<'p>(before: &'p Profile, after: &'p Profile) -> (&'p Profile, &'p Pr
 fn process<'p>(of: &'p Profile, other: &Profile, wanted: &str) -> Option<&'p Profile> {
     processes::select(of, wanted).or_else(|| {
         wanted.parse::<i32>().ok()?;
-        processes::select(of, program(processes::select(other, wanted)?))
+        processes::select(of, processes::select(other, wanted)?.header.program())
     })
 }
 
@@ -193,7 +192,7 @@ fn told(limits: &[(Limit, Vec<Judged>)], diff: &Diff, header: &Header) -> anyhow
             Doubt::Empty(which) => {
                 anyhow::bail!("--fail-if: {} has no samples to judge by", which.name());
             }
-            Doubt::Incomplete(which) => anyhow::bail!(
+            Doubt::Live(which) | Doubt::Incomplete(which) => anyhow::bail!(
                 "--fail-if: {} is not complete, and what is missing may be what differs: profile again",
                 which.name()
             ),
@@ -208,8 +207,11 @@ fn told(limits: &[(Limit, Vec<Judged>)], diff: &Diff, header: &Header) -> anyhow
                     exit = Exit::LimitMet;
                     tell!("statcache: {}", text::met(limit, judged, header));
                 }
-                Outcome::NotSure | Outcome::Unknown => {
+                Outcome::NotSure => {
                     tell!("statcache: {}", text::not_sure(limit, judged, header));
+                }
+                Outcome::Unknown => {
+                    tell!("statcache: {}", text::unknown(limit, judged, header));
                 }
                 Outcome::NotMet => {}
             }

@@ -10,13 +10,15 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use crossterm::event::{self, Event, KeyEventKind};
+use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::disk::Disk;
 use super::run::DEFAULT_FILE;
 use super::{Exit, Place, terminal};
 use crate::control::{self, Status};
 use crate::profile::Profile;
-use crate::report::Sources;
+use crate::report::{Sources, Style};
 use crate::top::{self, Action, Answer, Content, Profiles, Request, State};
 
 /// How long a key is waited for before what the worker says is looked at.
@@ -50,27 +52,68 @@ pub(super) fn execute(args: &TopArgs) -> anyhow::Result<Exit> {
     let state = State::new(profile, terminal::stdout());
     let (requests, asked) = mpsc::channel();
     let (answers, told) = mpsc::channel();
+    // In the worker, too, which is made behind it: a signal is to end the drawing, not the process in the midst of it.
+    let ends = Ends::new()?;
     let worker = thread::Builder::new().name("top".to_owned());
     worker
         .spawn(move || top::work(&found, &asked, &answers))
         .context("cannot start a thread; raise the limit of processes (ulimit -u)")?;
-    let screen = ratatui::try_init().context("cannot draw on this terminal")?;
-    let result = drawn(screen, state, &requests, &told);
+    let screen = ratatui::try_init()
+        .inspect_err(|_| ratatui::restore())
+        .context("cannot draw on this terminal")?;
+    let result = drawn(screen, state, &requests, &told, &ends);
     ratatui::restore();
-    result
+    match result? {
+        None => Ok(Exit::Success),
+        // As it would have ended.
+        Some(signal) => {
+            ends.signals.thread_unblock()?;
+            raise(signal)?;
+            Ok(Exit::Failure)
+        }
+    }
 }
 
-/// Draws until a key ends it.
+/// The signals that end it, once the terminal is as it was.
+struct Ends {
+    signals: SigSet,
+    arrived: SignalFd,
+}
+
+impl Ends {
+    fn new() -> anyhow::Result<Self> {
+        let mut signals = SigSet::empty();
+        for signal in [
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGINT,
+            Signal::SIGQUIT,
+        ] {
+            signals.add(signal);
+        }
+        signals.thread_block()?;
+        let arrived =
+            SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Self { signals, arrived })
+    }
+
+    fn arrived(&self) -> anyhow::Result<Option<Signal>> {
+        let found = self.arrived.read_signal()?;
+        Ok(found.and_then(|found| Signal::try_from(found.ssi_signo as i32).ok()))
+    }
+}
+
+/// Draws until a key ends it, or a signal: that one.
 fn drawn(
     mut screen: ratatui::DefaultTerminal,
     mut state: State,
     requests: &Sender<Request>,
     told: &Receiver<Answer>,
-) -> anyhow::Result<Exit> {
+    ends: &Ends,
+) -> anyhow::Result<Option<Signal>> {
     let mut content: Option<Content> = None;
     let mut error: Option<String> = None;
-    let width = |screen: &ratatui::DefaultTerminal| screen.size().map(|s| usize::from(s.width));
-    state.request.style.width = width(&screen)?;
+    state.request.style.width = Style::fitting(screen.size()?.width.into());
     let mut asked = None;
     loop {
         if asked.as_ref() != Some(&state.request) {
@@ -97,6 +140,9 @@ fn drawn(
             None => Ok(content.as_ref()),
         };
         screen.draw(|frame| top::draw(frame, &mut state, shown))?;
+        if let Some(signal) = ends.arrived()? {
+            return Ok(Some(signal));
+        }
         if !event::poll(TICK)? {
             continue;
         }
@@ -105,13 +151,13 @@ fn drawn(
                 state.key(key, content.as_ref())
             }
             Event::Resize(width, _) => {
-                state.request.style.width = usize::from(width);
+                state.request.style.width = Style::fitting(width.into());
                 Action::Ask
             }
             _ => Action::Draw,
         };
         if action == Action::Quit {
-            return Ok(Exit::Success);
+            return Ok(None);
         }
     }
 }

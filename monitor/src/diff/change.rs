@@ -131,12 +131,36 @@ impl Change {
         }
     }
 
-    /// The factor from `before` to `after`, less 1; `None` where one of them is 0 or unknown.
+    /// The factor from `before` to `after`, less 1: infinite where the first is 0, -1 where the second is; `None` where both are, or one is
+    /// unknown.
     #[must_use]
     pub fn relative(before: Figure, after: Figure, ends: Ends) -> Option<Self> {
-        let known = |f: Figure| f.value > 0.0 && f.value.is_finite();
+        let known = |f: Figure| f.value >= 0.0 && f.value.is_finite();
         if !known(before) || !known(after) {
             return None;
+        }
+        // Of what may be nothing a factor has no end.
+        let factor = |to: f64, from: f64| match from > 0.0 {
+            true => to / from - 1.0,
+            false => f64::INFINITY,
+        };
+        match (before.value > 0.0, after.value > 0.0) {
+            (false, false) => return None,
+            (false, true) => {
+                return Some(Self {
+                    value: f64::INFINITY,
+                    low: factor(after.low, before.high),
+                    high: f64::INFINITY,
+                });
+            }
+            (true, false) => {
+                return Some(Self {
+                    value: -1.0,
+                    low: -1.0,
+                    high: factor(after.high, before.low),
+                });
+            }
+            (true, true) => {}
         }
         // Of an end at 0 the logarithm is infinite, and so is what comes of it: from -100 % on, or without an end.
         let log = (after.value / before.value).ln();
@@ -228,8 +252,22 @@ mod tests {
         let to = Change::relative(some, little, Apart).unwrap();
         assert_eq!(to.low, -1.0);
         assert!(to.high.is_finite());
-        assert_eq!(Change::relative(figure(0.0, 0.0, 1.0), some, Apart), None);
-        assert_eq!(Change::relative(some, figure(0.0, 0.0, 1.0), Apart), None);
+        let nothing = figure(0.0, 0.0, 0.25);
+        let from = Change::relative(nothing, some, Apart).unwrap();
+        assert_eq!(
+            (from.low, from.high),
+            (3.0, f64::INFINITY),
+            "1 for 0.25 at the least"
+        );
+        assert_eq!(from.verdict(), Verdict::Worse);
+        close(
+            Change::relative(some, nothing, Apart).unwrap(),
+            [-1.0, -1.0, -0.75],
+        );
+        let sure = figure(0.0, 0.0, 0.0);
+        let from = Change::relative(sure, some, Apart).unwrap();
+        assert_eq!((from.value, from.low), (f64::INFINITY, f64::INFINITY));
+        assert_eq!(Change::relative(nothing, sure, Apart), None);
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn doubts(before: &Analysis<'_>, after: &Analysis<'_>) -> Vec<Doubt> {
             doubts.push(Doubt::Incomplete(which));
         }
     }
-    let (program_a, program_b) = (program(a), program(b));
+    let (program_a, program_b) = (a.header.program(), b.header.program());
     if program_a != program_b {
         doubts.push(Doubt::Programs(program_a.to_owned(), program_b.to_owned()));
     } else if arguments(a) != arguments(b) {
@@ -95,13 +95,6 @@ pub fn doubts(before: &Analysis<'_>, after: &Analysis<'_>) -> Vec<Doubt> {
         doubts.push(Doubt::Hosts(hosts_a, hosts_b));
     }
     doubts
-}
-
-/// The file name of a profile's program.
-#[must_use]
-pub fn program(profile: &Profile) -> &str {
-    let path = profile.header.command.first().map_or("", String::as_str);
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn arguments(profile: &Profile) -> &[String] {

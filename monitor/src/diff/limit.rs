@@ -61,7 +61,7 @@ pub enum Outcome {
     NotSure,
     /// Its value is not beyond.
     NotMet,
-    /// There is no such figure: nothing missed, or nothing was accessed, in one of the runs.
+    /// There is no such figure: nothing missed, or nothing was accessed, in either run.
     Unknown,
 }
 

@@ -12,7 +12,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::change::Figure;
-use super::doubts::program;
 use crate::analysis::Subject;
 use crate::profile::Profile;
 
@@ -70,11 +69,11 @@ pub(super) fn pairs(
         for piece in pieces {
             let object = match piece.subject.object.as_str() {
                 // Of a block of the heap: the call lies in the program, most likely.
-                "" => program(profile),
+                "" => profile.header.program(),
                 object => object,
             };
             let is_same = same_objects.contains(object);
-            let place = place_of(&piece.subject, program(profile));
+            let place = place_of(&piece.subject, profile.header.program());
             let of_place = same.entry(place.clone()).or_insert(true);
             *of_place &= is_same;
             let lines = &mut places.entry(place).or_default()[side];

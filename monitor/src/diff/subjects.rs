@@ -1,6 +1,6 @@
 //! What the change comes from: subjects of both profiles by their misses.
 
-use statcache_model::ModelError;
+use statcache_model::{CurvePoint, ModelError};
 
 use super::change::{Change, Ends, Figure, Verdict};
 use super::doubts::same_objects;
@@ -51,8 +51,8 @@ impl Runs<'_> {
     /// Subjects by how much their misses changed in the cache of a size.
     pub(super) fn subjects(&self, at: &AtSize) -> Result<Vec<Changed>, ModelError> {
         let (before, after) = rayon::join(
-            || self.pieces(self.before, at.cache_bytes(), at.before.miss_ratio),
-            || self.pieces(self.after, at.cache_bytes(), at.after.miss_ratio),
+            || self.pieces(self.before, &at.before),
+            || self.pieces(self.after, &at.after),
         );
         let (a, b) = (self.before.profile, self.after.profile);
         let same = same_objects(a, b);
@@ -67,12 +67,8 @@ impl Runs<'_> {
         Ok(changed)
     }
 
-    fn pieces(
-        &self,
-        of: &Analysis<'_>,
-        cache_bytes: u64,
-        miss_ratio: f64,
-    ) -> Result<Vec<Piece>, ModelError> {
+    fn pieces(&self, of: &Analysis<'_>, curve: &CurvePoint) -> Result<Vec<Piece>, ModelError> {
+        let cache_bytes = curve.cache_bytes;
         let stream = self.stream_at(cache_bytes);
         let (line_bytes, policy) = (self.options.line_bytes, self.options.policy);
         let caches = Caches {
@@ -89,7 +85,7 @@ impl Runs<'_> {
             let error = errors.get(&row.subject).copied().unwrap_or(1.0);
             Piece {
                 subject: ranking.subjects.list[row.subject as usize].clone(),
-                misses: misses(miss, miss_ratio, row.access_share, error),
+                misses: misses(miss, curve.into(), row.access_share, error),
                 share: row.access_share,
                 weak: miss.weak,
             }
@@ -99,23 +95,25 @@ impl Runs<'_> {
 }
 
 /// What a subject adds to the miss ratio of its run: its share of the misses. Its interval holds how far its own miss ratio may be off,
-/// and how far its share of the references, of which `error` is the half width; they come from different things and are combined in quadrature.
-fn misses(miss: &Miss, miss_ratio: f64, access_share: f64, error: f64) -> Figure {
-    let value = miss.miss_share * miss_ratio;
+/// and how far its share of the references, of which `error` is the half width; they come from different things and are combined in quadrature. It
+/// adds no more than there may be: `curve` is what all subjects come to.
+fn misses(miss: &Miss, curve: Figure, access_share: f64, error: f64) -> Figure {
+    let value = miss.miss_share * curve.value;
     if value <= 0.0 || access_share <= 0.0 || miss.miss_ratio <= 0.0 {
         return Figure {
             value: 0.0,
             low: 0.0,
-            high: (miss.high * access_share).hypot(KNOWN),
+            high: (miss.high * access_share).hypot(KNOWN).min(curve.high),
         };
     }
-    let error = error / access_share;
-    let down = (1.0 - miss.low / miss.miss_ratio).hypot(error);
-    let up = (miss.high / miss.miss_ratio - 1.0).hypot(error);
+    // A share is none at the least and all at the most.
+    let (less, more) = (error.min(access_share), error.min(1.0 - access_share));
+    let down = (1.0 - miss.low / miss.miss_ratio).hypot(less / access_share);
+    let up = (miss.high / miss.miss_ratio - 1.0).hypot(more / access_share);
     Figure {
         value,
         low: (value - (value * down).hypot(KNOWN)).max(0.0),
-        high: value + (value * up).hypot(KNOWN),
+        high: (value + (value * up).hypot(KNOWN)).min(curve.high.max(value)),
     }
 }
 
@@ -236,7 +234,12 @@ mod tests {
             miss_share: 0.8,
             weak: false,
         };
-        let figure = misses(&miss, 0.1, 0.16, 0.064);
+        let curve = Figure {
+            value: 0.1,
+            low: 0.05,
+            high: 0.5,
+        };
+        let figure = misses(&miss, curve, 0.16, 0.064);
         let wanted = [0.08, 0.08 * (1.0 - 0.5), 0.08 * (1.0 + 0.32f64.sqrt())];
         for (found, wanted) in [figure.value, figure.low, figure.high].iter().zip(wanted) {
             assert!((found - wanted).abs() < 1e-6, "{figure:?}");
@@ -248,8 +251,22 @@ mod tests {
             high: 0.1,
             ..miss
         };
-        let figure = misses(&none, 0.1, 0.5, 0.1);
+        let figure = misses(&none, curve, 0.5, 0.1);
         assert_eq!((figure.value, figure.low), (0.0, 0.0));
         assert!((figure.high - 0.05).abs() < 1e-6, "{figure:?}");
+        // All that there is, in a window that tells nothing of others.
+        let all = Miss {
+            miss_share: 1.0,
+            miss_ratio: 0.1,
+            low: 0.09,
+            high: 0.6,
+            ..miss
+        };
+        assert_eq!(misses(&all, curve, 1.0, 1.0).high, curve.high);
+        let high = misses(&Miss { high: 0.2, ..all }, curve, 1.0, 1.0).high;
+        assert!(
+            (high - 0.2).abs() < 1e-6,
+            "no more references than all: {high}"
+        );
     }
 }

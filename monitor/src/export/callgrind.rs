@@ -103,11 +103,15 @@ fn write_functions(functions: &Functions, out: &mut dyn Write) -> Result<(), Exp
         "" => UNKNOWN.to_owned(),
         name => line(name),
     };
+    let counts = |costs: &[f64]| costs.iter().any(|&cost| flat::count(cost) > 0);
     for ((object, file, function), lines) in functions {
+        if !lines.values().any(|costs| counts(costs)) {
+            continue;
+        }
         writeln!(out, "\nob={}\nfl={}", known(object), known(file))?;
         writeln!(out, "fn={}", known(function))?;
         let mut now = file;
-        for ((of, line, offset), costs) in lines {
+        for ((of, line, offset), costs) in lines.iter().filter(|(_, costs)| counts(costs)) {
             if of != now {
                 let back = if of == file { "fe" } else { "fi" };
                 writeln!(out, "{back}={}", known(of))?;
@@ -128,18 +132,30 @@ fn event(label: &str) -> String {
     format!("Miss_{}", words.collect::<Vec<_>>().join("_"))
 }
 
-/// A name ends with its line.
+/// A name ends with its line, and one that begins with a number in parentheses is the number of a name.
 fn line(name: &str) -> String {
-    name.replace(['\n', '\r'], " ")
+    let name = name.replace(['\n', '\r'], " ");
+    let number = name.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+    match number.is_some_and(|(number, _)| number.bytes().all(|b| b.is_ascii_digit())) {
+        true => format!(" {name}"),
+        false => name,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::event;
+    use super::{event, line};
 
     #[test]
     fn names_of_events_are_words() {
         assert_eq!(event("L1 32K"), "Miss_L1_32K");
         assert_eq!(event("1.5M"), "Miss_1_5M");
+    }
+
+    #[test]
+    fn names_stay_names() {
+        assert_eq!(line("a\nb"), "a b");
+        assert_eq!(line("(1).c"), " (1).c");
+        assert_eq!(line("(anonymous namespace)::f"), "(anonymous namespace)::f");
     }
 }

@@ -1,10 +1,10 @@
 //! The Firefox Profiler's format: misses over the time of the run.
 //!
 //! Source: the "processed profile format" of that project, as the crate `fxprof-processed-profile` writes it. Each process has a track for
-//! each cache; a sample in it is an instruction's misses in what one window stands for, at that window's start, and its weight is their
+//! each cache; a sample in it is an instruction's misses in what one window stands for, in the time from there to the next one, and its weight is their
 //! number. Stacks are chains of inlined functions, from the object to the line.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -15,7 +15,8 @@ use fxprof_processed_profile::{
 
 use super::flat::{self, HOMELESS, Levels};
 use super::{ExportError, Exporter, Options};
-use crate::analysis::{Analysis, Apart, Costs};
+use crate::analysis::{Analysis, Apart, Costs, Place};
+use crate::profile;
 use crate::symbols::short_module_name;
 
 /// Weights have 31 bits: those of longer runs are in so many misses each.
@@ -36,7 +37,8 @@ impl Exporter for Firefox {
         let begun = Duration::try_from_secs_f64(header.start_unix_s).unwrap_or_default();
         let windows = analysis.profile.windows.len().max(1);
         let wall = analysis.profile.footer.as_ref().map_or(0.0, |f| f.wall_s);
-        let interval = Duration::from_secs_f64((wall / windows as f64).clamp(0.001, 3600.0));
+        let interval = Duration::try_from_secs_f64(wall / windows as f64).unwrap_or_default();
+        let interval = interval.clamp(Duration::from_millis(1), Duration::from_secs(3600));
         let interval = SamplingInterval::from_nanos(interval.as_nanos() as u64);
         let mut profile = Profile::new(&command, (UNIX_EPOCH + begun).into(), interval);
         profile.set_product("statcache");
@@ -89,7 +91,7 @@ impl Document {
         let header = &analysis.profile.header;
         // Of the first process.
         let begun_s = header.start_unix_s - self.begun_s;
-        let name = flat::program(header);
+        let name = header.program();
         let pid = header.pid.unsigned_abs();
         let process = self.profile.add_process(name, pid, time(begun_s));
         let ended_s = analysis.profile.footer.as_ref().map(|footer| footer.wall_s);
@@ -129,33 +131,55 @@ impl Document {
         Ok(())
     }
 
+    /// Samples of a window lie evenly in the time until the next one. As much of that as they have of the misses a second, of what the window with the
+    /// most has, is told as time of a processor, of which the viewer draws its graphs.
     fn fill(&mut self, analysis: &Analysis<'_>, costs: &Costs, track: &Track) {
         let profile = analysis.profile;
         let weight = |misses: f64| flat::count(misses / track.scale) as i32;
+        let mut by_window: BTreeMap<u32, Vec<(&Place, i32)>> = BTreeMap::new();
         for place in &costs.places {
-            let weight = weight(place.misses[track.at]);
-            if weight == 0 {
-                continue;
+            match weight(place.misses[track.at]) {
+                0 => {}
+                weight => by_window
+                    .entry(place.part)
+                    .or_default()
+                    .push((place, weight)),
             }
-            let object = flat::object(profile, place.instr).map(short_module_name);
-            let object = object.unwrap_or("[generated code]");
-            let frames = flat::frames(profile, place.instr);
-            let mut labels = vec![object.to_owned()];
-            labels.extend(frames.iter().rev().map(|frame| frame.function.clone()));
-            labels.extend(flat::place(&frames[0]));
-            let at_s = track.begun_s + profile.windows[place.part as usize].start_s;
-            self.sample((track.thread, at_s), object, &labels, weight);
+        }
+        let spans = spans(profile);
+        let per_second = |window: u32, of: &[(&Place, i32)]| {
+            let misses: f64 = of.iter().map(|(_, weight)| f64::from(*weight)).sum();
+            misses / spans[window as usize].1
+        };
+        let most = by_window.iter().map(|(&w, of)| per_second(w, of));
+        let most = most.fold(f64::MIN_POSITIVE, f64::max);
+        for (&window, of) in &by_window {
+            let (start_s, long_s) = spans[window as usize];
+            let step_s = long_s / of.len() as f64;
+            let busy = (per_second(window, of) / most).clamp(0.0, 1.0);
+            let cpu = CpuDelta::from_nanos((step_s * busy * 1e9) as u64);
+            for (nth, (place, weight)) in of.iter().enumerate() {
+                let at_s = track.begun_s + start_s + step_s * (nth + 1) as f64;
+                let object = flat::object(profile, place.instr).map(short_module_name);
+                let object = object.unwrap_or("[generated code]");
+                let frames = flat::frames(profile, place.instr);
+                let mut labels = vec![object.to_owned()];
+                labels.extend(frames.iter().rev().map(|frame| frame.function.clone()));
+                labels.extend(flat::place(&frames[0]));
+                self.sample((track.thread, at_s, cpu), object, &labels, *weight);
+            }
         }
         let homeless = weight(costs.homeless().1[track.at]);
         if homeless > 0 {
             let labels = [HOMELESS.to_owned()];
-            self.sample((track.thread, track.begun_s), HOMELESS, &labels, homeless);
+            let at = (track.thread, track.begun_s, CpuDelta::ZERO);
+            self.sample(at, HOMELESS, &labels, homeless);
         }
     }
 
     fn sample(
         &mut self,
-        (thread, at_s): (ThreadHandle, f64),
+        (thread, at_s, cpu): (ThreadHandle, f64, CpuDelta),
         object: &str,
         labels: &[String],
         weight: i32,
@@ -171,7 +195,7 @@ impl Document {
             .collect();
         let stack = self.profile.intern_stack_frames(thread, frames.into_iter());
         self.profile
-            .add_sample(thread, time(at_s), stack, CpuDelta::ZERO, weight);
+            .add_sample(thread, time(at_s), stack, cpu, weight);
     }
 }
 
@@ -184,6 +208,22 @@ struct Track {
     scale: f64,
     /// Seconds from the start of the run to the process's.
     begun_s: f64,
+}
+
+/// Start of each window, and the time from there to the next later one or to the end: seconds.
+fn spans(profile: &profile::Profile) -> Vec<(f64, f64)> {
+    /// Of what lies closer together no rate is told, nor of the last one where a profile has no end.
+    const LEAST_S: f64 = 1e-3;
+    let mut starts: Vec<f64> = profile.windows.iter().map(|w| w.start_s).collect();
+    starts.sort_by(f64::total_cmp);
+    let end_s = profile.footer.as_ref().map_or(0.0, |footer| footer.wall_s);
+    let span = |start_s: f64| {
+        let later = starts.partition_point(|&other| other <= start_s);
+        let next_s = starts.get(later).copied().unwrap_or(end_s);
+        (start_s, (next_s - start_s).max(LEAST_S))
+    };
+    let windows = profile.windows.iter();
+    windows.map(|window| span(window.start_s)).collect()
 }
 
 fn time(seconds: f64) -> Timestamp {

@@ -9,6 +9,7 @@ use crate::analysis::sizes::{host_sizes, label};
 use crate::analysis::{Analysis, DEFAULT_LINE_BYTES, nameless};
 use crate::profile::Profile;
 use crate::profile::types::{Frame, Header, InstrId};
+use crate::report::processes;
 use statcache_model::Policy;
 
 /// Name of what no place was found for: first touches without a home.
@@ -37,11 +38,13 @@ impl Levels {
             true => Ok(0),
             false => analysis.level_that_ranks(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes),
         };
-        let others = analysis.profile.others.iter().filter(|_| !options.alone);
-        let busiest = others.max_by(|a, b| accesses(a).total_cmp(&accesses(b)));
-        let first = match busiest.filter(|p| accesses(p) > accesses(analysis.profile)) {
-            Some(busiest) => rank(&Analysis::new(busiest)?)?,
-            None => rank(analysis)?,
+        let shown = match options.alone {
+            true => analysis.profile,
+            false => processes::default(analysis.profile),
+        };
+        let first = match std::ptr::eq(shown, analysis.profile) {
+            true => rank(analysis)?,
+            false => rank(&Analysis::new(shown)?)?,
         };
         Ok(Self { sizes, first })
     }
@@ -51,11 +54,6 @@ impl Levels {
         let sizes = self.sizes.iter();
         sizes.map(|&bytes| label(header, bytes)).collect()
     }
-}
-
-/// That its windows stand for.
-fn accesses(process: &Profile) -> f64 {
-    process.windows.iter().map(|w| w.stands_for.value).sum()
 }
 
 /// Calls `with` for the process of `analysis` and, unless it is wanted alone, for all others of the profile.
@@ -69,13 +67,6 @@ pub(super) fn each_process(
         with(&Analysis::new(other)?)?;
     }
     Ok(())
-}
-
-/// File name of the program.
-pub(super) fn program(header: &Header) -> &str {
-    let path = header.command.first().map_or("", String::as_str);
-    let name = Path::new(path).file_name();
-    name.and_then(|name| name.to_str()).unwrap_or(path)
 }
 
 /// Path of the object that holds an instruction; `None` for generated code.

@@ -24,7 +24,7 @@ impl Exporter for Folded {
         let mut stacks: BTreeMap<String, f64> = BTreeMap::new();
         flat::each_process(analysis, options, |analysis| {
             let profile = analysis.profile;
-            let program = flat::program(&profile.header);
+            let program = profile.header.program();
             let costs = analysis.costs(&levels.sizes[levels.first..][..1], Apart::Nothing)?;
             for cost in &costs.places {
                 let mut stack = vec![program.to_owned()];

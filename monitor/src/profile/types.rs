@@ -52,6 +52,13 @@ pub struct Header {
 }
 
 impl Header {
+    /// File name of the program.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        let path = self.command.first().map_or("", String::as_str);
+        path.rsplit('/').next().unwrap_or(path)
+    }
+
     /// A header for tests and documentation: `command` run with seed 1 on a host of three levels.
     #[must_use]
     pub fn example(command: &[&str]) -> Self {

@@ -32,8 +32,7 @@ pub(crate) fn weight(process: &Profile) -> f64 {
 }
 
 fn base_name(process: &Profile) -> &str {
-    let program = process.header.command.first().map_or("", String::as_str);
-    super::format::base_name(program)
+    process.header.program()
 }
 
 /// The process that `wanted` names: by process id, or by the name of its program, the busiest of

@@ -87,7 +87,7 @@ impl Style {
         let width = t.columns.or(asked).unwrap_or(100);
         let forced = set(t.force_color) && t.force_color != Some("0");
         Self {
-            width: width.clamp(NARROWEST, WIDEST),
+            width: Self::fitting(width),
             colour: !set(t.no_color)
                 && (forced || (t.is_terminal && t.term.is_some_and(|t| t != "dumb"))),
             unicode: t.locale.is_some_and(|l| {
@@ -95,6 +95,12 @@ impl Style {
                 l.contains("utf-8") || l.contains("utf8")
             }),
         }
+    }
+
+    /// The width that text has in a terminal of so many columns.
+    #[must_use]
+    pub fn fitting(columns: usize) -> usize {
+        columns.clamp(NARROWEST, WIDEST)
     }
 
     /// `text` in the colours of `ink`.

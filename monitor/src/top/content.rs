@@ -230,10 +230,9 @@ pub fn content(
 
 /// The profile's processes, busiest first, and behind them other profiles.
 fn processes(root: &Profile, sizes: &[u64], others: &[Status]) -> Result<Page, ReportError> {
-    let mut all: Vec<&Profile> = std::iter::once(root).chain(&root.others).collect();
-    let accesses = |p: &Profile| p.windows.iter().map(|w| w.stands_for.value).sum::<f64>();
-    all.sort_by(|a, b| accesses(b).total_cmp(&accesses(a)));
-    let total: f64 = all.iter().map(|p| accesses(p)).sum();
+    let all = report::processes::busiest_first(root);
+    let weight = report::processes::weight;
+    let total: f64 = all.iter().map(|p| weight(p)).sum();
     let mut heads: Vec<String> = ["pid", "CPU s", "windows", "samples", "accesses"]
         .map(str::to_owned)
         .into();
@@ -267,7 +266,7 @@ fn processes(root: &Profile, sizes: &[u64], others: &[Status]) -> Result<Page, R
         );
         rows.push(Line {
             cells,
-            share: accesses(process) / total.max(1.0),
+            share: weight(process) / total.max(1e-12),
             weak: totals.samples == 0,
             leads: Leads::Process(process.header.pid),
             code: None,

@@ -65,12 +65,16 @@ impl State {
 
     /// What a key does to it, where `content` is shown.
     pub fn key(&mut self, key: KeyEvent, content: Option<&Content>) -> Action {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Action::Quit,
+                _ => Action::Draw,
+            };
+        }
         if std::mem::take(&mut self.help) && key.code != KeyCode::Char('q') {
             return Action::Draw;
         }
         match key.code {
-            KeyCode::Char('c') if control => Action::Quit,
             KeyCode::Char('q') => Action::Quit,
             KeyCode::Char('?' | 'h') => {
                 self.help = true;
@@ -320,6 +324,7 @@ mod tests {
         assert_eq!(state.key(key(KeyCode::Char('q')), None), Action::Quit);
         state.key(key(KeyCode::Char('?')), None);
         assert!(state.help);
+        assert_eq!(state.key(control_c, None), Action::Quit);
         state.key(key(KeyCode::Char('2')), None);
         assert!(!state.help && state.request.view == View::Misses);
     }

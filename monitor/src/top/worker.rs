@@ -1,7 +1,7 @@
 //! Reads profiles and works out what is asked of them, beside the screen.
 //!
 //! A profile that is being written is read again as it grows: no sooner than a second after the last time, and for no more than a fifth of
-//! one processor's time.
+//! the time.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -62,15 +62,18 @@ pub fn work(profiles: &dyn Profiles, requests: &Receiver<Request>, answers: &Sen
         let profile = match profiles.load(&request) {
             Ok(profile) => profile,
             Err(error) => {
-                let told = answers.send(Answer::Failed(error));
-                match (told, requests.recv()) {
-                    (Ok(()), Ok(next)) => request = next,
-                    _ => return,
+                // It may have been looked at too early, or at a bad moment.
+                let told = answers.send(Answer::Failed(error)).is_ok();
+                match requests.recv_timeout(FRESH) {
+                    Ok(next) => request = next,
+                    Err(RecvTimeoutError::Timeout) if told => {}
+                    Err(_) => return,
                 }
                 continue;
             }
         };
         let others = profiles.live();
+        let reading = begun.elapsed();
         loop {
             let shown = request.process.and_then(|pid| {
                 let mut all = std::iter::once(&profile).chain(&profile.others);
@@ -82,7 +85,7 @@ pub fn work(profiles: &dyn Profiles, requests: &Receiver<Request>, answers: &Sen
                 shown,
                 others: &others,
                 sources: profiles.sources(shown),
-                begun,
+                reading,
             };
             match desk.serve(&mut request, requests, answers) {
                 Loaded::Again => break,
@@ -99,7 +102,8 @@ struct Desk<'p> {
     shown: &'p Profile,
     others: &'p [Status],
     sources: Box<dyn Sources + 'p>,
-    begun: Instant,
+    /// What it took to read the profile.
+    reading: Duration,
 }
 
 impl Desk<'_> {
@@ -119,6 +123,7 @@ impl Desk<'_> {
             Err(error) if fail(&error) => None,
             Err(_) => return Loaded::Over,
         };
+        let begun = Instant::now();
         let mut deadline = None;
         loop {
             if let Some(analysis) = &analysis {
@@ -132,9 +137,9 @@ impl Desk<'_> {
                     return Loaded::Over;
                 }
             }
-            // Of the first answer, which includes the reading.
+            // Of the reading and of the first answer.
             let deadline = *deadline.get_or_insert_with(|| {
-                let took = self.begun.elapsed();
+                let took = self.reading + begun.elapsed();
                 match self.profile.is_live {
                     true => Instant::now() + FRESH.max(REST * took),
                     false => Instant::now() + LONG,

@@ -373,6 +373,15 @@ fn firefox_has_a_track_for_each_cache_over_the_run() {
             times.is_sorted() && at_ms <= wall_ms,
             "{at_ms} of {wall_ms}"
         );
+        // The viewer's graph is of the time that a processor took of what lies before a sample.
+        let cpu = samples["threadCPUDelta"].as_array().unwrap();
+        let cpu: Vec<f64> = cpu.iter().map(|c| c.as_f64().unwrap()).collect();
+        let before = times.iter().zip([0.0].iter().chain(&times));
+        let parts = before
+            .zip(&cpu)
+            .map(|((to, from), cpu)| cpu / 1000.0 / (to - from).max(1e-9));
+        let largest = parts.fold(0.0, f64::max);
+        assert!((0.9..1.1).contains(&largest), "{largest}");
         let mut moments = times.clone();
         moments.dedup();
         assert!(moments.len() >= 7, "of eight windows: {moments:?}");

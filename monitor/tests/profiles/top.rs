@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -118,6 +119,16 @@ fn the_screens() {
         ..request(View::Source)
     });
     insta::assert_snapshot!("top_source", screen(&source, |_| {}));
+    for (columns, rows) in [(10, 3), (1, 1), (200, 60)] {
+        for content in [&misses, &processes, &working_set, &source] {
+            let mut state = State::new("p.prof".into(), content.request.style);
+            state.help = true;
+            let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+            terminal
+                .draw(|frame| draw(frame, &mut state, Ok(Some(content))))
+                .unwrap();
+        }
+    }
     let help = screen(&misses, |state| state.help = true);
     assert!(help.contains("the next line size"), "{help}");
 }
@@ -180,58 +191,137 @@ fn without_a_terminal_it_says_what_to_do() {
     );
 }
 
+/// `top` in a terminal of its own, and what it has written there.
+struct Screen {
+    child: std::process::Child,
+    master: std::fs::File,
+    told: mpsc::Receiver<Vec<u8>>,
+    seen: Vec<u8>,
+    _dir: tempfile::TempDir,
+}
+
+impl Screen {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.prof");
+        write(&path, &records(Plan::small()));
+        let size = Winsize {
+            ws_row: 30,
+            ws_col: 100,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let pty = openpty(&size, None).unwrap();
+        let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
+        let child = Command::new(env!("CARGO_BIN_EXE_statcache"))
+            .arg("top")
+            .arg(&path)
+            .env("TERM", "xterm-256color")
+            .stdin(side(&pty.slave))
+            .stdout(side(&pty.slave))
+            .stderr(side(&pty.slave))
+            .spawn()
+            .unwrap();
+        drop(pty.slave);
+        let master = std::fs::File::from(pty.master);
+        let mut reader = master.try_clone().unwrap();
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = reader.read(&mut bytes) {
+                if tell.send(bytes[..n].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self {
+            child,
+            master,
+            told,
+            seen: Vec::new(),
+            _dir: dir,
+        }
+    }
+
+    /// Waits until it has written this.
+    fn until(&mut self, what: &str) {
+        let begun = Instant::now();
+        while !String::from_utf8_lossy(&self.seen).contains(what) {
+            let left = Duration::from_secs(60).saturating_sub(begun.elapsed());
+            let Ok(bytes) = self.told.recv_timeout(left) else {
+                panic!("no {what:?}: {}", String::from_utf8_lossy(&self.seen));
+            };
+            self.seen.extend(bytes);
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // Over already, where the test passed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Out of a screen of one's own.
+const LEAVES: &str = "\x1b[?1049l";
+
 /// Draws, hears keys, and leaves the terminal as it was.
 #[test]
 fn in_a_terminal_it_draws_and_ends_with_q() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("p.prof");
-    write(&path, &records(Plan::small()));
-    let size = Winsize {
-        ws_row: 30,
-        ws_col: 100,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let pty = openpty(&size, None).unwrap();
-    let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_statcache"))
-        .arg("top")
-        .arg(&path)
-        .env("TERM", "xterm-256color")
-        .stdin(side(&pty.slave))
-        .stdout(side(&pty.slave))
-        .stderr(side(&pty.slave))
-        .spawn()
-        .unwrap();
-    drop(pty.slave);
-    let mut master = std::fs::File::from(pty.master);
-    let mut reader = master.try_clone().unwrap();
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 4096];
-        while let Ok(n @ 1..) = reader.read(&mut bytes) {
-            if tell.send(bytes[..n].to_vec()).is_err() {
-                break;
-            }
-        }
-    });
-    let mut seen = Vec::new();
-    let begun = Instant::now();
-    let mut until = |what: &str| {
-        while !String::from_utf8_lossy(&seen).contains(what) {
-            let left = Duration::from_secs(60).saturating_sub(begun.elapsed());
-            let Ok(bytes) = told.recv_timeout(left) else {
-                panic!("no {what:?}: {}", String::from_utf8_lossy(&seen));
-            };
-            seen.extend(bytes);
-        }
-    };
-    until("hash.h:31");
-    master.write_all(b"2").unwrap();
-    until("certainty");
-    master.write_all(b"q").unwrap();
-    // Out of the screen of its own.
-    until("\x1b[?1049l");
-    let status = child.wait().unwrap();
+    let mut screen = Screen::new();
+    screen.until("hash.h:31");
+    screen.master.write_all(b"2").unwrap();
+    screen.until("certainty");
+    screen.master.write_all(b"1").unwrap();
+    screen.master.write_all(b"q").unwrap();
+    screen.until(LEAVES);
+    let status = screen.child.wait().unwrap();
     assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_signal_ends_it_once_the_terminal_is_as_it_was() {
+    let mut screen = Screen::new();
+    screen.until("hash.h:31");
+    let pid = nix::unistd::Pid::from_raw(screen.child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    screen.until(LEAVES);
+    let status = screen.child.wait().unwrap();
+    assert_eq!(status.signal(), Some(15), "{status}");
+}
+
+/// A profile that cannot be read at first, as that of a run that has just begun.
+struct Late(std::sync::atomic::AtomicU32);
+
+impl Profiles for Late {
+    fn load(&self, request: &Request) -> Result<Profile, String> {
+        match self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => Err("it holds nothing yet".to_owned()),
+            _ => Synthetic { is_live: false }.load(request),
+        }
+    }
+
+    fn sources<'p>(&self, _: &'p Profile) -> Box<dyn Sources + 'p> {
+        Box::new(OneFile)
+    }
+
+    fn live(&self) -> Vec<Status> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn what_could_not_be_read_is_looked_at_again() {
+    let (ask, asked) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || work(&Late(0.into()), &asked, &tell));
+        ask.send(request(View::Misses)).unwrap();
+        let mut next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(matches!(next(), Answer::Failed(_)));
+        assert!(matches!(next(), Answer::Content(_)));
+        drop(ask);
+    });
 }

@@ -9,7 +9,7 @@ use super::text::{embedded, shown};
 use super::{STYLE, curve, sharing, source, tables, windows};
 use crate::profile::Profile;
 use crate::profile::types::Warning;
-use crate::report::format::{base_name, count, percent};
+use crate::report::format::{count, percent};
 use crate::report::run::{command, ending, facts, without_windows};
 use crate::report::{Sources, processes};
 
@@ -29,7 +29,8 @@ pub(super) fn page(
 ) -> Markup {
     let mut room = source::ROOM;
     let data: Value = shown_ones.iter().map(curve::data).collect();
-    let title = program(shown_ones.first().map_or(profile, |of| of.analysis.profile));
+    let first = shown_ones.first().map_or(profile, |of| of.analysis.profile);
+    let title = first.header.program();
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -60,11 +61,6 @@ pub(super) fn page(
     }
 }
 
-fn program(process: &Profile) -> &str {
-    let program = process.header.command.first();
-    program.map_or("", |program| base_name(program))
-}
-
 /// The processes of a run of several, and what is to be known of the run, which is written down with the first.
 fn of_run(profile: &Profile, shown_ones: &[Gathered<'_>], others: &[&Profile]) -> Markup {
     let all = processes::busiest_first(profile);
@@ -78,7 +74,7 @@ fn of_run(profile: &Profile, shown_ones: &[Gathered<'_>], others: &[&Profile]) -
                     @for of in shown_ones {
                         @let p = of.analysis.profile;
                         a href={ "#" (of.id("process")) } title=(shown(&command(&p.header))) {
-                            b { (shown(program(p))) } " " small { (p.header.pid) " · " (share(p)) " CPU" }
+                            b { (shown(p.header.program())) } " " small { (p.header.pid) " · " (share(p)) " CPU" }
                         }
                     }
                 }

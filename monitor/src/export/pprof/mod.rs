@@ -95,13 +95,13 @@ impl Tables {
         // The first mapping is the program's, by which pprof calls a profile.
         if self.profile.mapping.is_empty() {
             let modules = &analysis.profile.modules;
-            let name = |module: &&Module| short_module_name(&module.path) == flat::program(header);
+            let name = |module: &&Module| short_module_name(&module.path) == header.program();
             if let Some(module) = modules.iter().find(name) {
                 self.mapping(&module.path, &module.build_id);
             }
         }
         let process = [
-            self.label("process", flat::program(header)),
+            self.label("process", header.program()),
             Label {
                 key: self.string("pid"),
                 str: 0,

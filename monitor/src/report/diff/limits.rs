@@ -20,6 +20,12 @@ pub fn not_sure(limit: &Limit, judged: &Judged, header: &Header) -> String {
     format!("not sure: {told}, would need more samples (--full or a longer run)")
 }
 
+/// A line on one that there is nothing to hold against it for.
+#[must_use]
+pub fn unknown(limit: &Limit, judged: &Judged, header: &Header) -> String {
+    format!("not judged: {}", told(limit, judged, header))
+}
+
 fn told(limit: &Limit, judged: &Judged, header: &Header) -> String {
     let Judged { before, after, .. } = judged;
     let place = judged

@@ -15,7 +15,7 @@ use crate::profile::Profile;
 use super::style::{Style, wrap};
 
 pub use head::no_process;
-pub use limits::{met, not_sure};
+pub use limits::{met, not_sure, unknown};
 
 /// One of the two profiles.
 #[derive(Debug)]
@@ -45,7 +45,13 @@ pub fn render(
     out.push('\n');
     out.push_str(&sizes::ratios(diff, header, style));
     out.push('\n');
-    out.push_str(&sizes::counts(diff, header, style));
+    let alone = before.whole.others.is_empty() && after.whole.others.is_empty();
+    let of_what = if alone {
+        "of the whole runs"
+    } else {
+        "of this process in the whole runs"
+    };
+    out.push_str(&sizes::counts(diff, header, of_what, style));
     out.push('\n');
     out.push_str(&subjects::table(diff, header, top, style));
     out.push('\n');

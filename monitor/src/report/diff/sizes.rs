@@ -110,8 +110,8 @@ fn is_shown(diff: &Diff, at: &AtSize) -> bool {
 }
 
 /// Accesses, and misses at the sizes asked for: fewer accesses at the same ratio miss less, too.
-pub(super) fn counts(diff: &Diff, header: &Header, style: &Style) -> String {
-    let mut out = style.heading("Accesses and misses", "of the whole runs, estimated");
+pub(super) fn counts(diff: &Diff, header: &Header, of_what: &str, style: &Style) -> String {
+    let mut out = style.heading("Accesses and misses", &format!("{of_what}, estimated"));
     let head = format!("{:>14} {:>9} {:>9}  change", "", "before", "after");
     let _ = writeln!(out, "{}", style.paint(Ink::Faint, &head));
     let mut row = |name: &str, counts: &Counts| {

@@ -55,6 +55,7 @@ fn relative_decimals(change: &Change) -> usize {
 /// A factor less 1: `-5.0 %`, `x12` from ten times on.
 pub(super) fn relative(change: &Change) -> String {
     match change.value {
+        x if x.is_infinite() => "from none".to_owned(),
         x if x >= FACTOR => format!("x{:.0}", x + 1.0),
         x => format!(
             "{} %",
@@ -72,11 +73,19 @@ pub(super) fn relative_interval(change: &Change) -> String {
     if change.low <= -1.0 && change.high.is_infinite() {
         return "unknown".to_owned();
     }
-    let low = signed(change.low, decimals);
-    match change.high {
-        high if high.is_infinite() => format!("{low} % or more"),
-        high if high >= FACTOR => format!("{low} % to x{:.0}", high + 1.0),
-        high => format!("{low} to {} %", signed(high, decimals)),
+    // Large ones are factors, at either end.
+    let end = |x: f64| match x {
+        x if x.is_infinite() => None,
+        x if x >= FACTOR => Some(format!("x{:.0}", x + 1.0)),
+        x => Some(signed(x, decimals)),
+    };
+    match (end(change.low), end(change.high)) {
+        (None, _) => "any".to_owned(),
+        (Some(low), None) if change.low >= FACTOR => format!("{low} or more"),
+        (Some(low), None) => format!("{low} % or more"),
+        (Some(low), Some(high)) if change.low >= FACTOR => format!("{low} to {high}"),
+        (Some(low), Some(high)) if change.high >= FACTOR => format!("{low} % to {high}"),
+        (Some(low), Some(high)) => format!("{low} to {high} %"),
     }
 }
 
@@ -93,17 +102,16 @@ pub(super) fn by_points(change: &Change) -> String {
 
 /// As [`by_points`], of a factor less 1.
 pub(super) fn by_percent(change: &Change) -> String {
-    let ends = [change.low.abs(), change.high.abs()];
-    let (least, most) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
-    let most = match most.is_finite() {
-        true => percent(most),
-        false => "any".to_owned(),
+    let told = |x: f64| match x.abs() {
+        _ if x.is_infinite() => "any".to_owned(),
+        x if x >= FACTOR => format!("a factor of {:.0}", x + 1.0),
+        x => percent(x),
     };
-    format!(
-        "{} ({} to {most})",
-        percent(change.value.abs()),
-        percent(least)
-    )
+    let (least, most) = match change.low.abs() <= change.high.abs() {
+        true => (change.low, change.high),
+        false => (change.high, change.low),
+    };
+    format!("{} ({} to {})", told(change.value), told(least), told(most))
 }
 
 /// The word for it; none where no difference is seen.
