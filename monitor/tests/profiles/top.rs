@@ -319,7 +319,7 @@ fn what_could_not_be_read_is_looked_at_again() {
     std::thread::scope(|scope| {
         scope.spawn(move || work(&Late(0.into()), &asked, &tell));
         ask.send(request(View::Misses)).unwrap();
-        let mut next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(matches!(next(), Answer::Failed(_)));
         assert!(matches!(next(), Answer::Content(_)));
         drop(ask);
