@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
@@ -10,8 +11,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use crossterm::event::{self, Event, KeyEventKind};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{SigSet, Signal, raise};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::disk::Disk;
 use super::run::DEFAULT_FILE;
@@ -21,8 +23,8 @@ use crate::profile::Profile;
 use crate::report::{Sources, Style};
 use crate::top::{self, Action, Answer, Content, Profiles, Request, State};
 
-/// How long a key is waited for before what the worker says is looked at.
-const TICK: Duration = Duration::from_millis(100);
+/// How long a key is waited for before what the worker says is looked at, ms.
+const TICK: u16 = 100;
 
 /// Raw options of `top`.
 #[derive(Clone, Debug, Args)]
@@ -52,70 +54,59 @@ pub(super) fn execute(args: &TopArgs) -> anyhow::Result<Exit> {
     let state = State::new(profile, terminal::stdout());
     let (requests, asked) = mpsc::channel();
     let (answers, told) = mpsc::channel();
-    // In the worker, too, which is made behind it: a signal is to end the drawing, not the process in the midst of it.
-    let ends = Ends::new()?;
+    // Here and in the threads made behind it, so that one alone hears of them.
+    let ends = ends();
+    ends.thread_block()?;
+    let ender = thread::Builder::new().name("signals".to_owned());
+    let cannot = "cannot start a thread; raise the limit of processes (ulimit -u)";
+    ender.spawn(move || end_by_signal(&ends)).context(cannot)?;
     let worker = thread::Builder::new().name("top".to_owned());
     worker
         .spawn(move || top::work(&found, &asked, &answers))
-        .context("cannot start a thread; raise the limit of processes (ulimit -u)")?;
+        .context(cannot)?;
     let screen = ratatui::try_init()
         .inspect_err(|_| ratatui::restore())
         .context("cannot draw on this terminal")?;
-    let result = drawn(screen, state, &requests, &told, &ends);
+    let result = drawn(screen, state, &requests, &told);
     ratatui::restore();
-    match result? {
-        None => Ok(Exit::Success),
-        // As it would have ended.
-        Some(signal) => {
-            ends.signals.thread_unblock()?;
-            raise(signal)?;
-            Ok(Exit::Failure)
-        }
-    }
+    result
 }
 
-/// The signals that end it, once the terminal is as it was.
-struct Ends {
-    signals: SigSet,
-    arrived: SignalFd,
+/// The signals that end it.
+fn ends() -> SigSet {
+    let ends = [
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+    ];
+    ends.into_iter().collect()
 }
 
-impl Ends {
-    fn new() -> anyhow::Result<Self> {
-        let mut signals = SigSet::empty();
-        for signal in [
-            Signal::SIGTERM,
-            Signal::SIGHUP,
-            Signal::SIGINT,
-            Signal::SIGQUIT,
-        ] {
-            signals.add(signal);
-        }
-        signals.thread_block()?;
-        let arrived =
-            SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Self { signals, arrived })
-    }
-
-    fn arrived(&self) -> anyhow::Result<Option<Signal>> {
-        let found = self.arrived.read_signal()?;
-        Ok(found.and_then(|found| Signal::try_from(found.ssi_signo as i32).ok()))
-    }
+/// Waits for one of them, leaves the terminal as it was, and ends as it would have ended. (In a thread of its own: who reads keys from a terminal that
+/// is gone may never come back from that.)
+fn end_by_signal(ends: &SigSet) {
+    let Ok(signal) = ends.wait() else {
+        return;
+    };
+    ratatui::restore();
+    // Where it is ignored, or cannot be sent, the end is another one.
+    let _ = ends.thread_unblock().and_then(|()| raise(signal));
+    std::process::exit(Exit::Failure.code().into());
 }
 
-/// Draws until a key ends it, or a signal: that one.
+/// Draws until a key ends it.
 fn drawn(
     mut screen: ratatui::DefaultTerminal,
     mut state: State,
     requests: &Sender<Request>,
     told: &Receiver<Answer>,
-    ends: &Ends,
-) -> anyhow::Result<Option<Signal>> {
+) -> anyhow::Result<Exit> {
     let mut content: Option<Content> = None;
     let mut error: Option<String> = None;
-    state.request.style.width = Style::fitting(screen.size()?.width.into());
     let mut asked = None;
     loop {
+        state.request.style.width = Style::fitting(screen.size()?.width.into());
         if asked.as_ref() != Some(&state.request) {
             state.is_waiting = true;
             requests.send(state.request.clone()).ok();
@@ -140,26 +131,40 @@ fn drawn(
             None => Ok(content.as_ref()),
         };
         screen.draw(|frame| top::draw(frame, &mut state, shown))?;
-        if let Some(signal) = ends.arrived()? {
-            return Ok(Some(signal));
-        }
-        if !event::poll(TICK)? {
+        if !has_input()? {
             continue;
         }
-        let action = match event::read()? {
-            Event::Key(key) if key.kind != KeyEventKind::Release => {
-                state.key(key, content.as_ref())
+        // All that came at once: what is read but not yet told does not count as input.
+        while event::poll(Duration::ZERO)? {
+            let action = match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    state.key(key, content.as_ref())
+                }
+                _ => Action::Draw,
+            };
+            if action == Action::Quit {
+                return Ok(Exit::Success);
             }
-            Event::Resize(width, _) => {
-                state.request.style.width = Style::fitting(width.into());
-                Action::Ask
-            }
-            _ => Action::Draw,
-        };
-        if action == Action::Quit {
-            return Ok(None);
         }
     }
+}
+
+/// Whether there is something to read from the terminal, within a tick.
+///
+/// # Errors
+/// When the terminal is gone: to read from it then is to wait for ever, at full speed.
+fn has_input() -> anyhow::Result<bool> {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut fds, TICK) {
+        Ok(_) => {}
+        Err(Errno::EINTR) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    let found = fds[0].revents().unwrap_or(PollFlags::empty());
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    anyhow::ensure!(!found.intersects(gone), "the terminal is gone");
+    Ok(!found.is_empty())
 }
 
 /// Profiles as they are found by their names. One that was live is where it was once it is complete.

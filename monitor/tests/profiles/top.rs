@@ -1,14 +1,17 @@
 //! The screens of `top`, and the program in a terminal.
 
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::common::{Plan, records, write};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::pty::{Winsize, openpty};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -194,8 +197,10 @@ fn without_a_terminal_it_says_what_to_do() {
 /// `top` in a terminal of its own, and what it has written there.
 struct Screen {
     child: std::process::Child,
-    master: std::fs::File,
+    master: Option<std::fs::File>,
     told: mpsc::Receiver<Vec<u8>>,
+    stop: Arc<AtomicBool>,
+    reading: Option<std::thread::JoinHandle<()>>,
     seen: Vec<u8>,
     _dir: tempfile::TempDir,
 }
@@ -212,6 +217,8 @@ impl Screen {
             ws_ypixel: 0,
         };
         let pty = openpty(&size, None).unwrap();
+        // The other end is not to be kept open by who draws on this one.
+        fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_statcache"))
             .arg("top")
@@ -226,21 +233,41 @@ impl Screen {
         let master = std::fs::File::from(pty.master);
         let mut reader = master.try_clone().unwrap();
         let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let reading = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = reader.read(&mut bytes) {
-                if tell.send(bytes[..n].to_vec()).is_err() {
-                    break;
+            while !stopped.load(Ordering::Relaxed) {
+                let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+                if poll(&mut fds, 20u16) == Ok(0) {
+                    continue;
+                }
+                match reader.read(&mut bytes) {
+                    Ok(n @ 1..) if tell.send(bytes[..n].to_vec()).is_ok() => {}
+                    _ => break,
                 }
             }
         });
         Self {
             child,
-            master,
+            master: Some(master),
             told,
+            stop,
+            reading: Some(reading),
             seen: Vec::new(),
             _dir: dir,
         }
+    }
+
+    fn press(&mut self, key: &[u8]) {
+        self.master.as_mut().unwrap().write_all(key).unwrap();
+    }
+
+    /// The terminal goes.
+    fn close(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.reading.take().unwrap().join().unwrap();
+        self.master = None;
     }
 
     /// Waits until it has written this.
@@ -249,7 +276,11 @@ impl Screen {
         while !String::from_utf8_lossy(&self.seen).contains(what) {
             let left = Duration::from_secs(60).saturating_sub(begun.elapsed());
             let Ok(bytes) = self.told.recv_timeout(left) else {
-                panic!("no {what:?}: {}", String::from_utf8_lossy(&self.seen));
+                let seen = String::from_utf8_lossy(&self.seen);
+                panic!(
+                    "no {what:?}: {}",
+                    seen.chars().take(2000).collect::<String>()
+                );
             };
             self.seen.extend(bytes);
         }
@@ -272,10 +303,10 @@ const LEAVES: &str = "\x1b[?1049l";
 fn in_a_terminal_it_draws_and_ends_with_q() {
     let mut screen = Screen::new();
     screen.until("hash.h:31");
-    screen.master.write_all(b"2").unwrap();
+    screen.press(b"2");
     screen.until("certainty");
-    screen.master.write_all(b"1").unwrap();
-    screen.master.write_all(b"q").unwrap();
+    screen.press(b"1");
+    screen.press(b"q");
     screen.until(LEAVES);
     let status = screen.child.wait().unwrap();
     assert!(status.success(), "{status}");
@@ -290,6 +321,19 @@ fn a_signal_ends_it_once_the_terminal_is_as_it_was() {
     screen.until(LEAVES);
     let status = screen.child.wait().unwrap();
     assert_eq!(status.signal(), Some(15), "{status}");
+}
+
+/// As where a window of a desktop is closed, or a connection breaks off. The shell that would have had SIGHUP sent is not there.
+#[test]
+fn without_its_terminal_it_ends() {
+    let mut screen = Screen::new();
+    screen.until("hash.h:31");
+    screen.close();
+    let begun = Instant::now();
+    while screen.child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it goes on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// A profile that cannot be read at first, as that of a run that has just begun.
