@@ -179,7 +179,11 @@ fn process<'p>(of: &'p Profile, other: &Profile, wanted: &str) -> Option<&'p Pro
 }
 
 fn none(path: &Path, whole: &Profile, wanted: &str) -> String {
-    format!("{}: {}", path.display(), text::no_process(wanted, whole))
+    format!(
+        "{}: {}",
+        path.display(),
+        processes::none_such(wanted, whole)
+    )
 }
 
 /// Says which limits are met, and which may be.
@@ -218,4 +222,48 @@ fn told(limits: &[(Limit, Vec<Judged>)], diff: &Diff, header: &Header) -> anyhow
         }
     }
     Ok(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::change::Figure;
+    use crate::diff::{Counts, Which};
+
+    /// A check is not to pass, or to fail, for what a profile lacks.
+    #[test]
+    fn limits_are_held_against_whole_profiles_only() {
+        let header = Header::example(&["app"]);
+        let limit = limit::parse("accesses>+10%").unwrap();
+        let exit = |doubts: Vec<Doubt>, limits: &[(Limit, Vec<Judged>)]| {
+            let counts = Counts {
+                before: Figure::default(),
+                after: Figure::default(),
+                change: None,
+            };
+            let diff = Diff {
+                doubts,
+                accesses: counts,
+                sizes: Vec::new(),
+                primary: 0,
+                subjects: Vec::new(),
+                options: Options {
+                    caches: None,
+                    besides: Vec::new(),
+                    line_bytes: 64,
+                    policy: statcache_model::Policy::RANDOM,
+                    by: By::Line,
+                },
+            };
+            told(limits, &diff, &header).ok()
+        };
+        let limits = [(limit, Vec::new())];
+        assert_eq!(exit(vec![Doubt::Arguments], &limits), Some(Exit::Success));
+        for which in [Which::Before, Which::After] {
+            for doubt in [Doubt::Live, Doubt::Incomplete, Doubt::Empty] {
+                assert_eq!(exit(vec![doubt(which)], &limits), None);
+                assert_eq!(exit(vec![doubt(which)], &[]), Some(Exit::Success));
+            }
+        }
+    }
 }

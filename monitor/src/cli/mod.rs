@@ -121,11 +121,8 @@ pub fn main() -> ExitCode {
 /// The process of a run that is asked for by its id or by the name of its program.
 fn process<'p>(profile: &'p Profile, wanted: &str, file: &Path) -> anyhow::Result<&'p Profile> {
     processes::select(profile, wanted).with_context(|| {
-        format!(
-            "{}: no process {wanted} in it; there are: {}",
-            file.display(),
-            processes::names(profile)
-        )
+        let text = processes::none_such(wanted, profile);
+        format!("{}: {text}", file.display())
     })
 }
 

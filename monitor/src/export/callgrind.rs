@@ -1,4 +1,4 @@
-//! Callgrind's format: costs at instructions and lines, which KCachegrind, QCachegrind and `callgrind_annotate` open.
+//! Callgrind's format: costs at instructions and lines, which KCachegrind and `callgrind_annotate` open.
 //!
 //! Source: Valgrind manual, "Callgrind Format Specification", version 1. Events are line references and the misses in each cache. There
 //! are no calls in it, as who called whom was not seen; what was inlined is marked by `fi=` and `fe=`, as Callgrind does.

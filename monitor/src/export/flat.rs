@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::{ExportError, Options};
-use crate::analysis::sizes::{host_sizes, label};
+use crate::analysis::sizes::label;
 use crate::analysis::{Analysis, DEFAULT_LINE_BYTES, nameless};
 use crate::profile::Profile;
 use crate::profile::types::{Frame, Header, InstrId};
@@ -25,26 +25,17 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Those asked for, the first of them first; else the host's, and first the one that reports rank by.
+    /// Those asked for, the first of them first; else the host's, and first the one that a report ranks by.
     pub(super) fn new(analysis: &Analysis<'_>, options: &Options) -> Result<Self, ExportError> {
-        if let Some(sizes) = &options.caches {
-            return Ok(Self {
-                sizes: sizes.clone(),
-                first: 0,
-            });
-        }
-        let sizes = host_sizes(&analysis.profile.header);
-        let rank = |analysis: &Analysis<'_>| match analysis.is_empty() {
-            true => Ok(0),
-            false => analysis.level_that_ranks(DEFAULT_LINE_BYTES, Policy::RANDOM, &sizes),
-        };
+        let asked = options.caches.as_deref();
+        let ranked = |of: &Analysis<'_>| of.sizes_shown(asked, DEFAULT_LINE_BYTES, Policy::RANDOM);
         let shown = match options.alone {
             true => analysis.profile,
             false => processes::default(analysis.profile),
         };
-        let first = match std::ptr::eq(shown, analysis.profile) {
-            true => rank(analysis)?,
-            false => rank(&Analysis::new(shown)?)?,
+        let (sizes, first) = match std::ptr::eq(shown, analysis.profile) {
+            true => ranked(analysis)?,
+            false => ranked(&Analysis::new(shown)?)?,
         };
         Ok(Self { sizes, first })
     }

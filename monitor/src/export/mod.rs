@@ -69,7 +69,7 @@ pub enum Format {
     /// One table in long form: a row for each figure of each curve point, line, function,
     /// instruction, object of data and window.
     Csv,
-    /// For KCachegrind, QCachegrind and `callgrind_annotate`: references and misses of each function, line and
+    /// For KCachegrind and `callgrind_annotate`: references and misses of each function, line and
     /// instruction.
     Callgrind,
     /// For `pprof` and `go tool pprof`: references and misses at each instruction, by the data they go to.

@@ -82,6 +82,12 @@ pub fn names(profile: &Profile) -> String {
     names.join(", ")
 }
 
+/// An error's text where a process that was asked for is in none of them.
+#[must_use]
+pub fn none_such(wanted: &str, profile: &Profile) -> String {
+    format!("no process {wanted} in it; there are: {}", names(profile))
+}
+
 /// A process by its id and command.
 #[must_use]
 pub fn called(process: &Profile) -> String {

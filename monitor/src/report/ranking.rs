@@ -18,6 +18,8 @@ use crate::profile::types::Header;
 const EDGES: usize = 3;
 /// Own lines named for one of a library.
 const SITES: usize = 3;
+/// Memory objects named in a row.
+const DATA: usize = 2;
 /// Share of its misses from which on the text of one of them stands for it.
 const MOST: f64 = 0.5;
 /// Columns the name of a subject has at least.
@@ -117,6 +119,62 @@ pub(super) fn without_lines(ranking: &Ranking, primary: usize) -> (f64, &str) {
         .iter()
         .max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0)));
     (by_object.values().sum(), worst.map_or("", |w| w.0))
+}
+
+/// Share of a row's misses from which on a part of them is named.
+const NOTED: f64 = 0.05;
+/// The same of its reuses.
+const NOTED_EDGE: f64 = 0.01;
+/// Share that is as good as all, and has no figure.
+pub(crate) const ALL: f64 = 0.95;
+/// The same of reuses.
+pub(crate) const ALL_EDGES: f64 = 0.995;
+
+/// Why a row misses, as far as it is known: each part of it with its share, largest first.
+pub(crate) struct Why<'a> {
+    /// The program's own lines that a line of a library was inlined into.
+    pub(crate) sites: Vec<(&'a Subject, f64)>,
+    /// The memory that it misses in.
+    pub(crate) data: Vec<(&'a str, f64)>,
+    /// What other threads do to it.
+    pub(crate) lost: Option<String>,
+    /// What touched it last.
+    pub(crate) edges: Vec<Edge>,
+    /// Whether that was seen of most of its misses: else most may have been touched last by something else.
+    pub(crate) edges_known: bool,
+}
+
+impl<'a> Why<'a> {
+    pub(crate) fn of(analysis: &'a Analysis<'_>, ranking: &'a Ranking, row: &Row) -> Self {
+        let noted = |parts: &[(u32, f64)]| -> Vec<(u32, f64)> {
+            let parts = parts.iter().copied();
+            parts.filter(|(_, share)| *share >= NOTED).collect()
+        };
+        let sites = noted(&row.called_at).into_iter();
+        let data = noted(&row.data).into_iter();
+        let lost = row.sharing.as_ref().and_then(|s| {
+            let verdict = super::sharing::verdict(s.verdict)?;
+            let lost = whole_percent(s.coherence);
+            Some(format!("{lost} lost to other threads' writes ({verdict})"))
+        });
+        // Data are touched last by themselves; only code has something to say here.
+        let mut edges = match ranking.subjects.by {
+            By::Data => Vec::new(),
+            _ => of_misses(&row.reuse_from),
+        };
+        edges.retain(|e| e.share >= NOTED_EDGE);
+        Self {
+            sites: sites
+                .map(|(site, share)| (&ranking.callers.list[site as usize], share))
+                .collect(),
+            data: data
+                .map(|(datum, share)| (analysis.datum(datum).name.as_str(), share))
+                .collect(),
+            lost,
+            edges,
+            edges_known: row.from_known > 0.5,
+        }
+    }
 }
 
 /// What a table says of each row below its figures, for other views: the text of its line, and why it misses.
@@ -314,18 +372,18 @@ impl Table<'_> {
     }
 
     fn why(&self, row: &Row, subject: &Subject) -> Vec<String> {
-        let mut parts = Vec::new();
-        let site = |&(site, share): &(u32, f64)| {
-            let site = &self.ranking.callers.list[site as usize];
-            let place = format!("{}:{}", base_name(&site.file), site.line);
-            let function = short_function(&site.function, NAME);
-            match share > 0.95 {
-                true => format!("{place} {function}"),
-                false => format!("{place} {function} {}", whole_percent(share)),
-            }
+        let why = Why::of(self.analysis, self.ranking, row);
+        let share = |text: String, share: f64, all: f64| match share > all {
+            true => text,
+            false => format!("{text} {}", whole_percent(share)),
         };
-        let sites = row.called_at.iter().filter(|(_, share)| *share >= 0.05);
-        let sites: Vec<String> = sites.take(SITES).map(site).collect();
+        let mut parts = Vec::new();
+        let sites = why.sites.iter().take(SITES).map(|&(site, part)| {
+            let function = short_function(&site.function, NAME);
+            let place = format!("{}:{} {function}", base_name(&site.file), site.line);
+            share(place, part, ALL)
+        });
+        let sites: Vec<String> = sites.collect();
         if !sites.is_empty() {
             parts.push(format!("inlined into {}", sites.join(", ")));
         }
@@ -334,42 +392,30 @@ impl Table<'_> {
             let callers: Vec<String> = callers.map(|f| short_function(f, NAME)).collect();
             parts.push(format!("called by {}", callers.join(", by ")));
         }
-        let data = row.data.iter().filter(|(_, share)| *share >= 0.05);
-        let name = |&(datum, share): &(u32, f64)| {
-            let name = &self.analysis.datum(datum).name;
-            match share > 0.95 {
-                true => name.clone(),
-                false => format!("{name} {}", whole_percent(share)),
-            }
-        };
-        let names: Vec<String> = data.take(2).map(name).collect();
+        let data = why.data.iter().take(DATA);
+        let data = data.map(|&(name, part)| share(name.to_owned(), part, ALL));
+        let names: Vec<String> = data.collect();
         if !names.is_empty() {
             parts.push(names.join(", "));
         }
-        if let Some(s) = &row.sharing
-            && let Some(verdict) = super::sharing::verdict(s.verdict)
-        {
-            let lost = whole_percent(s.coherence);
-            parts.push(format!("{lost} lost to other threads' writes ({verdict})"));
-        }
+        parts.extend(why.lost);
         if let Some(used) = row.spatial_use {
             // In sampled windows it rests on few long ones.
             let mark = if self.header.full { "" } else { "~" };
             parts.push(format!("spatial use {mark}{}", whole_percent(used)));
         }
-        // Data are touched last by themselves; only code has something to say here.
-        if self.ranking.subjects.by != By::Data {
-            let edges: Vec<String> = of_misses(&row.reuse_from)
-                .iter()
-                .filter(|e| e.share >= 0.01)
-                .take(EDGES)
-                .map(|e| self.edge(e, row, subject))
-                .collect();
-            if !edges.is_empty() {
-                // What most of its misses were last touched by may be something else.
-                let mark = if row.from_known > 0.5 { "" } else { "~" };
-                parts.push(format!("last touched by {mark}{}", edges.join(", ")));
-            }
+        let edges = why.edges.iter().take(EDGES).map(|e| {
+            // The near end is left out where it is the far end too.
+            let name = match e.from == row.subject {
+                true => "itself".to_owned(),
+                false => edge_name(&self.ranking.subjects.list[e.from as usize], subject),
+            };
+            share(name, e.share, ALL_EDGES)
+        });
+        let edges: Vec<String> = edges.collect();
+        if !edges.is_empty() {
+            let mark = if why.edges_known { "" } else { "~" };
+            parts.push(format!("last touched by {mark}{}", edges.join(", ")));
         }
         parts
     }
@@ -385,20 +431,6 @@ impl Table<'_> {
         let lines = self.text.lines.get(&subject.file)?;
         let line = lines.get((subject.line as usize).checked_sub(1)?)?.trim();
         (!line.is_empty() && self.ranking.subjects.by == By::Line).then_some(line)
-    }
-
-    /// The near end is left out where it is the far end too; a share where there is but one edge.
-    fn edge(&self, e: &Edge, row: &Row, subject: &Subject) -> String {
-        let name = if e.from == row.subject {
-            "itself".to_owned()
-        } else {
-            edge_name(&self.ranking.subjects.list[e.from as usize], subject)
-        };
-        if e.share >= 0.995 {
-            name
-        } else {
-            format!("{name} {}", whole_percent(e.share))
-        }
     }
 
     /// What is not listed.
@@ -572,7 +604,7 @@ pub(crate) fn edge_name(from: &Subject, to: &Subject) -> String {
 
 /// Reuse edges by their share of the misses, largest first: what hits is last touched close by as a rule, and says nothing of why
 /// the rest misses. By their share of the reuses where none misses.
-pub(crate) fn of_misses(edges: &[Edge]) -> Vec<Edge> {
+fn of_misses(edges: &[Edge]) -> Vec<Edge> {
     let misses: f64 = edges.iter().map(|e| e.share * e.miss_ratio).sum();
     let of_misses = |e: &Edge| Edge {
         share: e.share * e.miss_ratio / misses,

@@ -188,19 +188,16 @@ pub fn content(
     };
     let page = match request.view {
         View::Processes => processes(root, &sizes, others)?,
-        View::WorkingSet => Page::Text(report::working_set(
+        // Where nothing was measured that says why.
+        View::Misses if !analysis.is_empty() => {
+            misses(analysis, request, (&sizes, ranking), sources)?
+        }
+        View::WorkingSet | View::Misses => Page::Text(report::working_set(
             analysis,
             &options,
             sources,
             &request.style,
         )?),
-        View::Misses if analysis.is_empty() => Page::Text(report::working_set(
-            analysis,
-            &options,
-            sources,
-            &request.style,
-        )?),
-        View::Misses => misses(analysis, request, (&sizes, ranking), sources)?,
         View::Source if request.source.is_none() => Page::Text(
             "Choose a line or a function under Misses and press Enter to see its source.\n".into(),
         ),
@@ -215,10 +212,11 @@ pub fn content(
         request: request.clone(),
         command: header.command.join(" ").replace(char::is_control, " "),
         facts: format!(
-            "pid {} · {} in {} · about {} accesses",
+            "pid {} · {} in {} · {}{} accesses",
             header.pid,
             plural(totals.samples, "sample"),
             plural(totals.windows, "window"),
+            if header.full { "" } else { "about " },
             count(totals.accesses_estimated.value),
         ),
         is_live: root.is_live,

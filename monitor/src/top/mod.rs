@@ -12,4 +12,4 @@ pub mod worker;
 pub use content::{Content, Request, View};
 pub use draw::draw;
 pub use state::{Action, State};
-pub use worker::{Answer, Loaded, Profiles, work};
+pub use worker::{Answer, Profiles, work};

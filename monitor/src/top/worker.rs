@@ -42,8 +42,7 @@ pub enum Answer {
 }
 
 /// What is left to do with a profile.
-#[derive(Debug, PartialEq)]
-pub enum Loaded {
+enum Loaded {
     /// To read it, or another one, again.
     Again,
     /// To look at another of its processes.

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use crate::common::page::{Element, Page};
 use crate::common::threads::{self, Kind};
-use crate::common::{Plan, records, write};
+use crate::common::{Plan, process, records, write};
 use serde_json::Value;
-use statcache::profile::types::{ProcessRecord, Record};
+use statcache::profile::types::Record;
 use statcache::report::percent;
 
 fn export(records: &[Record], format: &str, args: &[&str]) -> String {
@@ -334,14 +334,6 @@ fn every_process_has_its_figures_and_the_busiest_is_seen_first() {
         period: 50,
         ..Plan::small()
     });
-    let process = |id, command: &str| {
-        Record::Process(ProcessRecord {
-            id,
-            pid: 4242 + id as i32,
-            ppid: 4241,
-            command: vec![command.to_owned()],
-        })
-    };
     let footer = all.pop().unwrap();
     all.push(process(1, "/opt/work<er>"));
     all.extend(records(Plan::small()).split_off(1));

@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::process::Command;
 
-use crate::common::{Plan, records, threads, write};
+use crate::common::{Plan, process, records, threads, write};
 use flate2::read::GzDecoder;
 use prost::Message;
 use serde_json::Value;
-use statcache::profile::types::{ProcessRecord, Record};
+use statcache::profile::types::Record;
 
 /// A profile, and all that is made of it.
 struct Exports {
@@ -430,14 +430,6 @@ fn threads_and_empty_profiles_have_exports_too() {
 #[test]
 fn processes_are_all_there_or_one_alone() {
     let mut all = records(Plan::small());
-    let process = |id, command: &str| {
-        Record::Process(ProcessRecord {
-            id,
-            pid: 4242 + id as i32,
-            ppid: 4241,
-            command: vec![command.to_owned()],
-        })
-    };
     let footer = all.pop().unwrap();
     all.push(process(1, "/opt/worker"));
     all.extend(records(Plan::small()).split_off(1));

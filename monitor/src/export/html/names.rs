@@ -6,10 +6,9 @@ use maud::{Markup, html};
 
 use super::gathered::Gathered;
 use super::text::shown;
-use crate::analysis::{By, DataKind, Edge, Ranking, Row, Subject};
+use crate::analysis::{DataKind, Edge, Ranking, Row, Subject};
 use crate::report::format::{base_name, short_function, whole_percent};
-use crate::report::ranking::{edge_name, name_of, of_misses};
-use crate::report::sharing::verdict;
+use crate::report::ranking::{ALL, ALL_EDGES, Why, edge_name, name_of};
 
 /// Characters of a function's name from which on arguments of templates and the like are left out.
 const FUNCTION: usize = 96;
@@ -153,18 +152,15 @@ pub(super) fn why(
     places: &Places<'_>,
 ) -> Option<Markup> {
     let subject = &ranking.subjects.list[row.subject as usize];
-    let noted = |(_, share): &&(u32, f64)| *share >= 0.05;
+    let why = Why::of(of.analysis, ranking, row);
     let mut parts = Vec::new();
     if !subject.inlined_into.is_empty() {
         parts.push(into(&subject.inlined_into));
     }
-    let sites = row.called_at.iter().filter(noted).take(SITES);
-    let sites: Vec<Markup> = sites
-        .map(|&(site, share)| {
-            let site = &ranking.callers.list[site as usize];
-            html! { (places.place(site)) " " (function(&site.function)) (of_all(share, 0.95)) }
-        })
-        .collect();
+    let sites = why.sites.iter().take(SITES).map(|&(site, share)| {
+        html! { (places.place(site)) " " (function(&site.function)) (of_all(share, ALL)) }
+    });
+    let sites: Vec<Markup> = sites.collect();
     if !sites.is_empty() {
         parts.push(html! { "inlined into " (joined(sites, ", ")) });
     }
@@ -172,34 +168,19 @@ pub(super) fn why(
         let callers = subject.callers.iter().map(|name| function(name)).collect();
         parts.push(html! { "called by " (joined(callers, ", by ")) });
     }
-    let data = row.data.iter().filter(noted).take(DATA);
+    let data = why.data.iter().take(DATA);
     let data: Vec<Markup> = data
-        .map(|&(datum, share)| {
-            html! { (shown(&of.analysis.datum(datum).name)) (of_all(share, 0.95)) }
-        })
+        .map(|&(name, share)| html! { (shown(name)) (of_all(share, ALL)) })
         .collect();
     if !data.is_empty() {
         parts.push(joined(data, ", "));
     }
-    if let Some(s) = &row.sharing
-        && let Some(verdict) = verdict(s.verdict)
-    {
-        let lost = whole_percent(s.coherence);
-        parts.push(html! { (lost) " lost to other threads’ writes (" (verdict) ")" });
-    }
-    // Data are touched last by themselves; only code has something to say here.
-    if ranking.subjects.by != By::Data {
-        let edges: Vec<Markup> = of_misses(&row.reuse_from)
-            .iter()
-            .filter(|e| e.share >= 0.01)
-            .take(EDGES)
-            .map(|e| edge(ranking, row, e, places))
-            .collect();
-        if !edges.is_empty() {
-            // What most of its misses were last touched by may be something else.
-            let mark = if row.from_known > 0.5 { "" } else { "~" };
-            parts.push(html! { "last touched by " (mark) (joined(edges, ", ")) });
-        }
+    parts.extend(why.lost.map(|lost| html! { (lost) }));
+    let edges = why.edges.iter().take(EDGES);
+    let edges: Vec<Markup> = edges.map(|e| edge(ranking, row, e, places)).collect();
+    if !edges.is_empty() {
+        let mark = if why.edges_known { "" } else { "~" };
+        parts.push(html! { "last touched by " (mark) (joined(edges, ", ")) });
     }
     (!parts.is_empty()).then(|| joined(parts, " · "))
 }
@@ -213,6 +194,6 @@ fn edge(ranking: &Ranking, row: &Row, e: &Edge, places: &Places<'_>) -> Markup {
         } @else {
             (places.link(&from.file, from.line, &edge_name(from, to)))
         }
-        (of_all(e.share, 0.995))
+        (of_all(e.share, ALL_EDGES))
     }
 }

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use super::{Side, words};
 use crate::diff::{Diff, Doubt, Which};
 use crate::report::format::{count, plural, seconds};
-use crate::report::processes;
 use crate::report::run::{shell_word, without_windows};
 use crate::report::style::{Ink, Style, fit, notes, wrap};
 use crate::sizes::format_size;
@@ -132,13 +131,4 @@ fn doubtful(doubt: &Doubt, sides: [&Side<'_>; 2], diff: &Diff) -> String {
             )
         }
     }
-}
-
-/// An error's text where a process that was asked for is in none of them.
-#[must_use]
-pub fn no_process(wanted: &str, whole: &crate::profile::Profile) -> String {
-    format!(
-        "no process {wanted} in it; there are: {}",
-        processes::names(whole)
-    )
 }

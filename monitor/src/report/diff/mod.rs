@@ -14,7 +14,6 @@ use crate::profile::Profile;
 
 use super::style::{Style, wrap};
 
-pub use head::no_process;
 pub use limits::{met, not_sure, unknown};
 
 /// One of the two profiles.

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use statcache::profile::Writer;
 use statcache::profile::types::{
-    Estimate, Footer, Frame, Header, Instr, LINE_SIZES, Memory, Module, Outcome, Record,
-    SampleRecord, TakenSample, Warning, WindowRecord, sample_flags,
+    Estimate, Footer, Frame, Header, Instr, LINE_SIZES, Memory, Module, Outcome, ProcessRecord,
+    Record, SampleRecord, TakenSample, Warning, WindowRecord, sample_flags,
 };
 
 /// Instructions of the synthetic program.
@@ -378,6 +378,16 @@ fn symbols() -> Vec<Vec<Frame>> {
             frame("run", "/opt/demo/src/main.c", 52),
         ],
     ]
+}
+
+/// A process of a run, as it is told before its records.
+pub fn process(id: u32, command: &str) -> Record {
+    Record::Process(ProcessRecord {
+        id,
+        pid: 4242 + id as i32,
+        ppid: 4241,
+        command: vec![command.to_owned()],
+    })
 }
 
 /// Writes records as a profile file.
