@@ -207,6 +207,11 @@ struct Screen {
 
 impl Screen {
     fn new() -> Self {
+        Self::under(Command::new(env!("CARGO_BIN_EXE_statcache")))
+    }
+
+    /// Begun by `command`, to which its arguments are added.
+    fn under(mut command: Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p.prof");
         write(&path, &records(Plan::small()));
@@ -220,7 +225,7 @@ impl Screen {
         // The other end is not to be kept open by who draws on this one.
         fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
-        let child = Command::new(env!("CARGO_BIN_EXE_statcache"))
+        let child = command
             .arg("top")
             .arg(&path)
             .env("TERM", "xterm-256color")
@@ -323,16 +328,33 @@ fn a_signal_ends_it_once_the_terminal_is_as_it_was() {
     assert_eq!(status.signal(), Some(15), "{status}");
 }
 
-/// As where a window of a desktop is closed, or a connection breaks off. The shell that would have had SIGHUP sent is not there.
+/// As where a window of a desktop is closed, or a connection breaks off: with the signal that tells of it, without it, and where it is
+/// ignored. (Who waits for keys in the library that reads them never comes back, at full speed.)
 #[test]
 fn without_its_terminal_it_ends() {
-    let mut screen = Screen::new();
-    screen.until("hash.h:31");
-    screen.close();
-    let begun = Instant::now();
-    while screen.child.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it goes on");
-        std::thread::sleep(Duration::from_millis(50));
+    let statcache = env!("CARGO_BIN_EXE_statcache");
+    let mut own = Command::new("setsid");
+    own.args(["--ctty", statcache]);
+    let mut ignoring = Command::new("sh");
+    ignoring.args([
+        "-c",
+        "trap '' HUP; exec setsid --ctty \"$0\" \"$@\"",
+        statcache,
+    ]);
+    if Command::new("setsid").arg("--version").output().is_err() {
+        println!("SKIP without_its_terminal_it_ends: no setsid here");
+        return;
+    }
+    for command in [Command::new(statcache), own, ignoring] {
+        let name = format!("{command:?}");
+        let mut screen = Screen::under(command);
+        screen.until("hash.h:31");
+        screen.close();
+        let begun = Instant::now();
+        while screen.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "goes on: {name}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
