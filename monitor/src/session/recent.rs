@@ -18,9 +18,34 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some(0.5 * (below + sorted[sorted.len() / 2]))
 }
 
+/// Of values and what each weighs: the lowest that half of the weight does not exceed. `None` of none.
+pub fn weighted_median(values: impl IntoIterator<Item = (f64, f64)>) -> Option<f64> {
+    let mut sorted: Vec<(f64, f64)> = values.into_iter().collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all: f64 = sorted.iter().map(|(_, weight)| weight).sum();
+    let mut below = 0.0;
+    let is_half = |(value, weight): (f64, f64)| {
+        below += weight;
+        (below >= 0.5 * all).then_some(value)
+    };
+    sorted.into_iter().find_map(is_half)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_weighs_half_of_all_is_in_the_middle() {
+        assert_eq!(weighted_median([]), None);
+        let light = [(1.0, 0.1), (2.0, 0.1), (3.0, 0.1)];
+        assert_eq!(weighted_median(light), Some(2.0));
+        assert_eq!(
+            weighted_median([&light[..], &[(9.0, 1.0)]].concat()),
+            Some(9.0)
+        );
+        assert_eq!(weighted_median([(4.0, 0.0), (7.0, 0.0)]), Some(4.0));
+    }
 
     #[test]
     fn the_last_ones_are_kept_and_the_middle_one_is_told() {

@@ -2,6 +2,7 @@
 
 mod books;
 mod clock;
+mod laps;
 mod meanwhile;
 mod prepare;
 mod timing;

@@ -7,51 +7,31 @@
 use super::super::content::{Place, granule, is_near};
 use super::super::engine::Engine;
 use super::super::idle::{Beginning, Lead};
-use super::super::pace::{LONE_PATIENCE, PATIENCE};
 use super::super::rates::{ANY_RATE, Timed};
 use super::super::schedule::Spent;
 use super::Observed;
+use super::laps::{LAPS, LAPS_LONG, Laps, Lengths, sleeps};
 use super::warming::{Lap, Warming, clean};
-use crate::engine::translate::window::{
-    Control, SPACE_LIMITED, Translate, UNMAPPED, Waited, WindowEnd,
-};
+use crate::engine::translate::window::{SPACE_LIMITED, Translate, UNMAPPED, WindowEnd};
 use crate::observe::Observer;
-use crate::session::signals::{NAP, Signals, Wait};
-use crate::tracee::maps::Maps;
-use crate::tracee::remote::restart_pending;
-use crate::tracee::{Event, Result, Running, Stopped, hub, procinfo};
+use crate::session::signals::Signals;
+use crate::tracee::{Result, Stopped, procinfo};
 use nix::unistd::Pid;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Time of a lap: many times that of the stop at its end and of what this drives from the caches, and short, so that code met for the first time
-/// spoils few.
-const LAP: Duration = Duration::from_micros(500);
-/// Laps behind the one that has settled their length, and warmed the caches.
-const LAPS: usize = 4;
-/// Laps behind those, where no more misses were met before.
-const LAPS_MORE: usize = 3;
-const FEW_MISSES: u64 = 10;
-/// Laps of a long stay, which tells how code warms up; every so many-th is one, and has more misses.
-const LAPS_LONG: usize = 17;
+/// Every so many-th stay is a long one, and has more misses.
 const LONG_ONE_IN: u32 = 4;
-const MOST_MISSES_LONG: u64 = 250;
-/// Fewest and most accesses of a lap. (Of 8 M, which a copy by one instruction makes in the time of one, the next would lead far into what follows.)
-const LEAST: u64 = 2_000;
-const MOST: u64 = 2_000_000;
-/// Most of the first one: where the program has become a hundred times slower, more would lead it out of what it is doing. (Of rounds of 3 ms with
-/// 10 M accesses and 17 ms with 100,000 no window began in the latter, with 400,000: 4 to 7 times as many accesses were estimated as were made.)
-const MOST_FIRST: u64 = 10_000;
+/// Misses from which on no more laps are made than must be.
+const FEW_MISSES: u64 = 10;
 /// Most accesses between the last lap and the window; no more than the lap had, for rates are told apart where the program does one thing for longer.
 const MOST_LEAD: u64 = 2_000_000;
-/// Misses after which it is given up: so much new code costs more than it tells.
-const MOST_MISSES: u64 = 150;
-/// Laps of next to nothing in between, which tell what the stop at the end of one takes, and accesses of them.
-const EMPTY_LAPS: usize = 3;
-const EMPTY: u64 = 500;
-/// Longest stay in the cache of a lap: a loop without accesses comes to no end of one.
-const LONGEST: Duration = Duration::from_secs(1);
+/// Misses after which a stay is given up, or not begun where the window before had as many: so much new code costs more than it tells. What was
+/// translated stays, so stays in much code come to an end after a few. (With 150 and 250 a chess program on one processor was seldom timed but at its start, before it
+/// searches: estimates of 0.07 to 0.84 of the truth in eleven runs, 0.76 to 1.02 since in seven.)
+const MOST_MISSES: u64 = 500;
+const MOST_MISSES_LONG: u64 = 700;
 /// Windows before the first one that is timed: much of the code is new.
 const UNTIMED: u32 = 2;
 
@@ -115,114 +95,6 @@ impl Beside {
     /// How that began, if anything was timed.
     pub(super) fn began(&self) -> Option<Beginning> {
         self.began
-    }
-}
-
-/// Paces it.
-struct Laps<'a> {
-    signals: &'a mut Signals,
-    until: Option<Instant>,
-    /// Laps to come, empty ones likewise, whether none has begun, and whether this one is empty.
-    left: usize,
-    empty_left: usize,
-    first: bool,
-    empty: bool,
-    /// Whether this one is the last, whatever it takes.
-    once: bool,
-    /// Whether they end when the thread wakes another, which may write code.
-    alone: bool,
-    /// Pieces that are over, and how many of these were there when their length was settled.
-    over: usize,
-    settled: Option<usize>,
-    /// Accesses of one, and when it began.
-    accesses: u64,
-    begun: Instant,
-    started: Instant,
-}
-
-impl Laps<'_> {
-    /// Whether all laps were made, and there may be more.
-    fn goes_on(&self, stopped: &Stopped) -> bool {
-        self.left == 0 && !self.signals.end_wanted && !sleeps(stopped)
-    }
-
-    /// So many accesses more, however long they take.
-    fn once(&mut self, accesses: u64) {
-        self.accesses = accesses.max(LEAST);
-        (self.first, self.once) = (true, true);
-        self.started = Instant::now();
-    }
-}
-
-/// Whether it is on its way out of a call that starts over.
-fn sleeps(stopped: &Stopped) -> bool {
-    stopped.regs().is_ok_and(|regs| restart_pending(&regs))
-}
-
-impl Control for Laps<'_> {
-    fn wait(&mut self, running: Running) -> Result<Waited> {
-        let patience = match hub::count() {
-            0 | 1 => LONE_PATIENCE,
-            _ => PATIENCE,
-        };
-        let leave = self.started + patience;
-        let deadline = self.until.map_or(leave, |until| until.min(leave));
-        Ok(match self.signals.wait(running, Some(deadline))? {
-            Wait::Event(event) => Waited::Event(event),
-            Wait::End(running) => Waited::User(running),
-            Wait::Timeout(running) => Waited::Leave(running),
-        })
-    }
-
-    fn wait_in_cache(&mut self, running: Running) -> Result<std::result::Result<Event, Running>> {
-        let begun = Instant::now();
-        let late = || begun.elapsed() > LONGEST;
-        running.wait_near_or(|running| self.signals.wait_awake(running, NAP, late))
-    }
-
-    fn progress(&mut self, _: &mut Observer, _: &Maps) -> u64 {
-        let late = self.until.is_some_and(|until| Instant::now() >= until);
-        if late || self.signals.poll_end() {
-            return 0;
-        }
-        let lap = self.begun.elapsed();
-        self.begun = Instant::now();
-        if std::mem::take(&mut self.first) {
-            // How fast it is now is not known yet.
-            return self.accesses;
-        }
-        self.over += 1;
-        if self.once {
-            return 0;
-        }
-        if !std::mem::take(&mut self.empty) {
-            if lap < LAP / 2 && self.accesses < MOST {
-                // Too fast to be timed.
-                self.accesses = (4 * self.accesses).min(MOST);
-                return self.accesses;
-            }
-            // This one was taken because it lasted long enough: it says of slow code more than of fast.
-            self.settled.get_or_insert(self.over);
-            if self.left == 0 {
-                return 0;
-            }
-            if lap > 3 * LAP {
-                let of_one = LAP.as_secs_f64() / lap.as_secs_f64();
-                self.accesses = (self.accesses as f64 * of_one) as u64;
-            }
-            if self.empty_left > 0 {
-                self.empty_left -= 1;
-                self.empty = true;
-                return EMPTY;
-            }
-        }
-        self.left = self.left.saturating_sub(1);
-        self.accesses = self.accesses.clamp(LEAST, MOST);
-        self.accesses
-    }
-
-    fn has_woken(&mut self) -> bool {
-        self.alone
     }
 }
 
@@ -309,24 +181,11 @@ impl Observed {
             timing.follow(engine);
         }
         let rate = self.weights.last_rate().unwrap_or(ANY_RATE);
-        let accesses = (0.5 * LAP.as_secs_f64() * rate) as u64;
-        let accesses = accesses.clamp(LEAST, MOST_FIRST);
+        let lengths = Lengths::new(if long { LAPS_LONG } else { LAPS }, rate);
+        let accesses = lengths.accesses;
         self.began_at = stopped.regs().ok().map(|regs| regs.rip);
-        let mut laps = Laps {
-            signals,
-            until,
-            left: if long { LAPS_LONG } else { LAPS },
-            empty_left: EMPTY_LAPS,
-            first: true,
-            empty: false,
-            once: false,
-            alone,
-            over: 0,
-            settled: None,
-            accesses,
-            begun: Instant::now(),
-            started: Instant::now(),
-        };
+        let mut laps = Laps::new(signals, until, lengths, self.stops.seconds_of_lap());
+        laps.alone = alone;
         let begun_s = procinfo::thread_cpu_s(pid, tid);
         let cpu = begun_s.unwrap_or(0.0);
         let (stats, before) = (timing.stats, observer.accesses());
@@ -335,12 +194,12 @@ impl Observed {
         let end = match end {
             // In code that is known, more laps cost little and are of a warm cache.
             Ok(WindowEnd::Closed(stopped)) if more && laps.goes_on(&stopped) => {
-                (laps.left, laps.first) = (LAPS_MORE, true);
+                laps.lengths.more();
                 timing.window(stopped, observer, &mut laps)
             }
             other => other,
         };
-        let (timed, settled) = (timing.take_pieces(), laps.settled);
+        let (timed, settled) = (timing.take_pieces(), laps.lengths.settled);
         let lead = Lead {
             begun_s: begun_s.unwrap_or(f64::NAN),
             stay_s: f64::NAN,
@@ -353,7 +212,7 @@ impl Observed {
         // it does less so.
         let end = match end {
             Ok(WindowEnd::Closed(stopped)) if laps.goes_on(&stopped) => {
-                laps.once(random.random_range(0..=laps.accesses.min(MOST_LEAD)));
+                laps.once(random.random_range(0..=laps.lengths.accesses.min(MOST_LEAD)));
                 timing.window(stopped, observer, &mut laps)
             }
             other => other,

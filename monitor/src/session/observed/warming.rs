@@ -58,14 +58,18 @@ impl Lap {
     }
 }
 
+/// Whether the stops of a lap take too much of it for that to be told from the rest, where one takes `stop_s`.
+pub fn says_little(piece: &Piece, stop_s: f64) -> bool {
+    piece.cpu_s <= SHORT.max(0.75 * SHORT * piece.stops as f64) * stop_s
+}
+
 /// The laps of a stay that say something. It began when the thread had used `begun_s` CPU seconds; a stop takes `stop_s` of it, with what it drove from the caches.
 pub fn clean(pieces: &[Piece], begun_s: f64, stop_s: f64) -> Vec<Lap> {
     let stops_s = |piece: &Piece| piece.stops as f64 * stop_s;
     let ran_on = |piece: &Piece| piece.beyond > piece.accesses / 2;
-    let least_s = |piece: &Piece| SHORT.max(0.75 * SHORT * piece.stops as f64) * stop_s;
     let long = pieces
         .iter()
-        .filter(|piece| piece.accesses > 0 && piece.cpu_s > least_s(piece));
+        .filter(|piece| piece.accesses > 0 && !says_little(piece, stop_s));
     let mut laps: Vec<Lap> = long
         .map(|piece| Lap {
             accesses: (piece.accesses - if ran_on(piece) { piece.beyond } else { 0 }) as f64,

@@ -204,7 +204,8 @@ impl Translate {
             let ip = self.cache.fragment(fragment).ip;
             let all = observer.accesses();
             let beyond = all.saturating_sub(self.limit);
-            self.pieces.read(self.stats.stops, (all, beyond), ip);
+            let piece = self.pieces.read(self.stats.stops, (all, beyond), ip);
+            piece.into_iter().for_each(|piece| control.timed(&piece));
         }
         let waiting = self.reader.waiting - waiting;
         let observes = self.duty != Duty::Count;

@@ -94,6 +94,9 @@ pub trait Control {
     /// observed; 0 closes the window.
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64;
 
+    /// What comes to an end with the log that was read. Told before [`Control::progress`] is asked.
+    fn timed(&mut self, _: &Piece) {}
+
     /// Whether the window has lasted too long. Asked behind each system call: where a thread does little else the log is not
     /// full for seconds.
     fn is_late(&self) -> bool {
@@ -457,7 +460,7 @@ impl Translate {
         self.misses_before = self.stats.misses;
         self.storm.begins(observer.accesses());
         near::go_to(stopped.tid());
-        self.pieces.begin(stopped.tid());
+        self.pieces.begin(stopped.tid(), self.duty == Duty::Count);
         let left = control.progress(observer, self.code.maps());
         self.prepare(left, observer);
         let regs = stopped.regs()?;

@@ -22,9 +22,10 @@ pub struct Piece {
     pub ips: [u64; 2],
 }
 
-/// Pieces of a window, and of a thread's turn: each costs a look at the thread's clock.
+/// Pieces of a window, and of a thread's turn: each costs a look at the thread's clock. And of one that is there to be timed.
 const MOST: usize = 96;
 const MOST_IN_TURN: usize = 44;
+const MOST_TIMED: usize = 500;
 
 /// The pieces of the present window.
 #[derive(Debug, Default)]
@@ -35,44 +36,47 @@ pub(super) struct Pieces {
     /// Stops, accesses, CPU seconds and place at the last reading.
     last: Option<(u64, u64, f64, u64)>,
     in_turn: usize,
+    is_timed: bool,
     list: Vec<Piece>,
 }
 
 impl Pieces {
-    /// A thread begins a window, or its turn in one.
-    pub fn begin(&mut self, tid: Pid) {
-        (self.last, self.in_turn) = (None, 0);
+    /// A thread begins a window, or its turn in one. `is_timed`: the window is there for that.
+    pub fn begin(&mut self, tid: Pid, is_timed: bool) {
+        (self.last, self.in_turn, self.is_timed) = (None, 0, is_timed);
         if self.tid.replace(tid) != Some(tid) {
             self.clock = None;
         }
     }
 
     /// The log has been read at stop number `stops`, up to this access, so many of them behind the limit, in the code at `ip`.
-    pub fn read(&mut self, stops: u64, (accesses, beyond): (u64, u64), ip: u64) {
-        if self.list.len() >= MOST || self.in_turn >= MOST_IN_TURN {
-            return;
+    /// Returns the piece that ends there, unless none does.
+    pub fn read(&mut self, stops: u64, (accesses, beyond): (u64, u64), ip: u64) -> Option<Piece> {
+        let (most, most_in_turn) = match self.is_timed {
+            true => (MOST_TIMED, MOST_TIMED),
+            false => (MOST, MOST_IN_TURN),
+        };
+        if self.list.len() >= most || self.in_turn >= most_in_turn {
+            return None;
         }
         if let (None, Some(tid)) = (&self.clock, self.tid) {
             self.clock = File::open(format!("/proc/{tid}/schedstat")).ok();
             // Not to be tried again at every stop.
             self.tid = None;
         }
-        let Some(now) = self.clock.as_ref().and_then(cpu_s) else {
-            return;
-        };
-        if let Some((before, from, cpu_s, from_ip)) = self.last.replace((stops, accesses, now, ip))
-            && before < stops
-        {
-            self.in_turn += 1;
-            self.list.push(Piece {
-                accesses: accesses - from,
-                beyond,
-                stops: stops - before,
-                cpu_s: now - cpu_s,
-                end_s: now,
-                ips: [from_ip, ip],
-            });
-        }
+        let now = self.clock.as_ref().and_then(cpu_s)?;
+        let (before, from, cpu_s, from_ip) = self.last.replace((stops, accesses, now, ip))?;
+        let piece = (before < stops).then(|| Piece {
+            accesses: accesses - from,
+            beyond,
+            stops: stops - before,
+            cpu_s: now - cpu_s,
+            end_s: now,
+            ips: [from_ip, ip],
+        })?;
+        self.in_turn += 1;
+        self.list.push(piece);
+        Some(piece)
     }
 
     /// Those of the window that is over.
