@@ -96,6 +96,46 @@ fn every_sample_of_an_aligned_walk_is_the_same() {
     }
 }
 
+/// Each piece is told when it ends, as laps that met new code are made again; none of a stay that is there to be timed is left out.
+#[test]
+fn what_is_counted_is_timed_piece_by_piece() {
+    let _turn = exclusive();
+    without_randomization();
+    let find = |looking| {
+        let (_tracees, program) = Tracees::build("wander")?;
+        let (tracee, stopped) = Tracee::launch(&program, &[]);
+        let plan = Plan {
+            log: 2_000,
+            looking,
+            ..Plan::WHOLE
+        };
+        let run = translated::run(stopped, plan, Observer::new(1 << 40, 0), false);
+        let pieces = run.pieces;
+        let accesses = run.observer.accesses();
+        tracee.ended(run.event);
+        Some((pieces, accesses, run.stats))
+    };
+    let Some((pieces, accesses, stats)) = find(Looking::Nowhere) else {
+        return;
+    };
+    println!("{} pieces, {accesses} accesses, {stats:?}", pieces.len());
+    assert!(pieces.len() > 150, "{}", pieces.len());
+    assert!(pieces.iter().all(|piece| piece.accesses >= 2_000));
+    assert!(pieces.iter().all(|piece| piece.stops > 0));
+    // But for what is before the first reading of the log and behind the last one.
+    let all: u64 = pieces.iter().map(|piece| piece.accesses).sum();
+    assert!(
+        all <= accesses && accesses - all < 10_000,
+        "{all} of {accesses}"
+    );
+    assert!(pieces.iter().map(|piece| piece.stops).sum::<u64>() <= stats.stops);
+    // It knows its code by then.
+    assert_eq!(pieces[pieces.len() - 1].stops, 1);
+    // Where samples are taken too, a look at the clock costs more than it tells.
+    let (few, ..) = find(Looking::AsUsual).expect("built before");
+    assert!(few.len() < 50, "{}", few.len());
+}
+
 /// Threads stop looking for drawn lines by themselves once they have kept an access to one, and keep none that only begins before one: no first
 /// touch is lost by that, nor is much kept.
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support::tracee;
 use statcache::arch::Fast;
-use statcache::engine::translate::window::{Control, Stats, Translate, Waited, WindowEnd};
+use statcache::engine::translate::window::{Control, Piece, Stats, Translate, Waited, WindowEnd};
 use statcache::observe::{Access, Observer};
 use statcache::tracee::maps::Maps;
 use statcache::tracee::{Event, Result, Resume, Running, StopReason, Stopped};
@@ -72,6 +72,7 @@ struct Paced {
     full: u64,
     calls: Rc<Cell<u64>>,
     epochs: Vec<u64>,
+    pieces: Vec<Piece>,
 }
 
 impl Control for Paced {
@@ -87,6 +88,10 @@ impl Control for Paced {
         }
         let over = self.full > self.plan.close_after || observer.accesses() >= self.plan.most;
         if over { 0 } else { self.plan.log }
+    }
+
+    fn timed(&mut self, piece: &Piece) {
+        self.pieces.push(*piece);
     }
 
     fn is_late(&self) -> bool {
@@ -111,13 +116,15 @@ pub struct Run {
     pub windows: u64,
     /// Accesses before which an epoch may have begun.
     pub epochs: Vec<u64>,
+    /// What was timed, as it was told.
+    pub pieces: Vec<Piece>,
 }
 
 /// Runs `stopped` (at its own registers) through windows to its end.
 pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> Run {
     let pid = stopped.tid();
     let (mut observer, mut declined, mut windows) = (observer, Vec::new(), 0);
-    let mut epochs = Vec::new();
+    let (mut epochs, mut pieces) = (Vec::new(), Vec::new());
     let accesses = Rc::new(RefCell::new(Vec::new()));
     let calls = Rc::default();
     // Either is slow on some, and as right.
@@ -151,12 +158,14 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
             full: 0,
             calls: Rc::clone(&calls),
             epochs: Vec::new(),
+            pieces: Vec::new(),
         };
         windows += 1;
         let end = engine
             .window(stopped, &mut observer, &mut paced)
             .expect("observed");
         epochs.append(&mut paced.epochs);
+        pieces.append(&mut paced.pieces);
         let native = match end {
             WindowEnd::Closed(back) if observer.accesses() >= plan.most => {
                 break to_the_end(back, 0);
@@ -195,6 +204,7 @@ pub fn run(mut stopped: Stopped, plan: Plan, observer: Observer, tap: bool) -> R
         stats,
         windows,
         epochs,
+        pieces,
     }
 }
 
