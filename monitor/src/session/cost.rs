@@ -183,6 +183,7 @@ mod tests {
     fn stops_and_accesses_are_told_apart() {
         let piece = |n: u64| Piece {
             stops: 1,
+            misses: 0,
             accesses: 500 + n * 1700 % 9000,
             // One in seven was held up by something else.
             cpu_s: 20e-6
@@ -230,6 +231,7 @@ mod tests {
             let access_s = if turn % 2 == 0 { 0.3e-9 } else { 70e-9 };
             let lap = |accesses: u64| Piece {
                 stops: 1,
+                misses: 0,
                 accesses,
                 cpu_s: 12e-6 + accesses as f64 * access_s,
                 end_s: 0.0,

@@ -80,6 +80,7 @@ mod tests {
                 accesses: 1_000_000,
                 beyond: 0,
                 stops: 1,
+                misses: 0,
                 cpu_s: 0.5e-3,
                 end_s: 7.0 + all_s + f64::from(n) * 0.5e-3,
                 ips: [0; 2],

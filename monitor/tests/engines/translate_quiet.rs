@@ -5,6 +5,7 @@ use crate::support::tracee::{MARK_BEGIN, Tracee, Tracees, exclusive};
 use crate::support::translated;
 use crate::support::translated::{Looking, Plan};
 use statcache::arch::Fast;
+use statcache::engine::translate::window::Piece;
 use statcache::observe::{Ended, FirstTouch, Observer, Outcome, Returns, Sample};
 
 const SEED: u64 = 11;
@@ -128,7 +129,10 @@ fn what_is_counted_is_timed_piece_by_piece() {
         all <= accesses && accesses - all < 10_000,
         "{all} of {accesses}"
     );
-    assert!(pieces.iter().map(|piece| piece.stops).sum::<u64>() <= stats.stops);
+    let stops = |of: fn(&Piece) -> u64| pieces.iter().map(of).sum::<u64>();
+    assert!(stops(|piece| piece.stops) <= stats.stops);
+    let misses = stops(|piece| piece.misses);
+    assert!(0 < misses && misses <= stats.misses, "{misses}");
     // It knows its code by then.
     assert_eq!(pieces[pieces.len() - 1].stops, 1);
     // Where samples are taken too, a look at the clock costs more than it tells.

@@ -168,18 +168,18 @@ impl<'a> Laps<'a> {
         self.lengths.once(accesses);
         self.started = Instant::now();
     }
+}
 
-    /// How long the lap took that is over, without its stops, and whether these say too much of it. By the thread's clock: it waits for others, and for what
-    /// is translated at its stops, on the only processor there may be.
-    fn lap(&mut self) -> (Duration, bool) {
-        let elapsed = self.begun.elapsed();
-        let Some(piece) = self.piece.take() else {
-            return (elapsed, false);
-        };
-        let own_s = piece.cpu_s - piece.stops as f64 * self.stop_s;
-        let is_cold = piece.stops > 1 && says_little(&piece, self.stop_s);
-        (Duration::from_secs_f64(own_s.max(0.0)), is_cold)
+/// How long a lap took without its stops, of so many CPU seconds each, and whether these were so many, for new code, that this says nothing. By the
+/// thread's clock: it waits for others, and for what is translated at its stops, on the only processor there may be.
+fn lasted(piece: &Piece, elapsed: Duration, stop_s: f64) -> (Duration, bool) {
+    let little = piece.stops > 1 && says_little(piece, stop_s);
+    if little && piece.misses == 0 {
+        // By its calls, of which there would be as many in another: it is as long as it seems.
+        return (elapsed, false);
     }
+    let own_s = piece.cpu_s - piece.stops as f64 * stop_s;
+    (Duration::from_secs_f64(own_s.max(0.0)), little)
 }
 
 /// Whether it is on its way out of a call that starts over.
@@ -213,7 +213,11 @@ impl Control for Laps<'_> {
         if late || self.signals.poll_end() {
             return 0;
         }
-        let (lap, is_cold) = self.lap();
+        let elapsed = self.begun.elapsed();
+        let (lap, is_cold) = match self.piece.take() {
+            Some(piece) => lasted(&piece, elapsed, self.stop_s),
+            None => (elapsed, false),
+        };
         self.begun = Instant::now();
         self.lengths.next(lap, is_cold)
     }
@@ -261,13 +265,37 @@ mod tests {
     }
 
     #[test]
+    fn laps_are_as_long_as_the_thread_ran_besides_its_stops() {
+        let lasted = |stops, misses, cpu_s| {
+            let piece = Piece {
+                accesses: 1000,
+                beyond: 0,
+                stops,
+                misses,
+                cpu_s,
+                end_s: cpu_s,
+                ips: [0; 2],
+            };
+            let (lap, is_cold) = lasted(&piece, Duration::from_millis(7), 20e-6);
+            ((1e6 * lap.as_secs_f64()).round(), is_cold)
+        };
+        assert_eq!(lasted(1, 0, 500e-6), (480.0, false));
+        assert_eq!(lasted(5, 4, 500e-6), (400.0, false));
+        // Most of it was stops: for new code, which is known now; for calls, which come again.
+        assert_eq!(lasted(10, 9, 500e-6), (300.0, true));
+        assert_eq!(lasted(10, 0, 500e-6), (7000.0, false));
+        // A short one has the stop at its end alone.
+        assert_eq!(lasted(1, 0, 15e-6), (0.0, false));
+    }
+
+    #[test]
     fn laps_in_new_code_are_made_again_and_do_not_count() {
         let (known, all) = stay(1e9, 0);
         let (lengths, laps) = stay(1e9, 5);
         assert_eq!(laps[..6], [10_000; 6]);
         assert_eq!(laps[5..], all);
         assert_eq!(lengths.settled, known.settled.map(|settled| settled + 5));
-        // But not for ever, where it is system calls that take the time.
+        // But not for ever, where code is new all the time.
         let (_, laps) = stay(1e9, usize::MAX);
         assert_eq!(laps.len(), COLD_LAPS + all.len());
     }

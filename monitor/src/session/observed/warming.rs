@@ -138,6 +138,7 @@ mod tests {
     fn stay(rate: f64, factor: f64) -> Vec<Piece> {
         let lap = |n: usize| Piece {
             stops: 1,
+            misses: 0,
             accesses: ((500e-6 - STOP_S) * rate * if n < 4 { 1.0 } else { factor }) as u64,
             cpu_s: 500e-6,
             end_s: 7.0 + 500e-6 * (n + 1) as f64,

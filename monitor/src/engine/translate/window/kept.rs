@@ -204,7 +204,8 @@ impl Translate {
             let ip = self.cache.fragment(fragment).ip;
             let all = observer.accesses();
             let beyond = all.saturating_sub(self.limit);
-            let piece = self.pieces.read(self.stats.stops, (all, beyond), ip);
+            let stops = (self.stats.stops, self.stats.misses);
+            let piece = self.pieces.read(stops, (all, beyond), ip);
             piece.into_iter().for_each(|piece| control.timed(&piece));
         }
         let waiting = self.reader.waiting - waiting;

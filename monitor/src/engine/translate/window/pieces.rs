@@ -14,6 +14,8 @@ pub struct Piece {
     pub beyond: u64,
     /// Stops, the last one included.
     pub stops: u64,
+    /// Those among them for code that was not translated yet.
+    pub misses: u64,
     /// CPU seconds, those of its stops included.
     pub cpu_s: f64,
     /// CPU seconds of the thread at its end.
@@ -33,8 +35,8 @@ pub(super) struct Pieces {
     tid: Option<Pid>,
     /// Its clock, once that has been looked at.
     clock: Option<File>,
-    /// Stops, accesses, CPU seconds and place at the last reading.
-    last: Option<(u64, u64, f64, u64)>,
+    /// Stops and misses, accesses, CPU seconds and place at the last reading.
+    last: Option<((u64, u64), u64, f64, u64)>,
     in_turn: usize,
     is_timed: bool,
     list: Vec<Piece>,
@@ -49,9 +51,14 @@ impl Pieces {
         }
     }
 
-    /// The log has been read at stop number `stops`, up to this access, so many of them behind the limit, in the code at `ip`.
+    /// The log has been read at stop number `stops`, behind so many misses, up to this access, so many of them behind the limit, in the code at `ip`.
     /// Returns the piece that ends there, unless none does.
-    pub fn read(&mut self, stops: u64, (accesses, beyond): (u64, u64), ip: u64) -> Option<Piece> {
+    pub fn read(
+        &mut self,
+        (stops, misses): (u64, u64),
+        (accesses, beyond): (u64, u64),
+        ip: u64,
+    ) -> Option<Piece> {
         let (most, most_in_turn) = match self.is_timed {
             true => (MOST_TIMED, MOST_TIMED),
             false => (MOST, MOST_IN_TURN),
@@ -65,11 +72,13 @@ impl Pieces {
             self.tid = None;
         }
         let now = self.clock.as_ref().and_then(cpu_s)?;
-        let (before, from, cpu_s, from_ip) = self.last.replace((stops, accesses, now, ip))?;
+        let last = self.last.replace(((stops, misses), accesses, now, ip));
+        let ((before, missed), from, cpu_s, from_ip) = last?;
         let piece = (before < stops).then(|| Piece {
             accesses: accesses - from,
             beyond,
             stops: stops - before,
+            misses: misses - missed,
             cpu_s: now - cpu_s,
             end_s: now,
             ips: [from_ip, ip],
