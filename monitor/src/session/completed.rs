@@ -3,7 +3,8 @@
 //! A window stands for the time around it, and its accesses are as many as its own code makes in that time. Not every window
 //! could be timed: too much of its code was new, or the thread went elsewhere, before the window's end or behind it. While
 //! the run goes on such a window is taken to be like the others so far. At its end there is better to go by: whatever was timed in
-//! the same code, beside this window or another; otherwise windows that missed as much, as it is for waits for memory that code is slow; and
+//! the same code, beside this window or another; otherwise windows that missed as much, as it is for waits for memory that code is slow, by the time that
+//! these stand for; and
 //! where next to none was timed because all code is new, what programs make of which that is so.
 
 use super::content::{Content, Place, Speed, Speeds};
@@ -37,8 +38,8 @@ const NEW_AGAIN: usize = 5;
 /// on three inputs, on one host: 1.0 to 1.4e9. As fast as any program they were told to make 1.9 to 2.9 times as many accesses as they did.)
 const NEW_CODE_RATE: f64 = 1.3e9;
 /// What that weighs beside the windows of which more is known: this part of the time of which nothing is. (Of a chess program's two seconds all that
-/// was known at times was of its first tenth, in which it clears memory.)
-const BELIEVED: f64 = 0.2;
+/// was known at times was of its first tenth, in which it clears memory. Chosen.)
+const LIKE_OTHERS: f64 = 0.2;
 
 /// A window that is written.
 #[derive(Clone, Debug)]
@@ -225,11 +226,13 @@ impl Waits {
             windows
                 .iter()
                 .filter(|w| matches!(w.known, Known::Timed | Known::Seen) && !w.repeats)
+                // Those that were sought stand for no time.
+                .filter(|w| w.native_s > 0.0)
                 .map(|w| (w.far, 1.0 / w.rate.value.max(1.0), w.native_s))
         };
         let median = |values: Vec<(f64, f64)>| {
             let enough = values.len() >= ENOUGH_OTHERS;
-            let usual = (1.0 / NEW_CODE_RATE, BELIEVED * unknown_s);
+            let usual = (1.0 / NEW_CODE_RATE, LIKE_OTHERS * unknown_s);
             enough
                 .then(|| weighted_median([values, vec![usual]].concat()))
                 .flatten()

@@ -18,7 +18,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some(0.5 * (below + sorted[sorted.len() / 2]))
 }
 
-/// Of values and what each weighs: the lowest that half of the weight does not exceed. `None` of none.
+/// Of values and what each weighs: the lowest one with half of the weight, or more, at and below it. `None` of none.
 pub fn weighted_median(values: impl IntoIterator<Item = (f64, f64)>) -> Option<f64> {
     let mut sorted: Vec<(f64, f64)> = values.into_iter().collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -28,8 +28,11 @@ const MOST_FIRST: u64 = 10_000;
 /// Laps of next to nothing in between, which tell what the stop at the end of one takes, and accesses of them.
 const EMPTY_LAPS: usize = 3;
 const EMPTY: u64 = 500;
-/// Laps that are made again because they met new code.
+/// Laps that met new code and do not count: so many, and for so long, at the most. (Chosen: as long as some windows.)
 const COLD_LAPS: usize = 200;
+const COLD: Duration = Duration::from_millis(50);
+/// A first lap that took longer is of slow code, not of new code.
+const SLOW: Duration = Duration::from_millis(20);
 /// Longest stay in the cache of a lap: a loop without accesses comes to no end of one.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -43,9 +46,9 @@ pub(super) struct Lengths {
     empty: bool,
     /// Whether this one is the last, whatever it takes.
     once: bool,
-    /// Laps that may still be made again.
+    /// Laps that need not count yet.
     cold_left: usize,
-    /// Laps that are over, and how many of these were there when their length was settled.
+    /// Laps that are over, and how many of these were there when their length was settled: one more than there are pieces, as the first is none.
     over: usize,
     pub settled: Option<usize>,
     /// Accesses of one.
@@ -91,13 +94,12 @@ impl Lengths {
         if self.once {
             return 0;
         }
-        let empty = std::mem::take(&mut self.empty);
         if is_cold && self.cold_left > 0 {
-            // Once more, now that its code is known.
+            // Another of the same length: by then code is known.
             self.cold_left -= 1;
-            return self.accesses;
+            return if self.empty { EMPTY } else { self.accesses };
         }
-        if !empty {
+        if !std::mem::take(&mut self.empty) {
             if lap < LAP / 2 && self.accesses < MOST {
                 // Too fast to be timed.
                 self.accesses = (4 * self.accesses).min(MOST);
@@ -110,7 +112,7 @@ impl Lengths {
             }
             if lap > 3 * LAP {
                 let of_one = LAP.as_secs_f64() / lap.as_secs_f64();
-                self.accesses = (self.accesses as f64 * of_one) as u64;
+                self.accesses = ((self.accesses as f64 * of_one) as u64).max(LEAST);
             }
             if self.empty_left > 0 {
                 self.empty_left -= 1;
@@ -136,6 +138,8 @@ pub(super) struct Laps<'a> {
     piece: Option<Piece>,
     begun: Instant,
     started: Instant,
+    /// Time of laps that did not count.
+    cold: Duration,
 }
 
 impl<'a> Laps<'a> {
@@ -155,6 +159,7 @@ impl<'a> Laps<'a> {
             piece: None,
             begun: Instant::now(),
             started: Instant::now(),
+            cold: Duration::ZERO,
         }
     }
 
@@ -170,12 +175,13 @@ impl<'a> Laps<'a> {
     }
 }
 
-/// How long a lap took without its stops, of so many CPU seconds each, and whether these were so many, for new code, that this says nothing. By the
-/// thread's clock: it waits for others, and for what is translated at its stops, on the only processor there may be.
+/// How long a lap took without its stops, of so many CPU seconds each, and whether these were so many, for new code, that this says nothing. Where there
+/// is new code, by the thread's clock, as what is translated at a stop takes longer than the stop.
 fn lasted(piece: &Piece, elapsed: Duration, stop_s: f64) -> (Duration, bool) {
-    let little = piece.stops > 1 && says_little(piece, stop_s);
-    if little && piece.misses == 0 {
-        // By its calls, of which there would be as many in another: it is as long as it seems.
+    let little = says_little(piece, stop_s);
+    let by_calls = little && 2 * piece.misses <= piece.stops;
+    if piece.misses == 0 || by_calls {
+        // Of calls, and of sleep in them, there would be as much in another.
         return (elapsed, false);
     }
     let own_s = piece.cpu_s - piece.stops as f64 * stop_s;
@@ -193,7 +199,8 @@ impl Control for Laps<'_> {
             0 | 1 => LONE_PATIENCE,
             _ => PATIENCE,
         };
-        let leave = self.started + patience;
+        // That is for sleep, of which there is none while code is translated.
+        let leave = self.started + self.cold + patience;
         let deadline = self.until.map_or(leave, |until| until.min(leave));
         Ok(match self.signals.wait(running, Some(deadline))? {
             Wait::Event(event) => Waited::Event(event),
@@ -216,13 +223,19 @@ impl Control for Laps<'_> {
         let elapsed = self.begun.elapsed();
         let (lap, is_cold) = match self.piece.take() {
             Some(piece) => lasted(&piece, elapsed, self.stop_s),
-            None => (elapsed, false),
+            // Of the first one nothing else is known.
+            None => (
+                elapsed,
+                self.lengths.over == 0 && (LAP / 2..SLOW).contains(&elapsed),
+            ),
         };
+        let is_cold = is_cold && self.cold < COLD;
+        self.cold += if is_cold { elapsed } else { Duration::ZERO };
         self.begun = Instant::now();
         self.lengths.next(lap, is_cold)
     }
 
-    fn timed(&mut self, piece: &Piece) {
+    fn piece_ended(&mut self, piece: &Piece) {
         self.piece = Some(*piece);
     }
 
@@ -234,14 +247,15 @@ impl Control for Laps<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
 
-    /// Accesses of the laps of a stay in code of so many a second, of which the first `cold` say nothing.
-    fn stay(rate: f64, cold: usize) -> (Lengths, Vec<u64>) {
+    /// Accesses of the laps of a stay in code of so many a second, of which so many say nothing.
+    fn stay(rate: f64, cold: Range<usize>) -> (Lengths, Vec<u64>) {
         let mut lengths = Lengths::new(LAPS, 1e9);
         let mut laps = vec![lengths.next(Duration::ZERO, false)];
         loop {
             let lap = Duration::from_secs_f64(*laps.last().unwrap() as f64 / rate);
-            match lengths.next(lap, laps.len() <= cold) {
+            match lengths.next(lap, cold.contains(&laps.len())) {
                 0 => return (lengths, laps),
                 accesses => laps.push(accesses),
             }
@@ -250,7 +264,7 @@ mod tests {
 
     #[test]
     fn laps_grow_until_they_can_be_timed() {
-        let (lengths, laps) = stay(1e9, 0);
+        let (lengths, laps) = stay(1e9, 0..0);
         let grown = [10_000, 40_000, 160_000, 640_000];
         assert_eq!(laps[..4], grown);
         assert_eq!(lengths.settled, Some(4));
@@ -259,7 +273,7 @@ mod tests {
         let timed = laps[4..].iter().filter(|&&accesses| accesses == 640_000);
         assert_eq!(timed.count(), LAPS);
         // A page fault each.
-        let (slow, laps) = stay(1e5, 0);
+        let (slow, laps) = stay(1e5, 0..0);
         assert_eq!((slow.settled, laps[1]), (Some(1), EMPTY));
         assert!(laps[2..].iter().all(|&a| a == LEAST || a == EMPTY));
     }
@@ -279,24 +293,29 @@ mod tests {
             let (lap, is_cold) = lasted(&piece, Duration::from_millis(7), 20e-6);
             ((1e6 * lap.as_secs_f64()).round(), is_cold)
         };
-        assert_eq!(lasted(1, 0, 500e-6), (480.0, false));
         assert_eq!(lasted(5, 4, 500e-6), (400.0, false));
-        // Most of it was stops: for new code, which is known now; for calls, which come again.
         assert_eq!(lasted(10, 9, 500e-6), (300.0, true));
-        assert_eq!(lasted(10, 0, 500e-6), (7000.0, false));
-        // A short one has the stop at its end alone.
-        assert_eq!(lasted(1, 0, 15e-6), (0.0, false));
+        assert_eq!(lasted(10, 9, 150e-6), (0.0, true));
+        // Calls come again, however many were new.
+        assert_eq!(lasted(10, 1, 500e-6), (7000.0, false));
+        // It may have slept.
+        assert_eq!(lasted(1, 0, 500e-6), (7000.0, false));
     }
 
     #[test]
-    fn laps_in_new_code_are_made_again_and_do_not_count() {
-        let (known, all) = stay(1e9, 0);
-        let (lengths, laps) = stay(1e9, 5);
+    fn laps_in_new_code_do_not_count() {
+        let (known, all) = stay(1e9, 0..0);
+        let (lengths, laps) = stay(1e9, 1..6);
         assert_eq!(laps[..6], [10_000; 6]);
         assert_eq!(laps[5..], all);
         assert_eq!(lengths.settled, known.settled.map(|settled| settled + 5));
         // But not for ever, where code is new all the time.
-        let (_, laps) = stay(1e9, usize::MAX);
+        let (_, laps) = stay(1e9, 0..usize::MAX);
         assert_eq!(laps.len(), COLD_LAPS + all.len());
+        // Nor do those of next to nothing, which are to be had again.
+        let (_, laps) = stay(1e9, 5..7);
+        let count = |laps: &[u64], of: u64| laps.iter().filter(|&&lap| lap == of).count();
+        assert_eq!(count(&laps, EMPTY), EMPTY_LAPS + 2);
+        assert_eq!(count(&laps, 640_000), count(&all, 640_000));
     }
 }

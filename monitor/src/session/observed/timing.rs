@@ -28,8 +28,8 @@ const FEW_MISSES: u64 = 10;
 /// Most accesses between the last lap and the window; no more than the lap had, for rates are told apart where the program does one thing for longer.
 const MOST_LEAD: u64 = 2_000_000;
 /// Misses after which a stay is given up, or not begun where the window before had as many: so much new code costs more than it tells. What was
-/// translated stays, so stays in much code come to an end after a few. (With 150 and 250 a chess program on one processor was seldom timed but at its start, before it
-/// searches: estimates of 0.07 to 0.84 of the truth in eleven runs, 0.76 to 1.02 since in seven.)
+/// translated stays, so stays in much code come to an end after a few. (Chosen between 150 and 250, with which a chess program on one processor was seldom timed but at its
+/// start, before it searches, and 1,200 and 1,500, which left it nine windows instead of eleven.)
 const MOST_MISSES: u64 = 500;
 const MOST_MISSES_LONG: u64 = 700;
 /// Windows before the first one that is timed: much of the code is new.
@@ -168,7 +168,8 @@ impl Observed {
         let (warming, observer) = (&mut timing.warming, &mut timing.observer);
         let random = &mut timing.random;
         let timing = &mut timing.engine;
-        timing.limit_misses(if long { MOST_MISSES_LONG } else { MOST_MISSES });
+        let most_misses = if long { MOST_MISSES_LONG } else { MOST_MISSES };
+        timing.limit_misses(most_misses);
         let mut alone = false;
         if let Some(Engine::Translate(engine)) = &self.engine {
             let changes = engine.cache().compares() || timing.cache().compares();
@@ -190,7 +191,9 @@ impl Observed {
         let cpu = begun_s.unwrap_or(0.0);
         let (stats, before) = (timing.stats, observer.accesses());
         let end = timing.window(stopped, observer, &mut laps);
-        let more = !long && timing.stats.misses - stats.misses <= FEW_MISSES;
+        let misses = timing.stats.misses - stats.misses;
+        timing.limit_misses(most_misses.saturating_sub(misses).max(FEW_MISSES));
+        let more = !long && misses <= FEW_MISSES;
         let end = match end {
             // In code that is known, more laps cost little and are of a warm cache.
             Ok(WindowEnd::Closed(stopped)) if more && laps.goes_on(&stopped) => {
@@ -204,7 +207,9 @@ impl Observed {
             begun_s: begun_s.unwrap_or(f64::NAN),
             stay_s: f64::NAN,
             accesses,
-            misses: timing.stats.misses - stats.misses,
+            // Those behind it took none of its time.
+            misses: (timing.stats.misses - stats.misses)
+                .saturating_sub(timed.iter().map(|piece| piece.misses).sum()),
             calls: timing.stats.syscalls - stats.syscalls,
         };
         let began = lead.beginning(&timed);
@@ -239,9 +244,12 @@ impl Observed {
         let stop_s = self.stops.seconds_of_lap();
         // Where new code ended it before there is nothing better.
         let settled = settled.filter(|settled| *settled < timed.len());
+        let before = timed[..settled.unwrap_or(0)].iter();
+        let stops: u64 = before.map(|piece| piece.stops).sum();
         let laps = clean(
             &timed[settled.unwrap_or(0)..],
-            begun_s.unwrap_or(f64::NAN),
+            // Stops for new code do not warm it.
+            begun_s.unwrap_or(f64::NAN) + stops as f64 * stop_s,
             stop_s,
         );
         if long {

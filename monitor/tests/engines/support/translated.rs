@@ -90,7 +90,7 @@ impl Control for Paced {
         if over { 0 } else { self.plan.log }
     }
 
-    fn timed(&mut self, piece: &Piece) {
+    fn piece_ended(&mut self, piece: &Piece) {
         self.pieces.push(*piece);
     }
 

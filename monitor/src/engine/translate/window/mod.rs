@@ -94,8 +94,8 @@ pub trait Control {
     /// observed; 0 closes the window.
     fn progress(&mut self, observer: &mut Observer, maps: &Maps) -> u64;
 
-    /// What comes to an end with the log that was read. Told before [`Control::progress`] is asked.
-    fn timed(&mut self, _: &Piece) {}
+    /// A piece ends with the log that was read, and its time is known. Told before [`Control::progress`] is asked.
+    fn piece_ended(&mut self, _: &Piece) {}
 
     /// Whether the window has lasted too long. Asked behind each system call: where a thread does little else the log is not
     /// full for seconds.

@@ -24,7 +24,7 @@ pub struct Piece {
     pub ips: [u64; 2],
 }
 
-/// Pieces of a window, and of a thread's turn: each costs a look at the thread's clock. And of one that is there to be timed.
+/// Pieces of a window, and of a thread's turn: each costs a look at the thread's clock. And of one that is there to be timed: more than it may have.
 const MOST: usize = 96;
 const MOST_IN_TURN: usize = 44;
 const MOST_TIMED: usize = 500;
