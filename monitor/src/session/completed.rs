@@ -468,6 +468,20 @@ mod tests {
         assert!((rate(0.001) / NEW_CODE_RATE - 1.0).abs() < 1e-9);
     }
 
+    /// Where a window was sought it stands for no time, however fast its far reuses were.
+    #[test]
+    fn windows_that_were_sought_do_not_tell_of_others() {
+        let mut windows = vec![window(Known::Timed, 1e9, 0.0, 0x1000); 4];
+        windows.extend(vec![window(Known::Timed, 1e9, 0.5, 0x2000); 3]);
+        windows[4..].iter_mut().for_each(|w| w.native_s = 0.0);
+        windows.push(window(Known::Nothing, ANY_RATE, 0.4, 0x3000));
+        reconsider(&mut windows);
+        assert!(
+            close(&windows[7], 1.0 / (1e-9 + 0.4 * WAIT_S)),
+            "{windows:?}"
+        );
+    }
+
     #[test]
     fn code_that_is_new_in_each_of_many_windows_is_slow() {
         let of = |known, count| {

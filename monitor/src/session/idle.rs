@@ -101,6 +101,17 @@ mod tests {
         let mut slower = pieces.clone();
         slower[3].cpu_s *= 100.0;
         assert_eq!(lead.beginning(&slower), began);
+        // Nor one that met new code there.
+        let mut new = pieces.clone();
+        let cold = Piece {
+            accesses: 2_000,
+            stops: 10,
+            misses: 9,
+            cpu_s: 0.2e-3,
+            ..pieces[0]
+        };
+        new.splice(1..1, [cold; 20]);
+        assert_eq!(lead.beginning(&new), began);
         assert!(is_idle(lead.beginning(&[])) || !is_idle(began));
         began
     }
