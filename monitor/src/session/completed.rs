@@ -230,26 +230,22 @@ impl Waits {
                 .filter(|w| w.native_s > 0.0)
                 .map(|w| (w.far, 1.0 / w.rate.value.max(1.0), w.native_s))
         };
-        let median = |values: Vec<(f64, f64)>| {
-            let enough = values.len() >= ENOUGH_OTHERS;
-            let usual = (1.0 / NEW_CODE_RATE, LIKE_OTHERS * unknown_s);
-            enough
-                .then(|| weighted_median([values, vec![usual]].concat()))
-                .flatten()
+        let enough = |values: Vec<_>| (values.len() >= ENOUGH_OTHERS).then_some(values);
+        let with_usual = |mut values: Vec<_>| {
+            values.push((1.0 / NEW_CODE_RATE, LIKE_OTHERS * unknown_s));
+            weighted_median(values)
         };
         let any = known().map(|(_, access_s, of_s)| (access_s, of_s));
-        let any_s = median(any.collect())?;
+        let any_s = enough(any.collect()).and_then(with_usual)?;
         let few = known().filter(|(far, ..)| far.is_some_and(|far| far < FEW));
-        let near_s = median(few.map(|(_, access_s, of_s)| (access_s, of_s)).collect());
+        let few = few.map(|(_, access_s, of_s)| (access_s, of_s));
+        let near_s = enough(few.collect()).and_then(with_usual);
         let far_s = near_s.and_then(|near_s| {
             let many = known().filter_map(|(far, access_s, of_s)| {
                 let far = far.filter(|&far| far > MANY)?;
                 Some((((access_s - near_s) / far).max(0.0), of_s))
             });
-            let many: Vec<(f64, f64)> = many.collect();
-            (many.len() >= ENOUGH_OTHERS)
-                .then(|| weighted_median(many))
-                .flatten()
+            enough(many.collect()).and_then(weighted_median)
         });
         Some(match near_s {
             Some(near_s) => Waits {

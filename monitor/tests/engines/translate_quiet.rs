@@ -96,7 +96,7 @@ fn every_sample_of_an_aligned_walk_is_the_same() {
     }
 }
 
-/// Each piece is told when it ends, as laps that met new code are made again; none of a stay that is there to be timed is left out.
+/// Each piece is told when it ends, as laps that met new code do not count; none of a stay that is there to be timed is left out.
 #[test]
 fn what_is_counted_is_timed_piece_by_piece() {
     let _turn = exclusive();

@@ -133,9 +133,11 @@ pub(super) struct Laps<'a> {
     /// Whether they end when the thread wakes another, which may write code.
     pub alone: bool,
     pub lengths: Lengths,
-    /// CPU seconds of a stop, and what is known of the lap that is over.
+    /// CPU seconds of a stop.
     stop_s: f64,
+    /// What is known of the lap that is over.
     piece: Option<Piece>,
+    /// When the present lap began, and when the stay did or its last part.
     begun: Instant,
     started: Instant,
     /// Time of laps that did not count.

@@ -205,10 +205,9 @@ impl Translate {
             let all = observer.accesses();
             let beyond = all.saturating_sub(self.limit);
             let stops = (self.stats.stops, self.stats.misses);
-            let piece = self.pieces.read(stops, (all, beyond), ip);
-            piece
-                .into_iter()
-                .for_each(|piece| control.piece_ended(&piece));
+            if let Some(piece) = self.pieces.read(stops, (all, beyond), ip) {
+                control.piece_ended(&piece);
+            }
         }
         let waiting = self.reader.waiting - waiting;
         let observes = self.duty != Duty::Count;
